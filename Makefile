@@ -1,0 +1,50 @@
+# Every command works on a fresh machine with Python 3.11: what is missing is installed first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test check bench lock clean
+
+setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Toolgate needs Python 3.11 or later; set PYTHON=…"; exit 1; }
+	@command -v bash >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy bash; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv; } \
+		|| { echo "Python's venv is missing: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.run: .venv/bin/python requirements.lock pyproject.toml
+	$(BIN)/python -m pip install -q --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.dev: .venv/.run requirements-dev.lock
+	$(BIN)/python -m pip install -q --require-hashes -r requirements-dev.lock
+	@touch $@
+
+node_modules: tests/interop/node_modules/.installed
+tests/interop/node_modules/.installed: .venv/.dev tests/interop/package-lock.json
+	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
+demo: setup ## the tour: every tool, called for real
+	$(BIN)/toolgate demo
+
+test: .venv/.dev tests/interop/node_modules/.installed ## everything, against the real server
+	$(BIN)/python -m pytest
+
+check: .venv/.dev ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy .links/toolgate
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+bench: .venv/.dev tests/interop/node_modules/.installed ## side by side with the official SDKs
+	$(BIN)/python -m tests.bench
+
+lock: .venv/bin/python ## resolve the dependencies anew: versions and hashes, no addresses
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml <(echo setuptools) -o requirements.lock
+
+clean:
+	rm -rf .venv build *.egg-info tests/interop/node_modules

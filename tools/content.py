@@ -1,0 +1,69 @@
+"""The blocks an answer is made of, spelled as the protocol spells them. Knows nothing of revisions or transports.
+
+Shapes: `ContentBlock` of the MCP schema (server/tools, "Tool Result"). Binary data is held as bytes and turned
+into base64 when the message is encoded, so that it is copied once.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class Block(msgspec.Struct, frozen=True, tag_field="type", rename="camel", omit_defaults=True):
+    """What all blocks share: an optional `annotations` object (audience, priority, lastModified)."""
+
+
+class Text(Block, tag="text"):
+    text: str
+    annotations: dict[str, Any] | None = None
+
+
+class Image(Block, tag="image"):
+    data: bytes
+    mime_type: str
+    annotations: dict[str, Any] | None = None
+
+
+class Audio(Block, tag="audio"):
+    data: bytes
+    mime_type: str
+    annotations: dict[str, Any] | None = None
+
+
+class Contents(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a resource holds: `text` or `blob`, never both."""
+
+    uri: str
+    mime_type: str | None = None
+    text: str | None = None
+    blob: bytes | None = None
+
+
+class EmbeddedResource(Block, tag="resource"):
+    resource: Contents
+    annotations: dict[str, Any] | None = None
+
+
+class ResourceLink(Block, tag="resource_link"):
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: dict[str, Any] | None = None
+
+
+Content = Text | Image | Audio | EmbeddedResource | ResourceLink
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a tool answers: blocks for the model, and the same as data where the tool declares an output schema.
+
+    `structured` is any JSON-like value, struct or dataclass that fits the tool's output schema; None when the
+    tool did not get as far as having one. `is_error` says that the tool's own work failed.
+    """
+
+    content: list[Content]
+    structured: Any = None
+    is_error: bool = False

@@ -1,0 +1,273 @@
+"""What a running tool may ask for: its caller's belongings, progress, logs, and questions to the person.
+
+Knows nothing of JSON-RPC, revisions or transports: the server hands in a `Peer` that does. What belongs to whom
+is decided by whoever built the `Belongings`; a tool only ever sees its own caller's.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from toolgate.tools.skills import Skills
+    from toolgate.tools.web import Web
+    from toolgate.tools.workspace import Workspace
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Elicited:
+    """A person's answer: `action` is "accept", "decline" or "cancel"; `content` is the form's values when accepted."""
+
+    action: str
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int  # counts from 1 within its task
+    text: str
+    completed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: int
+    name: str
+    current: bool
+    completed: bool
+    steps: Sequence[Step]
+
+
+class Tasks(Protocol):
+    """The caller's persistent tasks. Ids are never reused. Every method is one transaction.
+
+    An id that is not the caller's raises KeyError.
+    """
+
+    async def create(self, name: str) -> Task: ...  # and makes it current
+    async def add(self, task_id: int, text: str) -> Task: ...
+    async def complete(self, task_id: int, step: int | None = None) -> Task: ...  # unknown step: LookupError
+    async def switch(self, task_id: int) -> Task: ...
+    async def all(self) -> Sequence[Task]: ...  # by id
+    async def current(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState:
+    active: bool
+    goal: str
+    plan_file: str | None
+    started_at: "datetime | None"  # UTC
+
+
+class Plan(Protocol):
+    """The caller's plan: of the session where there is one, else of the principal."""
+
+    async def state(self) -> PlanState: ...
+    async def enter(self, goal: str, plan_file: str | None) -> PlanState: ...
+    async def exit(self) -> PlanState: ...  # inactive, the goal kept
+    async def reset(self) -> PlanState: ...  # as if there never was one
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    id: int  # the slot, 0 to 7
+    message: str
+    delay: int  # seconds between firings
+    fires_in_ms: int
+    left: int  # firings left, -1 for ever
+
+
+class Callbacks(Protocol):
+    """The caller's callbacks: eight slots of a principal."""
+
+    async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
+    async def list(self) -> Sequence[Callback]: ...
+    async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a caller stands: of the session where there is one, of the principal in the stateless era.
+
+    `key` names it: the session's, or "" for the principal's. `cwd` is None until a command has moved it.
+    """
+
+    key: str = ""
+    cwd: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options that tools read. Sizes in bytes or pixels, times in seconds."""
+
+    hold: float = 45.0  # longest a call is held; clients kill calls at about 60
+    image_bytes: int = 1_000_000  # of base64: desktop clients refuse more
+    image_pixels: int = 2_000  # long edge
+    any_file: bool = True  # may ReadImage leave the workspace: true for the local user, false over HTTP
+    engines: Sequence[str] = ()  # names; empty: every keyless engine
+    search_deadline: float = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What the server lends a tool for one call, already bound to its principal and session."""
+
+    principal: str  # opaque and stable
+    place: Place
+    workspace: "Workspace"
+    tasks: Tasks
+    plan: Plan
+    callbacks: Callbacks
+    skills: "Skills"
+    web: "Web"
+    settings: Settings
+
+
+class Peer(Protocol):
+    """The client's end of one call, as the server's core presents it."""
+
+    wants_progress: bool
+
+    def can(self, capability: str) -> bool:
+        """Has the client declared `capability`: "elicitation", "sampling", "roots"."""
+        ...
+
+    def knows(self, feature: str) -> bool:
+        """Does the caller's revision have `feature`: a column of the revisions table, such as "multi_select"."""
+        ...
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
+
+    async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any: ...
+
+
+class Context:
+    """A tool's view of the call it is in. Take it as a parameter annotated `Context`; it stays out of the schema.
+
+    Revision 2026-07-28 has no requests to the client: there a question ends the call, and the client calls again
+    with the answer. **The tool then runs again from its first line.** Answers already given are replayed in order;
+    wrap in `await ctx.once(key, function)` what must not happen twice.
+    """
+
+    __slots__ = ("_asked", "_belongings", "_peer")
+
+    def __init__(self, belongings: Belongings, peer: Peer) -> None:
+        self._belongings = belongings
+        self._peer = peer
+        self._asked = 0
+
+    @property
+    def principal(self) -> str:
+        """Whose call this is: opaque, stable across sessions and restarts."""
+        return self._belongings.principal
+
+    @property
+    def place(self) -> Place:
+        """Where the caller stands: the working directory of its shell commands."""
+        return self._belongings.place
+
+    @property
+    def workspace(self) -> "Workspace":
+        return self._belongings.workspace
+
+    @property
+    def tasks(self) -> Tasks:
+        return self._belongings.tasks
+
+    @property
+    def plan(self) -> Plan:
+        return self._belongings.plan
+
+    @property
+    def callbacks(self) -> Callbacks:
+        return self._belongings.callbacks
+
+    @property
+    def skills(self) -> "Skills":
+        return self._belongings.skills
+
+    @property
+    def web(self) -> "Web":
+        return self._belongings.web
+
+    @property
+    def settings(self) -> Settings:
+        return self._belongings.settings
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the caller sent a progress token. Nothing may depend on it but the cost of making progress."""
+        return self._peer.wants_progress
+
+    def can(self, capability: str) -> bool:
+        """Whether the client can be asked: "elicitation", "sampling" or "roots"."""
+        return self._peer.can(capability)
+
+    def knows(self, feature: str) -> bool:
+        """Whether the caller's revision of the protocol has `feature`, such as "multi_select"."""
+        return self._peer.knows(feature)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, which must grow from call to call; dropped when nobody asked or the client is slow."""
+        self._peer.progress(progress, total, message)
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send `data` (any JSON value) to the client's log at one of the eight RFC 5424 levels, "debug" upwards.
+
+        Raises ValueError when the level is none of the eight.
+        """
+        self._peer.log(level, data, logger)
+
+    async def elicit(
+        self, message: str, schema: dict[str, Any], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited:
+        """Ask the person by a form. `schema` is a flat object of primitive properties (client/elicitation).
+
+        Raises CannotAsk when the client declared no elicitation, Unanswered when nobody answered within
+        `timeout` seconds (up to 2025-11-25; default: as long as a call is held).
+        """
+        params = {"message": message, "requestedSchema": schema}
+        answer = await self._ask_one("elicitation/create", params, key, timeout)
+        return Elicited(answer.get("action", "cancel"), answer.get("content") or {})
+
+    async def sample(
+        self, params: dict[str, Any], *, key: str | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Have the client's model write: `params` and the result are those of sampling/createMessage."""
+        return await self._ask_one("sampling/createMessage", params, key, timeout)
+
+    async def roots(self, *, key: str | None = None, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The folders the client works in: `[{"uri": …, "name"?: …}]`."""
+        answer = await self._ask_one("roots/list", {}, key, timeout)
+        roots: list[dict[str, Any]] = answer.get("roots") or []
+        return roots
+
+    async def ask(
+        self, requests: Mapping[str, dict[str, Any]], *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
+        return await self._peer.ask(requests, timeout)
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        """Run `function` the first time only; on a retry of the call give back what it returned (a JSON value)."""
+        result: T = await self._peer.once(key, function)
+        return result
+
+    async def _ask_one(
+        self, method: str, params: dict[str, Any], key: str | None, timeout: float | None
+    ) -> dict[str, Any]:
+        self._asked += 1
+        key = key or f"question-{self._asked}"
+        answers = await self._peer.ask({key: {"method": method, "params": params}}, timeout)
+        answer: dict[str, Any] = answers[key]
+        return answer

@@ -1,0 +1,40 @@
+"""The errors a tool may raise, and what each becomes. Knows nothing of JSON-RPC codes.
+
+    ToolError               the tool says no: an `isError` result with this text
+    └── CannotAsk           the client declared no way to be asked (elicitation, sampling, roots)
+        └── Unanswered      it was asked, and no answer came in time
+    Collision               two tools claim one name (raised at load, not in a call)
+"""
+
+from typing import Any
+
+
+class ToolError(Exception):
+    """The tool's own work failed. The text goes to the model: say what failed and what to do next.
+
+    `structured` is sent beside the text when the tool got as far as having it; it must fit the output schema.
+    """
+
+    def __init__(self, text: str, structured: Any = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.structured = structured
+
+
+class CannotAsk(ToolError):
+    """The client did not declare the capability a question to it needs.
+
+    `required` is the capability object it would have to declare, such as `{"elicitation": {}}`.
+    """
+
+    def __init__(self, text: str, required: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.required = required
+
+
+class Unanswered(CannotAsk):
+    """The client was asked and did not answer in time, or answered with an error."""
+
+
+class Collision(Exception):
+    """Two tools claim one name; the text names both places."""

@@ -1,0 +1,174 @@
+"""Turns a function's signature into a JSON Schema, and a JSON Schema into a compiled check with readable findings.
+
+Dialect: JSON Schema 2020-12. Only local `$ref` are allowed: nothing is ever fetched (MCP basic, "$ref Resolution").
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+
+MAX_SUBSCHEMAS = 2_000  # a schema larger than this is an attack on the validator, not a description
+MAX_FINDINGS = 5  # a model corrects a few at a time
+MAX_SHOWN = 120  # characters of an offending value told back
+
+Check = Callable[[Any], str | None]
+
+
+class UnusableSchema(ValueError):
+    """The schema is not valid 2020-12, points outside itself, or is too large."""
+
+
+def parameters(function: Callable[..., Any], hidden: str | None) -> dict[str, Any]:
+    """The `inputSchema` of a function: a property a parameter, required where there is no default.
+
+    A string in `Annotated[int, "…"]` is the parameter's description. `hidden` is left out (the context).
+    Raises TypeError for a parameter that JSON can't name (positional-only, *args, **kwargs) or type.
+    """
+    hints = typing.get_type_hints(function, include_extras=True)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    definitions: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name == hidden:
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(f"parameter {name!r} of {function.__name__} can't be given by name")
+        if name not in hints:
+            raise TypeError(f"parameter {name!r} of {function.__name__} has no type")
+        properties[name] = _property(hints[name], parameter, definitions)
+        if parameter.default is parameter.empty:
+            required.append(name)
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
+
+
+def of_type(annotation: Any) -> dict[str, Any]:
+    """The schema of one type, self-contained."""
+    (schema,), definitions = msgspec.json.schema_components((annotation,), ref_template="#/$defs/{name}")
+    if list(schema) == ["$ref"]:
+        schema = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
+    if definitions:
+        schema = {**schema, "$defs": definitions}
+    return _untitled(schema)
+
+
+def context_parameter(function: Callable[..., Any], context: type) -> str | None:
+    """The name of the parameter annotated with `context`, if there is one."""
+    for name, hint in typing.get_type_hints(function).items():
+        if hint is context and name != "return":
+            return name
+    return None
+
+
+def check(schema: dict[str, Any]) -> Check:
+    """Compile `schema`. The check gives None, or a text that names each argument at fault and what was expected.
+
+    Raises UnusableSchema.
+    """
+    import jsonschema_rs  # start-up: not needed before the first call
+
+    guard(schema)
+    try:
+        validator = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse)
+    except Exception as error:
+        raise UnusableSchema(f"not a usable JSON Schema: {error}") from error
+    is_valid, errors = validator.is_valid, validator.iter_errors
+
+    def findings(value: Any) -> str | None:
+        if is_valid(value):
+            return None
+        found: list[str] = []
+        for error in errors(value):
+            found.append(_finding(error, schema))
+            if len(found) == MAX_FINDINGS:
+                break
+        return "; ".join(found)
+
+    return findings
+
+
+def guard(schema: dict[str, Any]) -> None:
+    """Raise UnusableSchema for a `$ref` that leaves the schema, or for more subschemas than anyone writes."""
+    waiting: list[Any] = [schema]
+    seen = 0
+    while waiting:
+        node = waiting.pop()
+        seen += 1
+        if seen > MAX_SUBSCHEMAS * 10:
+            raise UnusableSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
+        if isinstance(node, dict):
+            for key in ("$ref", "$dynamicRef"):
+                target = node.get(key)
+                if isinstance(target, str) and not target.startswith("#"):
+                    raise UnusableSchema(f"only local $ref are followed, not {target!r}")
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+
+
+def _property(hint: Any, parameter: inspect.Parameter, definitions: dict[str, Any]) -> dict[str, Any]:
+    description = None
+    if typing.get_origin(hint) is Annotated:
+        base, *extras = typing.get_args(hint)
+        words = [extra for extra in extras if isinstance(extra, str)]
+        description = " ".join(words) or None
+        metas = tuple(extra for extra in extras if isinstance(extra, msgspec.Meta))
+        hint = Annotated[(base, *metas)] if metas else base  # type: ignore[assignment]  # built at run time
+    if parameter.default is None:
+        hint = _without_none(hint)  # "may be left out" is said by `required`, not by a null
+    schema = of_type(hint)
+    definitions.update(schema.pop("$defs", {}))
+    if all(isinstance(value, str) for value in schema.get("enum", [None])):
+        schema = {"type": "string", **schema}
+    if description:
+        schema["description"] = description
+    if parameter.default is not parameter.empty and parameter.default is not None:
+        schema["default"] = msgspec.to_builtins(parameter.default)
+    return schema
+
+
+def _without_none(hint: Any) -> Any:
+    if typing.get_origin(hint) is Annotated:
+        base, *extras = typing.get_args(hint)
+        return Annotated[(_without_none(base), *extras)]  # type: ignore[return-value]  # built at run time
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        rest = tuple(part for part in typing.get_args(hint) if part is not types.NoneType)
+        return typing.Union[rest]  # noqa: UP007  # a union made at run time has no other spelling
+    return hint
+
+
+def _untitled(schema: Any) -> Any:
+    """Drop the class names msgspec puts in as titles: a model pays for every word of a schema."""
+    if isinstance(schema, dict):
+        return {
+            key: _untitled(value)
+            for key, value in schema.items()
+            if not (key == "title" and isinstance(value, str) and "properties" in schema)
+        }
+    if isinstance(schema, list):
+        return [_untitled(item) for item in schema]
+    return schema
+
+
+def _finding(error: Any, schema: dict[str, Any]) -> str:
+    where = ".".join(str(part) for part in error.instance_path)
+    what = str(error.message)
+    if len(what) > MAX_SHOWN * 2:
+        what = f"{what[:MAX_SHOWN]} … {what[-MAX_SHOWN:]}"
+    if where:
+        return f"argument {where!r}: {what}"
+    names = ", ".join(schema.get("properties", {})) or "none"
+    return f"{what} (arguments: {names})"
+
+
+def _refuse(uri: str) -> Any:
+    raise UnusableSchema(f"only local $ref are followed, not {uri!r}")

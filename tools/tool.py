@@ -1,0 +1,213 @@
+"""One tool: a typed function, what a model is told of it, and how a call of it runs. Knows nothing of the wire."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import msgspec
+
+from toolgate.tools import schema
+from toolgate.tools.content import Content, Output, Text
+from toolgate.tools.context import Context
+from toolgate.tools.errors import CannotAsk, ToolError
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The four hints of ToolAnnotations, each stated and each truthful."""
+
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    open_world: bool
+
+
+class Tool:
+    """A named function that a client may call.
+
+    `input` and `output` are JSON Schemas; `input_given` says that the input schema was handed in raw, in which case
+    it reaches clients verbatim. `source` is the file the tool comes from, for the text of a collision.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        title: str,
+        description: str,
+        annotations: Annotations,
+        input: dict[str, Any] | None,
+        output: Any,
+        scope: str,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.title = title
+        self.description = description
+        self.annotations = annotations
+        self.scope = scope
+        self.source = inspect.getsourcefile(function) or "?"
+        self._input = input
+        self._output = output
+        self._context = schema.context_parameter(function, Context)
+        self._is_async = inspect.iscoroutinefunction(function)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name} from {self.source}>"
+
+    @cached_property
+    def input(self) -> dict[str, Any]:
+        return self._input if self._input is not None else schema.parameters(self.function, self._context)
+
+    @cached_property
+    def output(self) -> dict[str, Any] | None:
+        if self._output is None or isinstance(self._output, dict):
+            return self._output
+        return schema.of_type(self._output)
+
+    def described(self, description: str) -> "Tool":
+        """The same tool under another description."""
+        return Tool(
+            self.function, self.name, self.title, description, self.annotations, self._input, self._output, self.scope
+        )
+
+    async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
+        """Validate, call, and turn what came back into an Output. A ToolError becomes an `is_error` Output.
+
+        CannotAsk passes through: what it means depends on the caller's revision.
+        """
+        finding = self._check(arguments)
+        if finding is not None:
+            return Output([Text(f"{self.name}: {finding}")], is_error=True)
+        try:
+            given = {name: cast(arguments[name]) for name, cast in self._casts.items() if name in arguments}
+            keywords = {**arguments, **given} if given else dict(arguments)
+            if self._context is not None:
+                keywords[self._context] = context
+            if self._is_async:
+                value = await self.function(**keywords)
+            else:  # a plain function may block, so it gets a thread
+                value = await asyncio.to_thread(self.function, **keywords)
+        except CannotAsk:
+            raise
+        except ToolError as error:
+            return Output([Text(error.text)], error.structured, is_error=True)
+        return self._shaped(value)
+
+    @cached_property
+    def _check(self) -> schema.Check:
+        return schema.check(self.input)
+
+    @cached_property
+    def _casts(self) -> dict[str, Callable[[Any], Any]]:
+        """What JSON leaves open: 3.0 is an integer there, and a struct arrives as an object."""
+        if self._input is not None:
+            return {}
+        casts: dict[str, Callable[[Any], Any]] = {}
+        for name, declared in self.input["properties"].items():
+            kind = declared.get("type")
+            if kind == "integer":
+                casts[name] = int
+            elif kind not in ("string", "boolean", "number") and "enum" not in declared:
+                casts[name] = self._convert(name)
+        return casts
+
+    def _convert(self, name: str) -> Callable[[Any], Any]:
+        hint = inspect.get_annotations(self.function, eval_str=True)[name]
+
+        def convert(value: Any) -> Any:
+            try:
+                return msgspec.convert(value, hint)
+            except msgspec.ValidationError as error:
+                raise ToolError(f"{self.name}: argument {name!r}: {error}") from None
+
+        return convert
+
+    def _shaped(self, value: Any) -> Output:
+        match value:
+            case Output():
+                return value
+            case str():
+                return Output([Text(value)])
+            case None:
+                return Output([])
+            case list() if value and all(isinstance(block, Content) for block in value):
+                return Output(value)
+            case _ if isinstance(value, Content):
+                return Output([value])
+            case _:
+                text = msgspec.json.encode(value).decode()
+                return Output([Text(text)], value if self.output is not None else None)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool = True,
+    input: dict[str, Any] | None = None,
+    output: Any = None,
+    scope: str = "tools:plugins",
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool = True,
+    input: dict[str, Any] | None = None,
+    output: Any = None,
+    scope: str = "tools:plugins",
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a typed function a tool. Its docstring is its description: it is written to the model.
+
+    `read_only`, `destructive`, `idempotent`, `open_world`: the hints of ToolAnnotations; a tool that is not read-only
+    counts as destructive unless it says otherwise. `input`: a raw JSON Schema in place of the signature's.
+    `output`: a type or a JSON Schema that the structured content fits; by default the return type, when it is a
+    struct, dataclass or TypedDict. A plain `def` runs in a thread.
+    """
+
+    def declare(function: Callable[..., Any]) -> Tool:
+        called = name or function.__name__
+        text = description or inspect.cleandoc(function.__doc__ or "")
+        if not text:
+            raise TypeError(f"tool {called!r} has no docstring: a model would not know what it is for")
+        hints = Annotations(
+            read_only=read_only,
+            destructive=not read_only if destructive is None else destructive,
+            idempotent=read_only if idempotent is None else idempotent,
+            open_world=open_world,
+        )
+        shape = output if output is not None else _returned(function)
+        return Tool(function, called, title or called, text, hints, input, shape, scope)
+
+    return declare if function is None else declare(function)
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    """The return type, where it is one that has an object schema of its own."""
+    hint = inspect.get_annotations(function, eval_str=True).get("return")
+    if not isinstance(hint, type) or issubclass(hint, (Output, Content)):
+        return None
+    is_struct = issubclass(hint, msgspec.Struct) or hasattr(hint, "__dataclass_fields__")
+    is_typed_dict = issubclass(hint, dict) and hasattr(hint, "__required_keys__")
+    return hint if is_struct or is_typed_dict else None
