@@ -1,0 +1,185 @@
+"""The composition root: builds a server out of a configuration, runs it, and takes it down. The one place that knows all."""
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import Coroutine
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from toolgate.server import builtin, methods, plugins
+from toolgate.server.clock import Clock, Firing
+from toolgate.server.config import Config
+from toolgate.server.errors import UsageError
+from toolgate.server.seal import Seal
+from toolgate.server.server import Server
+from toolgate.server.session import Session
+from toolgate.server.state.callbacks import Callbacks
+from toolgate.server.state.plans import Plan
+from toolgate.server.state.store import Store
+from toolgate.server.state.tasks import Tasks
+from toolgate.tools import skills
+from toolgate.tools.context import Belongings, Place, Settings
+from toolgate.tools.notices import Notices
+from toolgate.tools.registry import Registry
+from toolgate.tools.web import Web
+from toolgate.tools.workspace import Processes, Workspace
+from toolgate.transports import stdio
+
+log = logging.getLogger("toolgate")
+
+LOCAL = "local"  # the one principal over stdio
+WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
+KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
+
+
+class App:
+    """One server with all that belongs to it. `run` serves; everything it started has ended when it returns."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.root = _workspace(config)
+        self.state = _state_folder(config)
+        self.settings = Settings(
+            hold=config.hold, engines=config.engines, search_deadline=config.search_deadline, any_file=True
+        )
+        self.store = Store(self.state)
+        self.clock = Clock(self.store, self._fire)
+        self.processes = Processes()
+        self.web = Web(config.allow_private)
+        self.skills = skills.Skills(_skill_folders(config, self.root), self.state / "cache" / "skills.json")
+        self.server = Server(
+            name=config.name,
+            version=metadata.version("toolgate"),
+            registry=self._registry(),
+            settings=self.settings,
+            seal=Seal(self.state / "keys" / "request-state"),
+            lend=self._lend,
+            streaming=config.classic.streaming,
+        )
+        self.dispatcher = methods.dispatcher(self.server)
+        self._workspaces: dict[str, Workspace] = {}
+        self._later: set[asyncio.Task[Any]] = set()
+
+    async def serve_stdio(self, source: int, sink: int) -> None:
+        """Serve the client at the other end of two descriptors until it ends or a signal comes."""
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)  # what is loaded stays; a call leaves little garbage, and pauses cost latency
+        self._start_later(self._watch_skills())
+        self._start_later(self._start_clock())
+        session = Session(LOCAL)
+        try:
+            await stdio.serve(self.dispatcher, session, source, sink, self.config.grace, self._ending)
+        finally:
+            await self.close()
+
+    def _ending(self) -> None:
+        """The end has begun: subscriptions are not waited for, they are told."""
+        self.server.end_listeners()
+
+    async def close(self) -> None:
+        """End all that was started: background work first, then every process, then the state."""
+        for task in self._later:
+            task.cancel()
+        if self._later:
+            await asyncio.wait(self._later, timeout=1.0)
+        await self.clock.stop()
+        for workspace in self._workspaces.values():
+            await workspace.close(KILL_GRACE)
+        await self.processes.close()
+        await self.web.close()
+        self.store.close()
+
+    def _registry(self) -> Registry:
+        registry = Registry(builtin.TOOLS)
+        registry = registry.replacing(builtin.invoke_skill.described(skills.description(self.skills)))
+        registry = plugins.load(registry, self.config.plugins)
+        return registry.without(self.config.classic.hidden)
+
+    def _skills_changed(self) -> None:
+        if builtin.invoke_skill.name in self.server.registry:
+            tool = builtin.invoke_skill.described(skills.description(self.skills))
+            self.server.swap(self.server.registry.replacing(tool))
+
+    def _lend(self, principal: str, place: Place, notices: Notices) -> Belongings:
+        return Belongings(
+            principal=principal,
+            place=place,
+            workspace=self._workspace_of(principal, notices),
+            tasks=Tasks(self.store, principal, place.key),
+            plan=Plan(self.store, principal, place.key),
+            callbacks=Callbacks(self.store, self.clock, principal, place.key),
+            skills=self.skills,
+            web=self.web,
+            settings=self.settings,
+        )
+
+    def _workspace_of(self, principal: str, notices: Notices) -> Workspace:
+        held = self._workspaces.get(principal)
+        if held is None:
+            held = self._workspaces[principal] = Workspace(
+                self.root,
+                self.state / "spool" / principal,
+                self.config.children_environment,
+                notices,
+                processes=self.processes,
+            )
+        return held
+
+    def _fire(self, firing: Firing) -> None:
+        """A callback fired: to the session that set it, and onto the principal's next result."""
+        text = f"callback {firing.slot} fired: {firing.message}"
+        self.server.notices(firing.principal).add(f"callback-{firing.slot}", text)
+        self.server.tell(firing.principal, firing.session, "notice", text)
+
+    async def _watch_skills(self) -> None:
+        from toolgate.server import watch  # start-up: the library it needs is not small
+
+        await watch.watch(self.skills, self._skills_changed)
+
+    async def _start_clock(self) -> None:
+        await self.clock.start()
+
+    def _start_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start `work` when the first answers are out; its failure is logged and costs nothing else."""
+
+        async def later() -> None:
+            try:
+                await asyncio.sleep(WATCH_AFTER)
+            except asyncio.CancelledError:
+                work.close()
+                raise
+            try:
+                await work
+            except Exception:
+                log.exception("background work failed")
+
+        task = asyncio.get_running_loop().create_task(later())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+
+def _state_folder(config: Config) -> Path:
+    state: Path = config.state
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(state, os.W_OK | os.X_OK):
+            raise PermissionError(f"{state} is not writable")
+    except OSError as error:
+        raise UsageError(f"--state: {error}") from None
+    return state
+
+
+def _workspace(config: Config) -> Path:
+    root: Path = config.workspace or Path.cwd()
+    if not root.is_dir():
+        raise UsageError(f"--workspace: there is no folder {root}")
+    return root.resolve()
+
+
+def _skill_folders(config: Config, root: Path) -> list[Path]:
+    """In the order of precedence: the first of a name wins."""
+    home = Path(config.environment.get("HOME") or "/")
+    return [*config.skills, root / ".toolgate/skills", root / ".claude/skills", home / ".claude/skills", skills.BUILT_IN]

@@ -1,0 +1,75 @@
+"""`toolgate call` and `toolgate tools`: one question to a server of our own, its answer in plain text."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from toolgate.server.client import Client, Fault, spawned
+from toolgate.server.errors import UsageError
+
+
+async def call(words: Sequence[str], options: Sequence[str]) -> int:
+    """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails."""
+    if not words:
+        raise UsageError("call: name a tool, as in: toolgate call Bash command='echo hello'")
+    name, *pairs = words
+    async with spawned(options) as (client, _):
+        arguments = _arguments(await _schema(client, name), pairs)
+        try:
+            result = await client.call(name, arguments)
+        except Fault as fault:
+            print(f"toolgate: {fault}", file=sys.stderr)
+            return 1
+    for block in result["content"]:
+        print(_words(block))
+    return 1 if result.get("isError") else 0
+
+
+async def list_tools(options: Sequence[str]) -> int:
+    """A line a tool: its name, its parameters (`*` = required), the beginning of its description."""
+    async with spawned(options) as (client, _):
+        listed = await client.request("tools/list")
+    for tool in listed["tools"]:
+        schema = tool["inputSchema"]
+        required = schema.get("required", [])
+        names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
+        print(f"{tool['name']}({names})\n    {tool['description'].splitlines()[0]}")
+    return 0
+
+
+async def _schema(client: Client, name: str) -> dict[str, Any]:
+    listed = await client.request("tools/list")
+    tools = {tool["name"]: tool for tool in listed["tools"]}
+    if name not in tools:
+        raise UsageError(f"call: there is no tool {name!r}; there are {', '.join(tools)}")
+    schema: dict[str, Any] = tools[name]["inputSchema"]
+    return schema
+
+
+def _arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+    """`key=value` words as arguments: a value is JSON where the schema wants something other than a string."""
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"call: {pair!r} is not key=value")
+        kind = schema.get("properties", {}).get(key, {}).get("type", "string")
+        try:
+            arguments[key] = value if kind == "string" else msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            arguments[key] = value  # the server says what it expected
+    return arguments
+
+
+def _words(block: dict[str, Any]) -> str:
+    match block["type"]:
+        case "text":
+            return str(block["text"])
+        case "image" | "audio":
+            return f"[{block['mimeType']}, {len(block['data']) * 3 // 4} bytes]"
+        case "resource_link":
+            return f"{block['name']}: {block['uri']}"
+        case _:
+            return msgspec.json.encode(block).decode()

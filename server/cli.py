@@ -1,0 +1,143 @@
+"""The command line: parse, build, run. What a sub-command does is in a file of its own, loaded when it is asked for."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from toolgate.server import config, logs
+from toolgate.server.errors import UsageError
+
+DONE, FAULT, USAGE = 0, 1, 2
+
+COMMANDS = {
+    "serve": "serve MCP over stdio (the same as no command)",
+    "demo": "a tour: every tool, called for real on local data",
+    "call": "TOOL [key=value …]: call one tool and print its content",
+    "tools": "list the tools",
+    "config": "CLIENT: print the ready configuration for an MCP client",
+}
+
+WAITING = """\
+toolgate {version} speaks the Model Context Protocol on standard input and output: it is waiting for an MCP client.
+  try it:      toolgate demo          or   toolgate call Bash command='echo hello'
+  connect it:  toolgate config claude-desktop   (or claude-code, cursor, vscode, …)
+  more:        toolgate --help        end with Ctrl-D or Ctrl-C
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command line. A refusal is a sentence on standard error and exit code 2."""
+    try:
+        return _run(words)
+    except UsageError as error:
+        print(f"toolgate: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        return FAULT
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return DONE
+
+
+def _run(words: Sequence[str]) -> int:
+    parsed = parser().parse_intermixed_args(words)
+    options = config.load({name: value for name, value in vars(parsed).items() if name not in ("command", "words")})
+    command: str = parsed.command or "serve"
+    if command not in COMMANDS:
+        raise UsageError(f"there is no command {command!r}; there are {', '.join(COMMANDS)}")
+    return RUNNERS[command](options, parsed.words, _own_options(words, parsed.command, parsed.words))
+
+
+def parser() -> argparse.ArgumentParser:
+    commands = "\n".join(f"  {name:8} {does}" for name, does in COMMANDS.items())
+    made = config.Parser(
+        prog="toolgate",
+        usage="toolgate [options] [command …]",
+        description="Thirteen agent tools for any MCP client.",
+        epilog=f"commands:\n{commands}\n\nEvery option is also TOOLGATE_<NAME> in the environment and a key of the config file.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    made.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    made.add_argument("--version", action="version", version=f"toolgate {_version()}")
+    config.add_options(made)
+    return made
+
+
+def _own_options(words: Sequence[str], command: str | None, rest: Sequence[str]) -> list[str]:
+    """The options of the command line without the command and its words: what a server spawned for it is given."""
+    own = list(words)
+    for word in [*([command] if command else []), *rest]:
+        own.remove(word)
+    return own
+
+
+def _serve(options: config.Config, words: Sequence[str], _own: Sequence[str]) -> int:
+    if words:
+        raise UsageError(f"unexpected {words[0]!r}")
+    if sys.platform not in ("linux", "darwin"):
+        raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
+    from toolgate.server.app import App  # start-up: sub-commands and --help do without
+    from toolgate.transports import stdio
+
+    logs.start(options.verbose, options.logs)
+    if sys.stdin.isatty():
+        print(WAITING.format(version=_version()), file=sys.stderr, end="")
+    source, sink = stdio.claim()
+
+    async def serve() -> None:
+        await App(options).serve_stdio(source, sink)
+
+    try:
+        asyncio.run(serve())
+    except UsageError:
+        raise
+    except Exception:
+        logging.getLogger("toolgate").exception("the server failed")
+        return FAULT
+    finally:
+        logs.stop()
+    return DONE
+
+
+def _demo(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+    if words:
+        raise UsageError(f"unexpected {words[0]!r}")
+    from toolgate.server import demo
+
+    return asyncio.run(demo.tour(own))
+
+
+def _call(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+    from toolgate.server import calling
+
+    return asyncio.run(calling.call(words, own))
+
+
+def _tools(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+    if words:
+        raise UsageError(f"unexpected {words[0]!r}")
+    from toolgate.server import calling
+
+    return asyncio.run(calling.list_tools(own))
+
+
+def _config(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+    from toolgate.server import snippets
+
+    print(snippets.snippet(words, own))
+    return DONE
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return metadata.version("toolgate")
+
+
+Runner = Callable[[config.Config, Sequence[str], Sequence[str]], int]
+RUNNERS: dict[str, Runner] = {"serve": _serve, "demo": _demo, "call": _call, "tools": _tools, "config": _config}

@@ -1,0 +1,273 @@
+"""Every option, declared once: its flag, its environment variable, its key in the config file and its help come from here.
+
+Flags beat the environment, the environment beats the file. The only module that reads the environment.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from toolgate.server.errors import UsageError
+
+CLASSIC_FILE = "scorpiox-env.txt"
+CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
+OFF = frozenset(("0", "false", "no", "off"))
+ON = frozenset(("1", "true", "yes", "on"))
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """`kind` turns a string into the value and raises ValueError; `many` collects; `later` says what is missing yet."""
+
+    name: str
+    help: str
+    kind: Callable[[str], Any] = str
+    default: Any = None
+    short: str | None = None
+    metavar: str | None = None
+    many: bool = False
+    later: bool = False
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return "TOOLGATE_" + self.key.upper()
+
+    @property
+    def is_switch(self) -> bool:
+        return self.kind is truth
+
+
+def truth(word: str) -> bool:
+    """"1", "true", "yes", "on" and their opposites."""
+    if word.lower() in ON:
+        return True
+    if word.lower() in OFF:
+        return False
+    raise ValueError("must be true or false")
+
+
+def seconds(word: str) -> float:
+    value = float(word)
+    if not 0 < value <= 3600:
+        raise ValueError("must be seconds, more than 0 and at most 3600")
+    return value
+
+
+def folder(word: str) -> Path:
+    if not word:
+        raise ValueError("must name a folder")
+    return Path(word).expanduser().absolute()
+
+
+def server_name(word: str) -> str:
+    if not word.strip() or len(word) > 64 or not word.isprintable():
+        raise ValueError("must be 1 to 64 printable characters")
+    return word
+
+
+OPTIONS = (
+    Option("sse", "serve HTTP+SSE", truth, False, short="-s", later=True),
+    Option("http", "serve Streamable HTTP at /mcp", truth, False, short="-t", later=True),
+    Option("host", "where HTTP listens", later=True),
+    Option("port", "where HTTP listens", later=True),
+    Option("name", "server name told to clients", server_name, "toolgate", short="-n", metavar="NAME"),
+    Option("plugins", "plugin folder, searched recursively; repeatable", folder, (), "-p", "DIR", many=True),
+    Option("isolate-plugins", "run each plugin in its own process", truth, False, later=True),
+    Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
+    Option("verbose", "debug log", truth, False, short="-v"),
+    Option("state", "keys, database, spools (default: the XDG data folder)", folder, None, metavar="DIR"),
+    Option("workspace", "where tools work (default: the current directory)", folder, None, metavar="DIR"),
+    Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
+    Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
+    Option("grace", "what running calls get at shutdown, in seconds (default 1.5)", seconds, 1.5, metavar="SECONDS"),
+    Option("auth", "who may call over HTTP", later=True),
+    Option("public-url", "the URL told to clients", later=True),
+    Option("allowed-hosts", "Host check", later=True),
+    Option("allowed-origins", "Origin check", later=True),
+    Option(
+        "allow-private",
+        "host, address or network the web tools may reach although it is private; repeatable",
+        str,
+        (),
+        metavar="HOST",
+        many=True,
+    ),
+    Option("engines", "search engines to ask (default: all without a key); repeatable", str, (), None, "NAME", True),
+    Option("search-deadline", "longest a search takes, in seconds (default 6)", seconds, 6.0, metavar="SECONDS"),
+    Option("browser", "the browser ReadDocs drives", later=True),
+    Option("sandbox", "isolation of commands", later=True),
+    Option("accept-unsandboxed", "second confirmation", truth, False, later=True),
+    Option("sandbox-network", "network of sandboxed commands", later=True),
+    Option("approve", "tools a person must approve", later=True),
+    Option("database", "PostgreSQL for several replicas", later=True),
+    Option("redis", "Redis for several replicas", later=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent."""
+
+    hidden: tuple[str, ...] = ()
+    streaming: bool = True
+
+
+class Config:
+    """The value of every option, as attributes: `config.allow_private`. `given` are the keys that were set at all."""
+
+    def __init__(self, values: Mapping[str, Any], classic: Classic, environment: Mapping[str, str]) -> None:
+        self.classic = classic
+        self.environment = environment
+        self.given = frozenset(values)
+        for option in OPTIONS:
+            setattr(self, option.key, values.get(option.key, option.default))
+        if self.state is None:
+            self.state = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+
+    def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
+        raise AttributeError(name)
+
+    @property
+    def children_environment(self) -> dict[str, str]:
+        """What a local user's commands get: the server's environment less what is ours."""
+        return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would exit by itself."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags. What is not here yet is hidden, but known, so that its refusal can say so."""
+    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="config file (TOML)")
+    for option in OPTIONS:
+        names = [option.short, option.flag] if option.short else [option.flag]
+        told: dict[str, Any] = {
+            "dest": option.key,
+            "default": argparse.SUPPRESS,
+            "help": argparse.SUPPRESS if option.later else option.help,
+        }
+        if option.is_switch:
+            parser.add_argument(*names, action="store_const", const="true", **told)
+        elif option.many:
+            parser.add_argument(*names, action="append", metavar=option.metavar, **told)
+        else:
+            parser.add_argument(*names, metavar=option.metavar, **told)
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
+    """Put flags, environment and file together. Raises UsageError, which names the option at fault."""
+    environment = dict(os.environ) if environment is None else environment
+    given = _from_file(flags.get("config") or environment.get("TOOLGATE_CONFIG"), environment)
+    for option in OPTIONS:
+        if environment.get(option.variable):
+            raw: Any = environment[option.variable]
+            given[option.key] = (option.variable, raw.split(":") if option.many else raw)
+        if option.key in flags:
+            given[option.key] = (option.flag, flags[option.key])
+    values = {}
+    for option in OPTIONS:
+        if option.key in given:
+            source, raw = given[option.key]
+            if option.later:
+                raise UsageError(f"{source} is not available in this version")
+            values[option.key] = _convert(option, source, raw)
+    return Config(values, _classic(Path(CLASSIC_FILE)), environment)
+
+
+def _convert(option: Option, source: str, raw: Any) -> Any:
+    parts = raw if option.many else [raw]
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise UsageError(f"{source} must be {'a list of strings' if option.many else 'one value'}")
+    try:
+        converted = [option.kind(part) for part in parts]
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from None
+    return tuple(converted) if option.many else converted[0]
+
+
+def _from_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """The config file: the named one, or the user's own. One in the current directory is read only when named."""
+    path = Path(named) if named else _xdg(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if named:
+            raise UsageError(f"--config: there is no file {path}") from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config: {path} can't be read: {error}") from None
+    import tomllib  # start-up: most have no config file
+
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"--config: {path}: {error}") from None
+    known = {option.key: option for option in OPTIONS} | {option.name: option for option in OPTIONS}
+    given: dict[str, tuple[str, Any]] = {}
+    for name, value in table.items():
+        if name not in known:
+            raise UsageError(f"--config: {path}: there is no option {name!r}")
+        given[known[name].key] = (f"{name} in {path}", _as_word(value))
+    return given
+
+
+def _as_word(value: Any) -> Any:
+    """A TOML value as the word the command line would have: one conversion serves both."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    return value
+
+
+def _classic(path: Path) -> Classic:
+    """`KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
+    import logging  # already loaded by asyncio
+
+    log = logging.getLogger("toolgate.config")
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(CLASSIC_LIMIT).splitlines()
+    except OSError:
+        return Classic()
+    hidden: list[str] = []
+    streaming = True
+    for line in lines:
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or name.startswith("#"):
+            continue
+        is_off = value.strip("\"'").lower() in OFF
+        if name == "TOOLS":
+            hidden += ["*"] if is_off else []
+        elif name == "STREAMING":
+            streaming = not is_off
+        elif name.startswith("TOOL_"):
+            hidden += [name.removeprefix("TOOL_")] if is_off else []
+        else:
+            log.info("%s: unknown key %r is ignored", path, name[:64])
+    return Classic(tuple(hidden), streaming)
+
+
+def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    """The XDG base directory; relative values are invalid and ignored (XDG Base Directory Specification)."""
+    given = environment.get(variable, "")
+    return Path(given) if given.startswith("/") else Path(environment.get("HOME") or "/") / default
+
+
+def parse(words: Sequence[str], parser: argparse.ArgumentParser) -> argparse.Namespace:
+    return parser.parse_args(words)

@@ -1,0 +1,34 @@
+"""Starts a task and runs its first step at once: what ends without waiting costs no turn of the event loop."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
+
+
+def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    """Like `loop.create_task`, but `work` has run up to its first wait when this returns.
+
+    Call it from a callback of the loop, never from inside a task. Python 3.12 has eager tasks. On 3.11 a task asks its
+    loop to `call_soon` its first step, so the loop's method is covered for that one moment and the step run here;
+    a loop that can't be covered (uvloop) starts the task the ordinary way.
+    """
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    steps: list[tuple[Callable[[], Any], Context | None]] = []
+
+    def catch(step: Callable[[], Any], *, context: Context | None = None) -> None:
+        steps.append((step, context))
+
+    try:
+        loop.call_soon = catch  # type: ignore[method-assign, assignment]
+    except AttributeError:
+        return loop.create_task(work)
+    try:
+        task = asyncio.Task(work, loop=loop)
+    finally:
+        del loop.call_soon
+    for step, context in steps:
+        context.run(step) if context is not None else step()
+    return task

@@ -1,0 +1,53 @@
+"""The stateless era's envelope: what every request says of itself in `_meta`. Knows nothing of methods.
+
+Source: MCP 2026-07-28 basic, "_meta"; versioning, "Protocol Version Negotiation".
+"""
+
+from typing import Any
+
+from toolgate.server.errors import InvalidParams, UnsupportedProtocolVersion
+from toolgate.server.revisions import STATELESS, SUPPORTED
+from toolgate.server.session import LEVELS, Session
+
+PREFIX = "io.modelcontextprotocol/"
+VERSION = PREFIX + "protocolVersion"
+CAPABILITIES = PREFIX + "clientCapabilities"
+CLIENT = PREFIX + "clientInfo"
+LOG_LEVEL = PREFIX + "logLevel"
+SERVER = PREFIX + "serverInfo"
+SUBSCRIPTION = PREFIX + "subscriptionId"
+
+
+def is_one(meta: dict[str, Any] | None) -> bool:
+    """Whether a request that carries `meta` speaks for itself, well or badly."""
+    return meta is not None and (VERSION in meta or CAPABILITIES in meta)
+
+
+def session(meta: dict[str, Any], connection: Session) -> Session:
+    """The session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
+    version = _field(meta, VERSION, str)
+    capabilities = _field(meta, CAPABILITIES, dict)
+    client = _field(meta, CLIENT, dict, {})
+    revision = STATELESS.get(version)
+    if revision is None:
+        data = {"supported": list(SUPPORTED), "requested": version}
+        raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
+    return connection.of_request(revision, capabilities, client, _level(meta))
+
+
+def _field(meta: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    value = meta.get(name, default)
+    if not isinstance(value, kind):
+        word = "a string" if kind is str else "an object"
+        raise InvalidParams(f"'_meta' must have {name!r}, {word}")
+    return value
+
+
+def _level(meta: dict[str, Any]) -> int | None:
+    """The index of the least level the request wants logged; None when it wants none."""
+    level = meta.get(LOG_LEVEL)
+    if level is None:
+        return None
+    if level not in LEVELS:
+        raise InvalidParams(f"{LOG_LEVEL!r} must be one of {', '.join(LEVELS)}")
+    return LEVELS.index(level)

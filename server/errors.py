@@ -1,0 +1,63 @@
+"""The protocol's errors: one class a code. Knows nothing of tools: a tool that says no is a result, not one of these.
+
+    RpcError                                 the request was wrong, or we were
+    ├── ParseError                   -32700  not JSON, or not UTF-8
+    ├── InvalidRequest               -32600  JSON, but no request we take here and now
+    ├── MethodNotFound               -32601
+    ├── InvalidParams                -32602  also: unknown tool, missing `_meta` field, `requestState` that is not ours
+    ├── InternalError                -32603  a bug; carries a reference that is also in the log
+    ├── HeaderMismatch               -32020  2026-07-28: HTTP headers and body disagree
+    ├── MissingClientCapability      -32021  2026-07-28: `data.requiredCapabilities`
+    └── UnsupportedProtocolVersion   -32022  2026-07-28: `data.supported`, `data.requested`
+
+Source: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 basic, "Error Codes".
+"""
+
+from typing import Any
+
+
+class RpcError(Exception):
+    """A refusal that goes to the client as a JSON-RPC error object. Messages are lower case and name the thing."""
+
+    code = -32603
+
+    def __init__(self, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+class ParseError(RpcError):
+    code = -32700
+
+
+class InvalidRequest(RpcError):
+    code = -32600
+
+
+class MethodNotFound(RpcError):
+    code = -32601
+
+
+class InvalidParams(RpcError):
+    code = -32602
+
+
+class InternalError(RpcError):
+    code = -32603
+
+
+class HeaderMismatch(RpcError):
+    code = -32020
+
+
+class MissingClientCapability(RpcError):
+    code = -32021
+
+
+class UnsupportedProtocolVersion(RpcError):
+    code = -32022
+
+
+class UsageError(Exception):
+    """The command line, environment or config file asks for what can't be: exit code 2. The text names the option."""

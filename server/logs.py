@@ -1,0 +1,63 @@
+"""Where log lines go: standard error, and rotating files on request. Never standard output: it belongs to the protocol."""
+
+import logging
+import os
+import select
+import sys
+import time
+from pathlib import Path
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIPE_BUF is 4096)
+FILE_SIZE, FILES = 5 * 2**20, 3  # bytes a file, files kept: a week of a busy server, and bounded
+
+
+def start(verbose: bool, folder: Path | None) -> None:
+    """Log from now on; `folder` is made when it is missing. Raises UsageError when it can't be written to."""
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    logging.getLogger("toolgate").setLevel(logging.DEBUG if verbose else logging.INFO)
+    formatter = logging.Formatter(FORMAT)
+    formatter.converter = time.gmtime
+    handlers: list[logging.Handler] = [StandardError()]
+    if folder is not None:
+        handlers.append(_file(folder))
+    for handler in handlers:
+        handler.setFormatter(formatter)
+        root.addHandler(handler)
+
+
+def stop() -> None:
+    """Write out and close what was started."""
+    for handler in list(logging.getLogger().handlers):
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
+class StandardError(logging.Handler):
+    """Writes a line when standard error takes it, and drops it otherwise: a client that does not read its server's
+    standard error must not stop the server."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record).encode("utf-8", "replace")
+            data = line[:MAX_LINE] + b"\n"
+            descriptor = sys.stderr.fileno()
+            waiting = select.poll()
+            waiting.register(descriptor, select.POLLOUT)
+            if any(event & select.POLLOUT for _, event in waiting.poll(0)):
+                os.write(descriptor, data)
+        except (OSError, ValueError):
+            pass  # nowhere left to complain
+
+
+def _file(folder: Path) -> logging.Handler:
+    from logging.handlers import RotatingFileHandler  # start-up: only with --logs
+
+    from toolgate.server.errors import UsageError
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return RotatingFileHandler(folder / "toolgate.log", maxBytes=FILE_SIZE, backupCount=FILES, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--logs: {error}") from None

@@ -1,0 +1,71 @@
+"""How a conversation begins, in both eras, and how a request is called off. Knows nothing of tools."""
+
+from collections.abc import Callable
+from typing import Any
+
+from toolgate.server import shape
+from toolgate.server.errors import InvalidParams, InvalidRequest
+from toolgate.server.revisions import SUPPORTED, Revision, negotiate
+from toolgate.server.server import Server
+from toolgate.server.session import Call, Session
+
+
+def capabilities(revision: Revision) -> dict[str, Any]:
+    """Exactly what is served. Logging without a session has no capability to set: it goes by request."""
+    served: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
+    return served
+
+
+def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
+    def answer(call: Call) -> dict[str, Any]:
+        """initialize: the newest revision we share, or our newest of that era."""
+        session, params = call.session, call.params
+        if session.revision is not None:
+            raise InvalidRequest("this session is initialized already")
+        if not isinstance(params.get("protocolVersion"), str):
+            raise InvalidParams("'protocolVersion' must be a string")
+        session.capabilities = _object(params, "capabilities")
+        session.client = _object(params, "clientInfo")
+        session.revision = revision = negotiate(params["protocolVersion"])
+        server.sessions.add(session)
+        return {
+            "protocolVersion": revision.name,
+            "capabilities": capabilities(revision),
+            "serverInfo": server.identity(revision),
+        }
+
+    return answer
+
+
+def discover(server: Server) -> Callable[[Call], dict[str, Any]]:
+    def answer(call: Call) -> dict[str, Any]:
+        """server/discover: what a client of the stateless era may know before it asks for anything."""
+        known = {"supportedVersions": list(SUPPORTED), "capabilities": capabilities(call.revision)}
+        return shape.cached(known, call.revision)
+
+    return answer
+
+
+def ping(call: Call) -> dict[str, Any]:
+    return {}
+
+
+def initialized(server: Server) -> Callable[[Session, dict[str, Any]], None]:
+    def note(session: Session, params: dict[str, Any]) -> None:
+        session.ready = session.revision is not None
+
+    return note
+
+
+def cancelled(session: Session, params: dict[str, Any]) -> None:
+    """notifications/cancelled; one about something unknown or already answered is ignored."""
+    id = params.get("requestId")
+    if type(id) in (int, str):
+        session.cancel(id)
+
+
+def _object(params: dict[str, Any], name: str) -> dict[str, Any]:
+    value = params.get(name, {})
+    if not isinstance(value, dict):
+        raise InvalidParams(f"{name!r} must be an object")
+    return value

@@ -1,0 +1,14 @@
+"""logging/setLevel: how much a session wants to hear. In the stateless era a request says so itself (envelope)."""
+
+from typing import Any
+
+from toolgate.server.errors import InvalidParams
+from toolgate.server.session import LEVELS, Call
+
+
+def set_level(call: Call) -> dict[str, Any]:
+    level = call.params.get("level")
+    if level not in LEVELS:
+        raise InvalidParams(f"'level' must be one of {', '.join(LEVELS)}")
+    call.session.log_level = LEVELS.index(level)
+    return {}

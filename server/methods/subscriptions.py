@@ -1,0 +1,41 @@
+"""subscriptions/listen: a request that stays open and brings what the client asked to be told (2026-07-28).
+
+Knows nothing of who causes the news: the server announces, this only opens, acknowledges and closes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolgate.server.envelope import SUBSCRIPTION
+from toolgate.server.errors import InvalidParams, InvalidRequest
+from toolgate.server.messages import Notification
+from toolgate.server.server import TOOLS, Listener, Server
+from toolgate.server.session import Call
+
+KINDS = {"toolsListChanged": TOOLS}  # the filter's field → the kind of list; what is not here is not served
+MAX_LISTENERS = 1_000  # of one server; each costs a task
+
+
+def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    async def answer(call: Call) -> dict[str, Any]:
+        """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
+        wanted = call.params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise InvalidParams("'notifications' must be an object")
+        if len(server.listeners) >= MAX_LISTENERS:
+            raise InvalidRequest(f"more than {MAX_LISTENERS} open subscriptions")
+        honoured = {name: True for name in KINDS if wanted.get(name) is True}
+        kinds = frozenset(KINDS[name] for name in honoured)
+        meta = {SUBSCRIPTION: call.id}
+        listener = Listener(call.id, call.channel, kinds, asyncio.Event())
+        acknowledged = {"_meta": meta, "notifications": honoured}
+        call.channel.send(Notification("notifications/subscriptions/acknowledged", acknowledged))
+        server.listeners.add(listener)
+        try:
+            await listener.ended.wait()
+        finally:
+            server.listeners.discard(listener)
+        return {"_meta": meta}
+
+    return answer

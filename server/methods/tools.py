@@ -1,0 +1,111 @@
+"""tools/list and tools/call. Knows the registry; knows nothing of what a tool does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from toolgate.server import shape
+from toolgate.server.caller import Caller, InputRequired
+from toolgate.server.errors import InvalidParams, MissingClientCapability
+from toolgate.server.server import Server
+from toolgate.server.session import Call
+from toolgate.tools.content import Output, Text
+from toolgate.tools.context import Belongings, Context
+from toolgate.tools.errors import CannotAsk
+from toolgate.tools.notices import Notices
+from toolgate.tools.tool import Tool
+
+HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
+MARGIN = 5.0  # seconds past the hold that a tool gets to end by itself, as the shell does
+
+
+def list_tools(server: Server) -> Callable[[Call], msgspec.Raw]:
+    def answer(call: Call) -> msgspec.Raw:
+        """tools/list: one page, so no cursor of ours exists."""
+        if call.params.get("cursor") is not None:
+            raise InvalidParams("unknown cursor")
+        return server.tool_list(call.revision)
+
+    return answer
+
+
+def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    async def answer(call: Call) -> dict[str, Any]:
+        """tools/call. An unknown tool is an error of the request; what a tool says no to is a result."""
+        name, arguments = call.params.get("name"), call.params.get("arguments")
+        if not isinstance(name, str) or name not in server.registry:
+            raise InvalidParams(f"unknown tool: {name!r}"[:200])
+        if arguments is None:
+            arguments = {}
+        elif not isinstance(arguments, dict):
+            raise InvalidParams("'arguments' must be an object")
+        tool = server.registry[name]
+        belongings = server.belongings(call.session)
+        caller = Caller(call, server.seal, server.settings.hold, server.streaming)
+        try:
+            output = await _run(tool, arguments, belongings, caller, server.settings.hold)
+        except InputRequired as questions:
+            return caller.input_required(questions)
+        except CannotAsk as refusal:
+            if call.revision.stateless:
+                raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
+            output = Output([Text(refusal.text)], is_error=True)
+        output = _with_notices(output, server.notices(call.session.principal))
+        return shape.output(output, call.revision, tool.output is not None)
+
+    return answer
+
+
+async def _run(
+    tool: Tool, arguments: dict[str, Any], belongings: Belongings, caller: Caller, hold: float
+) -> Output:
+    if changes_things(tool) and (await belongings.plan.state()).active:
+        return Output(
+            [Text(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")],
+            is_error=True,
+        )
+    context = Context(belongings, caller)
+    heart = asyncio.get_running_loop().call_later(HEARTBEAT, _beat, caller) if caller.wants_progress else None
+    try:
+        async with asyncio.timeout(hold + MARGIN):
+            return await tool.run(arguments, context)
+    except TimeoutError:
+        return Output([Text(f"{tool.name} did not end within {hold:g} s and was stopped")], is_error=True)
+    except BaseExceptionGroup as group:  # a question asked inside a task group
+        questions = group.subgroup(InputRequired)
+        if questions is None:
+            raise
+        raise InputRequired(_all_questions(questions)) from None
+    finally:
+        if heart is not None:
+            caller.stop()
+            heart.cancel()
+
+
+def changes_things(tool: Tool) -> bool:
+    """Whether an active plan holds the tool back: what acts on the world, but not the planner's own notes."""
+    return not tool.annotations.read_only and tool.scope != "tools:workflow"
+
+
+def _beat(caller: Caller) -> None:
+    if caller.wants_progress:
+        caller.still_running()
+        asyncio.get_running_loop().call_later(HEARTBEAT, _beat, caller)
+
+
+def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[str, Any]]:
+    questions: dict[str, dict[str, Any]] = {}
+    for part in group.exceptions:
+        questions |= _all_questions(part) if isinstance(part, BaseExceptionGroup) else part.requests
+    return questions
+
+
+def _with_notices(output: Output, notices: Notices) -> Output:
+    """What happened meanwhile rides along as the last block, once."""
+    news = notices.take()
+    if not news:
+        return output
+    block = Text("Meanwhile:\n" + "\n".join(f"- {text}" for text in news.values()))
+    return Output([*output.content, block], output.structured, output.is_error)

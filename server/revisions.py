@@ -1,0 +1,76 @@
+"""What each published revision of the protocol has and has not: one table, and the only place that compares versions.
+
+Source: the schema and changelog of each revision in the MCP specification.
+"""
+
+import msgspec
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    """A column is a feature: true from the revision that brought it, false again where one dropped it."""
+
+    name: str
+    stateless: bool = False  # every request carries revision, client and capabilities in `_meta`; no initialize
+    batches: bool = False
+    tool_annotations: bool = True
+    audio: bool = True
+    progress_messages: bool = True
+    completions: bool = True
+    titles: bool = True  # `title` on tools, prompts, resources and implementations
+    structured: bool = True  # outputSchema and structuredContent, objects only
+    any_structured: bool = False  # … of any JSON type
+    resource_links: bool = True
+    elicitation: bool = True
+    multi_select: bool = True  # multi-select enums in elicitation
+    icons: bool = True
+    result_types: bool = False  # `resultType`, and serverInfo in the `_meta` of a result
+    caching: bool = False  # ttlMs and cacheScope on lists
+
+    def has(self, feature: str) -> bool:
+        """Whether `feature`, a column of this table, is true. Raises AttributeError for no column."""
+        return bool(getattr(self, feature))
+
+
+REVISIONS = {
+    revision.name: revision
+    for revision in (
+        Revision(
+            name="2024-11-05",
+            tool_annotations=False,
+            audio=False,
+            progress_messages=False,
+            completions=False,
+            titles=False,
+            structured=False,
+            resource_links=False,
+            elicitation=False,
+            multi_select=False,
+            icons=False,
+        ),
+        Revision(
+            name="2025-03-26",
+            batches=True,
+            titles=False,
+            structured=False,
+            resource_links=False,
+            elicitation=False,
+            multi_select=False,
+            icons=False,
+        ),
+        Revision(name="2025-06-18", multi_select=False, icons=False),
+        Revision(name="2025-11-25"),
+        Revision(name="2026-07-28", stateless=True, any_structured=True, result_types=True, caching=True),
+    )
+}
+
+SUPPORTED = tuple(reversed(REVISIONS))  # newest first, as a client reads it
+STATELESS = {name: revision for name, revision in REVISIONS.items() if revision.stateless}
+WITH_SESSION = {name: revision for name, revision in REVISIONS.items() if not revision.stateless}
+NEWEST_WITH_SESSION = list(WITH_SESSION.values())[-1]
+
+
+def negotiate(requested: object) -> Revision:
+    """The revision an `initialize` is answered with: the one asked for, or else the newest of that era, never an echo."""
+    if isinstance(requested, str) and requested in WITH_SESSION:
+        return WITH_SESSION[requested]
+    return NEWEST_WITH_SESSION

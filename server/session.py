@@ -1,0 +1,145 @@
+"""Who is talking, in which revision, and what is under way between us. Knows nothing of methods or transports."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from toolgate.server.errors import RpcError
+from toolgate.server.messages import Id, Notification, Outbound, Request, Response
+from toolgate.server.revisions import Revision
+from toolgate.tools.context import Place, Plan
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
+DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; lets callbacks (notice) through
+
+
+class Channel(Protocol):
+    """Where messages to the client go. Each inbound message brings its own."""
+
+    def send(self, message: Outbound) -> None:
+        """Take `message` for delivery. Never blocks; what happens to a slow reader is the channel's decision."""
+        ...
+
+
+class Refused(Exception):
+    """The client answered a request of ours with an error; the text is the client's."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A request being answered: the task that does it, and whether the client has called it off."""
+
+    task: "asyncio.Task[Any]"
+    cancelled: bool = False
+
+
+class Session:
+    """One client's session, from `initialize` on; in the stateless era one request's, sharing `in_flight`.
+
+    `revision` is None until `initialize`. `key` is unguessable, or "" where the state is the principal's.
+    `channel` takes what no request asked for; None where there is no such stream. `stateless` says that the
+    transport has already seen that a request is of the stateless era, whatever its body says.
+    """
+
+    def __init__(self, principal: str, channel: Channel | None = None, *, stateless: bool = False) -> None:
+        self.principal = principal
+        self.channel = channel
+        self.stateless = stateless
+        self.key = secrets.token_urlsafe(24)
+        self.revision: Revision | None = None
+        self.capabilities: dict[str, Any] = {}
+        self.client: dict[str, Any] = {}
+        self.log_level: int | None = DEFAULT_LEVEL
+        self.ready = False  # after notifications/initialized: may be sent what it did not ask for
+        self.in_flight: dict[Id, Flight] = {}
+        self.place = Place(self.key)
+        self.plan: Plan | None = None
+        self._asked: dict[Id, asyncio.Future[Any]] = {}
+        self._last_id = 0
+
+    def of_request(
+        self, revision: Revision, capabilities: dict[str, Any], client: dict[str, Any], log_level: int | None
+    ) -> "Session":
+        """The session of one request of the stateless era, cancelled through this one."""
+        session = Session.__new__(Session)
+        session.principal = self.principal
+        session.channel = None
+        session.stateless = True
+        session.key = ""
+        session.revision = revision
+        session.capabilities = capabilities
+        session.client = client
+        session.log_level = log_level
+        session.ready = False
+        session.in_flight = self.in_flight
+        session.place = Place()
+        session.plan = None
+        session._asked = {}
+        session._last_id = 0
+        return session
+
+    def cancel(self, id: Id) -> None:
+        """Call off the request `id`; nothing happens when it is unknown or already answered."""
+        flight = self.in_flight.get(id)
+        if flight is not None and not flight.cancelled:
+            flight.cancelled = True
+            flight.task.cancel()
+
+    async def request(self, method: str, params: dict[str, Any], channel: Channel, timeout: float) -> Any:
+        """Ask the client something over `channel` and wait for its result.
+
+        Raises TimeoutError after `timeout` seconds, Refused when the client answers with an error. Whoever stops
+        waiting tells the client so (notifications/cancelled).
+        """
+        self._last_id += 1
+        id = self._last_id
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[id] = answer
+        try:
+            channel.send(Request(id, method, params))
+            async with asyncio.timeout(timeout):
+                return await answer
+        except (TimeoutError, asyncio.CancelledError):
+            channel.send(Notification("notifications/cancelled", {"requestId": id, "reason": "no longer needed"}))
+            raise
+        finally:
+            del self._asked[id]
+
+    def settle(self, response: Response) -> None:
+        """Hand an answer to whoever waits for it; an answer to nothing is dropped."""
+        waiting = self._asked.get(response.id) if response.id is not None else None
+        if waiting is None or waiting.done():
+            return
+        if response.error is None:
+            waiting.set_result(response.result)
+        else:
+            said = response.error.get("message") if isinstance(response.error, dict) else None
+            waiting.set_exception(Refused(str(said)[:500]))
+
+    def can(self, capability: str) -> bool:
+        """Whether the client declared `capability`."""
+        return capability in self.capabilities
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way to its method: what was asked, by whom, and where answers to it go."""
+
+    id: Id
+    method: str
+    params: dict[str, Any]
+    session: Session
+    channel: Channel
+
+    @property
+    def revision(self) -> Revision:
+        revision = self.session.revision
+        if revision is None:
+            raise RpcError("no revision before initialize")
+        return revision
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        meta: dict[str, Any] = self.params.get("_meta") or {}
+        return meta

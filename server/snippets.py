@@ -1,0 +1,65 @@
+"""`toolgate config CLIENT`: the configuration that adds this server to an MCP client, ready to paste."""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.errors import UsageError
+
+
+def snippet(words: Sequence[str], options: Sequence[str]) -> str:
+    """The configuration for the client `words[0]`, with absolute paths and `options` kept."""
+    if len(words) != 1 or words[0] not in CLIENTS:
+        raise UsageError(f"config: name a client: {', '.join(CLIENTS)}")
+    return CLIENTS[words[0]](_command(), list(options))
+
+
+def _command() -> str:
+    """The absolute path of this very command."""
+    beside = Path(sys.executable).with_name("toolgate")
+    found = str(beside) if beside.exists() else shutil.which("toolgate")
+    return found or str(Path(sys.argv[0]).absolute())
+
+
+def _servers(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], str]:
+    """The JSON most clients read: `{key: {"toolgate": {…}}}`, and where it belongs."""
+
+    def told(command: str, options: list[str]) -> str:
+        entry = {**extra, "command": command, "args": options}
+        body = msgspec.json.format(msgspec.json.encode({key: {"toolgate": entry}}), indent=2).decode()
+        return f"{body}\n# {where}"
+
+    return told
+
+
+def _claude_code(command: str, options: list[str]) -> str:
+    return shlex.join(["claude", "mcp", "add", "toolgate", "--", command, *options])
+
+
+def _codex(command: str, options: list[str]) -> str:
+    arguments = msgspec.json.encode(options).decode()
+    return f'[mcp_servers.toolgate]\ncommand = "{command}"\nargs = {arguments}\n# in ~/.codex/config.toml'
+
+
+def _hosted(command: str, options: list[str]) -> str:
+    raise UsageError(
+        "config: a hosted client needs a URL, which this version does not serve yet; it serves local clients over stdio"
+    )
+
+
+CLIENTS: dict[str, Callable[[str, list[str]], str]] = {
+    "claude-desktop": _servers("mcpServers", "in claude_desktop_config.json (Settings, Developer, Edit Config)"),
+    "claude-code": _claude_code,
+    "cursor": _servers("mcpServers", "in ~/.cursor/mcp.json, or .cursor/mcp.json of a project"),
+    "vscode": _servers("servers", "in .vscode/mcp.json, or by the command MCP: Open User Configuration", type="stdio"),
+    "windsurf": _servers("mcpServers", "in ~/.codeium/windsurf/mcp_config.json"),
+    "zed": _servers("context_servers", "in Zed's settings.json", source="custom"),
+    "codex": _codex,
+    "chatgpt": _hosted,
+    "claude-ai": _hosted,
+}
