@@ -13,18 +13,18 @@ class Block(msgspec.Struct, frozen=True, tag_field="type", rename="camel", omit_
     """What all blocks share: an optional `annotations` object (audience, priority, lastModified)."""
 
 
-class Text(Block, tag="text"):
+class Text(Block, frozen=True, tag="text"):
     text: str
     annotations: dict[str, Any] | None = None
 
 
-class Image(Block, tag="image"):
+class Image(Block, frozen=True, tag="image"):
     data: bytes
     mime_type: str
     annotations: dict[str, Any] | None = None
 
 
-class Audio(Block, tag="audio"):
+class Audio(Block, frozen=True, tag="audio"):
     data: bytes
     mime_type: str
     annotations: dict[str, Any] | None = None
@@ -39,12 +39,12 @@ class Contents(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     blob: bytes | None = None
 
 
-class EmbeddedResource(Block, tag="resource"):
+class EmbeddedResource(Block, frozen=True, tag="resource"):
     resource: Contents
     annotations: dict[str, Any] | None = None
 
 
-class ResourceLink(Block, tag="resource_link"):
+class ResourceLink(Block, frozen=True, tag="resource_link"):
     uri: str
     name: str
     title: str | None = None

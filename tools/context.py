@@ -68,9 +68,10 @@ class PlanState:
 class Plan(Protocol):
     """The caller's plan: of the session where there is one, else of the principal."""
 
+    async def active(self) -> bool: ...  # the cheap question, asked before each call that changes things
     async def state(self) -> PlanState: ...
     async def enter(self, goal: str, plan_file: str | None) -> PlanState: ...
-    async def exit(self) -> PlanState: ...  # inactive, the goal kept
+    async def exit(self, plan_file: str | None = None) -> PlanState: ...  # inactive, goal and file kept
     async def reset(self) -> PlanState: ...  # as if there never was one
 
 
@@ -132,7 +133,8 @@ class Belongings:
 class Peer(Protocol):
     """The client's end of one call, as the server's core presents it."""
 
-    wants_progress: bool
+    @property
+    def wants_progress(self) -> bool: ...
 
     def can(self, capability: str) -> bool:
         """Has the client declared `capability`: "elicitation", "sampling", "roots"."""
@@ -252,9 +254,7 @@ class Context:
         roots: list[dict[str, Any]] = answer.get("roots") or []
         return roots
 
-    async def ask(
-        self, requests: Mapping[str, dict[str, Any]], *, timeout: float | None = None
-    ) -> dict[str, Any]:
+    async def ask(self, requests: Mapping[str, dict[str, Any]], *, timeout: float | None = None) -> dict[str, Any]:
         """Several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
         return await self._peer.ask(requests, timeout)
 

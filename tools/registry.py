@@ -1,4 +1,4 @@
-"""The tools on offer, by name and in order. A finished registry never changes: a change is a new one, swapped in whole."""
+"""The tools on offer, by name and in order. A registry never changes: a change is a new one, swapped in whole."""
 
 import fnmatch
 from collections.abc import Iterable, Iterator

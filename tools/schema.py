@@ -58,7 +58,8 @@ def of_type(annotation: Any) -> dict[str, Any]:
         schema = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
     if definitions:
         schema = {**schema, "$defs": definitions}
-    return _untitled(schema)
+    plain: dict[str, Any] = _untitled(schema)
+    return plain
 
 
 def context_parameter(function: Callable[..., Any], context: type) -> str | None:
@@ -122,7 +123,7 @@ def _property(hint: Any, parameter: inspect.Parameter, definitions: dict[str, An
         words = [extra for extra in extras if isinstance(extra, str)]
         description = " ".join(words) or None
         metas = tuple(extra for extra in extras if isinstance(extra, msgspec.Meta))
-        hint = Annotated[(base, *metas)] if metas else base  # type: ignore[assignment]  # built at run time
+        hint = Annotated[(base, *metas)] if metas else base  # built at run time
     if parameter.default is None:
         hint = _without_none(hint)  # "may be left out" is said by `required`, not by a null
     schema = of_type(hint)
@@ -139,7 +140,7 @@ def _property(hint: Any, parameter: inspect.Parameter, definitions: dict[str, An
 def _without_none(hint: Any) -> Any:
     if typing.get_origin(hint) is Annotated:
         base, *extras = typing.get_args(hint)
-        return Annotated[(_without_none(base), *extras)]  # type: ignore[return-value]  # built at run time
+        return Annotated[(_without_none(base), *extras)]  # built at run time
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         rest = tuple(part for part in typing.get_args(hint) if part is not types.NoneType)
         return typing.Union[rest]  # noqa: UP007  # a union made at run time has no other spelling

@@ -74,6 +74,14 @@ class Tool:
             self.function, self.name, self.title, description, self.annotations, self._input, self._output, self.scope
         )
 
+    def verify(self) -> None:
+        """Raise TypeError or UnusableSchema for what no client could be told or no call be checked against."""
+        schema.guard(self.input)
+        if self._input is not None:
+            schema.check(self._input)  # a raw schema may be anything; ours are right by construction
+        if self.output is not None:
+            schema.guard(self.output)
+
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         """Validate, call, and turn what came back into an Output. A ToolError becomes an `is_error` Output.
 

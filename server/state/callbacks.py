@@ -1,0 +1,82 @@
+"""A principal's callbacks in the state database: eight slots. Knows nothing of when they fire: see
+server/clock.py."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from toolgate.server.clock import Clock
+from toolgate.server.state.firings import PENDING
+from toolgate.server.state.store import Store
+from toolgate.server.state.tables import tables
+from toolgate.tools.context import Callback
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+SLOTS = 8
+
+
+class Callbacks:
+    """The `Callbacks` of toolgate.tools.context, for one principal; what is set is told to `session`
+    first."""
+
+    def __init__(self, store: Store, clock: Clock, principal: str, session: str) -> None:
+        self.store = store
+        self.clock = clock
+        self.principal = principal
+        self.session = session
+
+    async def set(self, message: str, delay: int, repeats: int) -> Callback:
+        """`delay` in seconds; `repeats` firings, -1 for ever. Raises OverflowError when all slots are
+        taken."""
+
+        def put(connection: "Connection") -> Callback:
+            taken = {held.id for held in self._read(connection)}
+            free = [slot for slot in range(SLOTS) if slot not in taken]
+            if not free:
+                raise OverflowError
+            row = {
+                "principal": self.principal,
+                "slot": free[0],
+                "message": message,
+                "delay": delay,
+                "left": repeats,
+                "next_at": self.clock.now() + delay,
+                "session": self.session,
+                "process": self.clock.processes.own(),
+            }
+            connection.execute(tables().callback.insert().values(row))
+            self.store.flag(PENDING, "", True)
+            return Callback(free[0], message, delay, delay * 1000, repeats)
+
+        made = await self.store.transact(put)
+        self.clock.changed()
+        return made
+
+    async def list(self) -> Sequence[Callback]:
+        if not self.store.flagged(PENDING, ""):
+            return []
+        return await self.store.transact(self._read)
+
+    async def cancel(self, slot: int | None) -> Sequence[Callback]:
+        """Cancel one, or all; gives what was cancelled. Raises KeyError for a slot that is not taken."""
+
+        def cancel(connection: "Connection") -> Sequence[Callback]:
+            held = [callback for callback in self._read(connection) if slot in (None, callback.id)]
+            if slot is not None and not held:
+                raise KeyError(slot)
+            of, slots = tables().callback.c, [callback.id for callback in held]
+            connection.execute(tables().callback.delete().where(of.principal == self.principal, of.slot.in_(slots)))
+            return held
+
+        cancelled = await self.store.transact(cancel)
+        self.clock.changed()
+        return cancelled
+
+    def _read(self, connection: "Connection") -> Sequence[Callback]:
+        of, now = tables().callback.c, self.clock.now()
+        rows = tables().callback.select().where(of.principal == self.principal).order_by(of.slot)
+        return [
+            Callback(row.slot, row.message, row.delay, max(0, round((row.next_at - now) * 1000)), row.left)
+            for row in connection.execute(rows)
+        ]

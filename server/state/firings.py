@@ -1,0 +1,76 @@
+"""Which callbacks are due, and whose they are to fire: one transaction answers for all processes of a state.
+
+Knows nothing of timers or of who is told: see server/clock.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from toolgate.server.state.processes import Processes
+from toolgate.server.state.store import Store
+from toolgate.server.state.tables import tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Row
+
+PENDING = "callbacks"  # flag: some principal has a callback
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    principal: str
+    session: str  # the place's key of the session that set it, which may have ended; "" where there was none
+    slot: int
+    message: str
+    left: int  # firings still to come; -1 for ever
+
+
+async def claim(
+    store: Store, processes: Processes, serves: Callable[[str], bool], now: Callable[[], float]
+) -> tuple[list[Firing], float]:
+    """What is due and this process's to fire, its next time already written down; and when the next one is
+    due.
+
+    A callback is its process's; one whose process is dead becomes this one's, if it `serves` the principal.
+    """
+
+    def look(connection: "Connection") -> tuple[list[Firing], float]:
+        rows = connection.execute(tables().callback.select()).all()
+        if not rows:
+            store.flag(PENDING, "", False)
+            return [], float("inf")
+        time, own = now(), processes.own()
+        taken = {name for name in {row.process for row in rows} if name != own and processes.alive(name)}
+        mine = [row for row in rows if row.process == own or (row.process not in taken and serves(row.principal))]
+        found = [_advance(connection, row, own, time) for row in mine]
+        return [firing for firing, _ in found if firing], min((next_at for _, next_at in found), default=float("inf"))
+
+    return await store.transact(look)
+
+
+def _advance(
+    connection: "Connection", row: "Row[tuple[object, ...]]", own: str, now: float
+) -> tuple[Firing | None, float]:
+    """Write down what a callback is after `now`. Gives its firing, if it is due, and its next time."""
+    of = tables().callback.c
+    is_due = row.next_at <= now
+    left = row.left - 1 if is_due and row.left > 0 else row.left
+    next_at = _next(row.next_at, row.delay, now)
+    this = (of.principal == row.principal) & (of.slot == row.slot) & (of.next_at == row.next_at)
+    if left == 0:
+        connection.execute(tables().callback.delete().where(this))
+        next_at = float("inf")
+    elif (next_at, own) != (row.next_at, row.process):
+        change = {"next_at": next_at, "left": left, "process": own}
+        connection.execute(tables().callback.update().where(this).values(change))
+    return Firing(row.principal, row.session, row.slot, row.message, left) if is_due else None, next_at
+
+
+def _next(next_at: float, delay: int, now: float) -> float:
+    """The first time after `now` on the grid that `next_at` and `delay` span."""
+    if next_at > now + delay:  # the clock was set back: nothing may be further away than its delay
+        return now + delay
+    if next_at > now:
+        return next_at
+    return next_at + delay * ((now - next_at) // delay + 1)

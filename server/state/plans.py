@@ -1,0 +1,109 @@
+"""A plan: of a session, in memory and gone with it, or of a principal, in the state database. Knows nothing
+of tools."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from toolgate.server.state.store import Store
+from toolgate.server.state.tables import tables
+from toolgate.tools.context import PlanState
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+NONE = PlanState(active=False, goal="", plan_file=None, started_at=None)
+
+ACTIVE = "plan"  # flag: an active plan
+KEPT = "plan-kept"  # flag: a plan, active or ended
+
+
+class Plan:
+    """The `Plan` of toolgate.tools.context.
+
+    With a session (`session` is the place's key) the plan lives in this object, which lives as long as the
+    session; with "" it is the principal's, and any number of these objects, in any number of processes, show
+    the same plan.
+    """
+
+    def __init__(self, store: Store, principal: str, session: str) -> None:
+        self.store = store
+        self.principal = principal
+        self.session = session
+        self._state = NONE
+
+    async def active(self) -> bool:
+        """Whether the tools that change things are to be refused. Opens no database unless there is an active
+        plan."""
+        if self.session:
+            return self._state.active
+        return self.store.flagged(ACTIVE, self.principal) and (await self.state()).active
+
+    async def state(self) -> PlanState:
+        """Opens no database unless there is a plan, active or ended, that nobody has reset."""
+        if self.session:
+            return self._state
+        if not self.store.flagged(KEPT, self.principal):
+            return NONE
+        return await self.store.transact(self._read)
+
+    async def enter(self, goal: str, plan_file: str | None) -> PlanState:
+        entered = PlanState(True, goal, plan_file, datetime.now(UTC))
+        return await self._change(lambda _: entered)
+
+    async def exit(self, plan_file: str | None = None) -> PlanState:
+        """End the plan; what it was about stays readable, with `plan_file` when one is given."""
+
+        def end(state: PlanState) -> PlanState:
+            if state.started_at is None:
+                return state
+            return replace(state, active=False, plan_file=plan_file or state.plan_file)
+
+        return await self._change(end)
+
+    async def reset(self) -> PlanState:
+        if not self.session and not self.store.flagged(KEPT, self.principal):
+            return NONE
+        return await self._change(lambda _: NONE)
+
+    async def _change(self, change: Callable[[PlanState], PlanState]) -> PlanState:
+        if self.session:
+            self._state = change(self._state)
+            return self._state
+
+        def write(connection: "Connection") -> PlanState:
+            state = change(self._read(connection))
+            self._put(connection, state)
+            return state
+
+        state = await self.store.transact(write)
+        if not state.active:
+            await self.store.settle(ACTIVE, self.principal, lambda connection: self._read(connection).active)
+        if state.started_at is None:
+            await self.store.settle(KEPT, self.principal, lambda connection: self._read(connection) != NONE)
+        return state
+
+    def _put(self, connection: "Connection", state: PlanState) -> None:
+        plan = tables().plan
+        connection.execute(plan.delete().where(plan.c.principal == self.principal))
+        if state.started_at is None:
+            return
+        row = {
+            "principal": self.principal,
+            "active": state.active,
+            "goal": state.goal,
+            "plan_file": state.plan_file,
+            "started_at": state.started_at.timestamp(),
+        }
+        connection.execute(plan.insert().values(row))
+        self.store.flag(KEPT, self.principal, True)
+        if state.active:
+            self.store.flag(ACTIVE, self.principal, True)
+
+    def _read(self, connection: "Connection") -> PlanState:
+        plan = tables().plan
+        row = connection.execute(plan.select().where(plan.c.principal == self.principal)).one_or_none()
+        if row is None:
+            return NONE
+        return PlanState(row.active, row.goal, row.plan_file, datetime.fromtimestamp(row.started_at, UTC))

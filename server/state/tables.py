@@ -1,0 +1,109 @@
+"""The tables of the state database, made when they are first needed: SQLAlchemy costs 370 ms to import.
+
+A principal is the opaque text the server made of its caller; a session is the place's key, "" for the
+principal's own. Times are seconds since the epoch.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    metadata: "MetaData"
+    task: "Table"
+    step: "Table"
+    focus: "Table"  # the current task, of a session and of the principal
+    plan: "Table"
+    callback: "Table"
+
+
+@cache
+def tables() -> Tables:
+    from sqlalchemy import MetaData  # start-up
+
+    metadata = MetaData()
+    return Tables(
+        metadata=metadata,
+        task=_task(metadata),
+        step=_step(metadata),
+        focus=_focus(metadata),
+        plan=_plan(metadata),
+        callback=_callback(metadata),
+    )
+
+
+def _task(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Boolean, Column, Index, Integer, String, Table  # start-up
+
+    return Table(
+        "task",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("principal", String, nullable=False),
+        Column("name", String, nullable=False),
+        Column("completed", Boolean, nullable=False),
+        Index("task_principal", "principal"),
+        sqlite_autoincrement=True,  # an id is never given twice
+    )
+
+
+def _step(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Boolean, Column, ForeignKey, Integer, String, Table  # start-up
+
+    return Table(
+        "step",
+        metadata,
+        Column("task_id", ForeignKey("task.id", ondelete="CASCADE"), primary_key=True),
+        Column("number", Integer, primary_key=True),
+        Column("text", String, nullable=False),
+        Column("completed", Boolean, nullable=False),
+    )
+
+
+def _focus(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, ForeignKey, String, Table  # start-up
+
+    return Table(
+        "focus",
+        metadata,
+        Column("principal", String, primary_key=True),
+        Column("session", String, primary_key=True),
+        Column("task_id", ForeignKey("task.id", ondelete="CASCADE"), nullable=False),
+        Column("set_at", Float, nullable=False),
+    )
+
+
+def _plan(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Boolean, Column, Float, String, Table  # start-up
+
+    return Table(
+        "plan",
+        metadata,
+        Column("principal", String, primary_key=True),
+        Column("active", Boolean, nullable=False),
+        Column("goal", String, nullable=False),
+        Column("plan_file", String),
+        Column("started_at", Float, nullable=False),
+    )
+
+
+def _callback(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, Integer, String, Table  # start-up
+
+    return Table(
+        "callback",
+        metadata,
+        Column("principal", String, primary_key=True),
+        Column("slot", Integer, primary_key=True),
+        Column("message", String, nullable=False),
+        Column("delay", Integer, nullable=False),  # seconds
+        Column("left", Integer, nullable=False),  # firings; -1 for ever
+        Column("next_at", Float, nullable=False),
+        Column("session", String, nullable=False),  # that set it
+        Column("process", String, nullable=False),  # that fires it
+    )
