@@ -1,11 +1,11 @@
 """The plugin API: all that a tool's file needs, on one page.
 
-    from toolgate.tools import tool, Context, ToolError
+from toolgate.tools import tool, Context, ToolError
 
-    @tool(read_only=True)
-    async def echo(text: str) -> str:
-        \"\"\"Return the text.\"\"\"
-        return text
+@tool(read_only=True)
+async def echo(text: str) -> str:
+    \"\"\"Return the text.\"\"\"
+    return text
 """
 
 from toolgate.tools.content import Audio, Contents, EmbeddedResource, Image, Output, ResourceLink, Text

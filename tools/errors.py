@@ -1,9 +1,9 @@
 """The errors a tool may raise, and what each becomes. Knows nothing of JSON-RPC codes.
 
-    ToolError               the tool says no: an `isError` result with this text
-    └── CannotAsk           the client declared no way to be asked (elicitation, sampling, roots)
-        └── Unanswered      it was asked, and no answer came in time
-    Collision               two tools claim one name (raised at load, not in a call)
+ToolError               the tool says no: an `isError` result with this text
+└── CannotAsk           the client declared no way to be asked (elicitation, sampling, roots)
+    └── Unanswered      it was asked, and no answer came in time
+Collision               two tools claim one name (raised at load, not in a call)
 """
 
 from typing import Any

@@ -1,0 +1,247 @@
+"""Finds the main content of an HTML page and readies it for conversion. Knows trees; knows no formats.
+
+trafilatura knows which text is the content, but gives it back without code languages, numbered lists or the
+page's base. So its text only tells *where* in the page the content is: that part of the page itself is used.
+"""
+
+import copy
+import importlib
+import logging
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin
+
+log = logging.getLogger(__name__)
+
+MAX_ELEMENTS = 30_000  # beyond it trafilatura takes seconds; then the page's own <main> must do
+MAX_PIECES = 200  # of the content's text, looked up in the page's
+MAX_CELLS = 200  # in a table row: every row is padded to the longest
+MAX_LINK = 2_000  # characters; longer ones carry data, not an address
+COVERED = 0.97  # of the content's text must be inside what is taken for it
+ENOUGH = 0.4  # of the page's running text must be inside it too, else it was not the content
+LITTLE = 200  # characters: a page with less is one that scripts would have filled
+
+UNREADABLE = ("script", "style", "template", "svg", "math", "canvas", "object", "embed", "head")
+CONTROLS = ("button", "input", "select", "textarea", "dialog")
+AROUND = ("nav", "footer")
+LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z][\w+#.-]{0,19})")
+NO_LANGUAGE = frozenset({"default", "none", "notranslate", "highlight", "text", "plaintext"})
+PERMALINKS = frozenset({"", "¶", "#", "§", "🔗", "link"})
+
+Element = Any  # lxml has no types
+
+
+@dataclass(slots=True)
+class Span:
+    """Where an element's text lies in the page's, white space left out; `prose` is the part outside links."""
+
+    element: Element
+    depth: int
+    start: int
+    end: int = 0
+    prose: int = 0
+
+
+def parsed(html: str) -> Element:
+    """The tree of a page; None when there is nothing in it. lxml ends it at a depth of 256."""
+    lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
+    parser = lxml_html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
+    try:
+        return lxml_html.document_fromstring(html.encode(), parser=parser)
+    except importlib.import_module("lxml.etree").ParserError:  # empty
+        return None
+
+
+def serialized(element: Element) -> str:
+    lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
+    text: str = lxml_html.tostring(element, encoding="unicode", with_tail=False)
+    return text
+
+
+def title(tree: Element) -> str:
+    for path in (".//title", ".//h1"):
+        for element in tree.iterfind(path):
+            text = "".join(element.itertext()).strip()
+            if text:
+                return text
+    return ""
+
+
+def base(tree: Element, url: str) -> str:
+    """What the page's relative links are relative to."""
+    for element in tree.iterfind(".//base[@href]"):
+        try:
+            joined = urljoin(url, element.get("href").strip())
+        except ValueError:
+            break
+        return joined if joined.startswith(("http://", "https://")) else url
+    return url
+
+
+def content(tree: Element) -> Element:
+    """The part of the page that is its content, readied: at most the whole body. Changes the tree."""
+    body = tree.find("body") if tree.tag == "html" else tree
+    body = tree if body is None else body
+    if _is_for_scripts(body):
+        for noscript in list(body.iter("noscript")):
+            noscript.tag = "div"
+    for tag in (*UNREADABLE, *CONTROLS, "noscript"):
+        _drop(body, tag)
+    part = _main(body)
+    if part is not body:
+        for tag in AROUND:
+            _drop(part, tag)
+    _ready(part)
+    return part
+
+
+def _is_for_scripts(body: Element) -> bool:
+    seen = body.xpath(".//text()[not(ancestor::script or ancestor::style or ancestor::noscript)]")
+    return sum(len(text.strip()) for text in seen) < LITTLE
+
+
+def _main(body: Element) -> Element:
+    squeezed, spans = _spans(body)
+    if not spans:
+        return body
+    whole = spans[0]
+    part = _located(_main_text(body), squeezed, spans) if len(spans) <= MAX_ELEMENTS else _declared(spans)
+    if part is None or part.prose < ENOUGH * whole.prose:
+        return body
+    return part.element
+
+
+def _declared(spans: list[Span]) -> Span | None:
+    marked = [span for span in spans if span.element.tag in ("main", "article")]
+    return max(marked, key=lambda span: span.prose, default=None)
+
+
+def _main_text(body: Element) -> str:
+    trafilatura: Any = importlib.import_module("trafilatura")  # start-up; a third of a second
+    try:
+        text = trafilatura.extract(
+            copy.deepcopy(body),
+            output_format="txt",
+            favor_recall=True,
+            include_comments=False,
+            include_tables=True,
+            deduplicate=False,
+        )
+    except Exception:  # whatever it trips over in a foreign page, the page can be read without it
+        log.info("trafilatura failed on a page", exc_info=True)
+        return ""
+    return text or ""
+
+
+def _spans(body: Element) -> tuple[str, list[Span]]:
+    """The body's text without white space, and where each element's lies in it, in document order."""
+    etree: Any = importlib.import_module("lxml.etree")
+    pieces: list[str] = []
+    spans: list[Span] = []
+    open_spans: list[Span] = []
+    position = prose = links = 0
+
+    def take(text: str | None) -> None:
+        nonlocal position, prose
+        squeezed = "".join((text or "").split())
+        pieces.append(squeezed)
+        position += len(squeezed)
+        prose += 0 if links else len(squeezed)
+
+    for event, element in etree.iterwalk(body, events=("start", "end")):
+        if event == "start":
+            span = Span(element, len(open_spans), position, prose=-prose)
+            spans.append(span)
+            open_spans.append(span)
+            links += element.tag == "a"
+            take(element.text)
+        else:
+            span = open_spans.pop()
+            span.end = position
+            span.prose += prose
+            links -= element.tag == "a"
+            if open_spans:
+                take(element.tail)
+    return "".join(pieces), spans
+
+
+def _located(text: str, squeezed: str, spans: list[Span]) -> Span | None:
+    """The innermost element that holds nearly all of `text`."""
+    positions, weights = _found(text, squeezed)
+    if not positions:
+        return None
+    sums = [0]
+    for weight in weights:
+        sums.append(sums[-1] + weight)
+    needed = COVERED * sums[-1]
+    holding = (
+        span
+        for span in spans
+        if sums[bisect_left(positions, span.end)] - sums[bisect_left(positions, span.start)] >= needed
+    )
+    return max(holding, key=lambda span: span.depth, default=None)
+
+
+def _found(text: str, squeezed: str) -> tuple[list[int], list[int]]:
+    """Where the lines of `text` are in the page's text, in order, and how much each weighs."""
+    lines = ["".join(line.split()).lstrip("-|")[:200] for line in text.splitlines()]
+    lines = [line.split("|")[0] for line in lines]
+    lines = [line for line in lines if len(line) >= 4]
+    step = max(1, len(lines) // MAX_PIECES)
+    positions: list[int] = []
+    weights: list[int] = []
+    cursor = 0
+    for line in lines[::step]:
+        at = squeezed.find(line, cursor)
+        if at >= 0:
+            positions.append(at)
+            weights.append(len(line))
+            cursor = at + len(line)
+    return positions, weights
+
+
+def _drop(part: Element, tag: str) -> None:
+    for element in list(part.iter(tag)):
+        if element is not part:
+            element.drop_tree()  # the text behind it stays
+
+
+def _ready(part: Element) -> None:
+    for pre in part.iter("pre"):
+        _name_language(pre)
+    for row in part.iter("tr"):
+        for cell in row[MAX_CELLS:]:
+            row.remove(cell)
+    for cell in part.iter("td", "th"):
+        for span in ("colspan", "rowspan"):
+            if len(cell.get(span, "")) > 2:  # a hundred columns and more
+                del cell.attrib[span]
+    for link in list(part.iter("a")):
+        _ready_link(link)
+    for image in part.iter("img"):
+        lazy = image.get("data-src")
+        if lazy and image.get("src", "data:").startswith("data:"):
+            image.set("src", lazy)
+
+
+def _ready_link(link: Element) -> None:
+    target = "".join(link.get("href", "").split()).lower()
+    if target.startswith(("javascript:", "data:", "vbscript:")) or len(target) > MAX_LINK:
+        del link.attrib["href"]
+    elif target.startswith("#") and "".join(link.itertext()).strip() in PERMALINKS and not len(link):
+        link.drop_tree()
+
+
+def _name_language(pre: Element) -> None:
+    """Write the language where the conversion looks for it: `language-…` on the <pre>."""
+    code = pre.find("code")
+    near = [code] if code is not None else []
+    near += [pre, *list(pre.iterancestors())[:2]]
+    for element in near:
+        named = element.get("data-lang") or element.get("data-language") or ""
+        match = LANGUAGE.search(element.get("class", "")) or LANGUAGE.search(f"lang-{named}")
+        if match and match[1].lower() not in NO_LANGUAGE:
+            pre.set("class", f"language-{match[1]}")
+            return

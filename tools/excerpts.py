@@ -1,0 +1,82 @@
+"""What is shown of a run: its command, its output and how it ended. Knows nothing of where output comes from."""
+
+import asyncio
+import codecs
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from toolgate.tools.spool import Run
+
+CHUNK = 2**18  # bytes at a time, so that 64 MiB are counted without being held
+
+Reader = Callable[[int, int], Awaitable[bytes]]  # offset and limit, in bytes
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """`text` is all, or the beginning and the end around a note; `dropped` characters are in neither; `used` is bytes."""
+
+    text: str
+    dropped: int
+    used: int
+
+
+def decoded(data: bytes, *, final: bool) -> tuple[str, int]:
+    """The text of `data`, and how many bytes that took: unless `final`, a character cut short at the end is left."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final)
+    return text, len(data) - len(decoder.getstate()[0])
+
+
+async def excerpt(read: Reader, size: int, limit: int, source: str, *, final: bool) -> Excerpt:
+    """The first `size` bytes as text of at most `limit` characters. `source` is where the model can find the rest."""
+    note = "\n[… {:,} characters dropped; all of it is in " + source + " …]\n"
+    half = max(0, limit - len(note) - 16) // 2
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    head = tail = ""
+    total = offset = 0
+    while offset < size:
+        data = await read(offset, min(CHUNK, size - offset))
+        if not data:
+            break
+        offset += len(data)
+        piece = decoder.decode(data, final and offset >= size)
+        total += len(piece)
+        if len(head) <= limit:  # the head holds all of it until there is too much
+            head += piece
+            tail = head[half:] if total > limit else ""
+        else:
+            tail += piece
+        tail = tail[-half:] if half else ""
+        await asyncio.sleep(0)  # others run too
+    used = offset - len(decoder.getstate()[0])
+    if total <= limit:
+        return Excerpt(head, 0, used)
+    dropped = total - 2 * half
+    return Excerpt(head[:half] + note.format(dropped) + tail, dropped, used)
+
+
+def with_notes(text: str, *notes: str) -> str:
+    """Output, and what there is to say about it on lines of their own."""
+    gap = "\n" if text and notes and not text.endswith("\n") else ""
+    return text + gap + "\n".join(notes)
+
+
+def shortened(command: str, limit: int) -> str:
+    """A command on one line."""
+    line = " ".join(command.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def ending(run: Run) -> str:
+    """How a run ended, as a sentence about it goes on: "exited with code 0 after 12 s"."""
+    seconds = f"{run.runtime_ms / 1000:.1f}".removesuffix(".0")
+    match run.status:
+        case "running":
+            return f"is running for {seconds} s"
+        case "exited":
+            return f"exited with code {run.exit_code} after {seconds} s"
+        case "killed":
+            return f"was killed after {seconds} s" + (f": {run.reason}" if run.reason else "")
+        case "lost":
+            return f"is lost: its end is not known, it was last heard of after {seconds} s"

@@ -1,0 +1,159 @@
+"""Opens files for tools without being led astray by links, devices or sizes. Knows nothing of whose files they are.
+
+Everything here blocks, and raises ToolError with a text for the model.
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from toolgate.tools.errors import ToolError
+
+CHUNK = 2**20
+READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def read(path: str, limit: int, root: Path | None) -> bytes:
+    """A regular file's bytes, at most `limit` of them; inside `root`, links resolved, where one is given."""
+    if not os.path.isabs(path):
+        raise ToolError(f"{path!r} is not an absolute path: give one that begins with /")
+    if "\0" in path:
+        raise ToolError("the path holds a NUL character, which no file name can")
+    if root is not None and not _inside(os.path.realpath(path), root):
+        raise _outside(path, root)
+    try:
+        _must_be_regular(os.stat(path), path)  # before it is opened: opening a device can do things
+        with open(os.open(path, READ), "rb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            _must_be_regular(found, path)
+            if root is not None and not _inside(_opened(file.fileno()), root):
+                raise _outside(path, root)  # a link was changed while we looked
+            if found.st_size > limit:
+                raise _too_large(path, found.st_size, limit)
+            return _all(file.fileno(), path, limit)
+    except FileNotFoundError:
+        raise ToolError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{path} can't be read: {_reason(error)}") from None
+
+
+def write(path: str, data: bytes, root: Path, suffix: str) -> Path:
+    """Write a file below `root`, whole or not at all; folders on the way are made. No link is followed, none replaced.
+
+    `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`.
+    """
+    parts = _below(path, root)
+    name = parts[-1]
+    if not name.endswith(suffix) or name == suffix:
+        raise ToolError(f"{path!r} does not end in {suffix}: give a name that does")
+    try:
+        with _folder(root, parts[:-1]) as folder:
+            _replace(folder, name, data)
+    except NotADirectoryError:
+        raise ToolError(f"{path}: a folder on the way is a file or a link, and links are not followed") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{path} can't be written: {_reason(error)}") from None
+    return root.joinpath(*parts)
+
+
+def _below(path: str, root: Path) -> list[str]:
+    """The parts of `path` under `root`."""
+    try:
+        relative = Path(path).relative_to(root) if os.path.isabs(path) else Path(path)
+    except ValueError:
+        raise _outside(path, root) from None
+    if ".." in relative.parts:
+        raise ToolError(f"{path!r} goes up with ..: give a path below {root}")
+    if not relative.parts:
+        raise ToolError(f"{path!r} names no file")
+    return list(relative.parts)
+
+
+@contextmanager
+def _folder(root: Path, parts: list[str]) -> Iterator[int]:
+    """A descriptor of the folder `parts` below `root`, made where missing."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts:
+            try:
+                os.mkdir(part, dir_fd=folder)
+            except FileExistsError:
+                pass
+            deeper = os.open(part, FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _replace(folder: int, name: str, data: bytes) -> None:
+    try:
+        if not stat.S_ISREG(os.lstat(name, dir_fd=folder).st_mode):
+            raise ToolError(f"{name} is there already and is no regular file: choose another name")
+    except FileNotFoundError:
+        pass
+    fresh = f".{name[:200]}.{os.urandom(4).hex()}"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(fresh, dir_fd=folder)
+        raise
+
+
+def _must_be_regular(found: os.stat_result, path: str) -> None:
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFIFO: "a pipe",
+    }
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG:
+        raise ToolError(f"{path} is {kinds.get(kind, 'a socket')}, not a file")
+
+
+def _all(descriptor: int, path: str, limit: int) -> bytes:
+    """To the end, whatever size was promised: files of /proc promise none."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := os.read(descriptor, min(CHUNK, limit + 1 - size)):
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(path, size, limit)
+    return b"".join(pieces)
+
+
+def _opened(descriptor: int) -> str:
+    """The path of what was really opened."""
+    if sys.platform == "darwin":
+        import fcntl  # start-up: nothing else here needs it
+
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def _inside(path: str, root: Path) -> bool:
+    return Path(path).is_relative_to(root)
+
+
+def _outside(path: str, root: Path) -> ToolError:
+    return ToolError(f"{path} is outside the workspace: only what lies in {root} can be used")
+
+
+def _too_large(path: str, size: int, limit: int) -> ToolError:
+    return ToolError(f"{path} is at least {size:,} bytes, over the limit of {limit:,}")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

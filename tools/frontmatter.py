@@ -1,0 +1,146 @@
+"""Reads a SKILL.md: YAML front matter with a name and a description, then the instructions (agentskills.io).
+
+Knows nothing of folders or catalogues. The text may be anybody's, it may come with a cloned project: what is
+read is bounded, links are not followed, and whatever is wrong with it is a SkillError.
+"""
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+MAX_FILE = 256 * 1024  # bytes: all of it goes into a model's context
+MAX_FRONT = 16 * 1024  # characters of front matter
+MAX_BRACKETS = 100  # in it: a second goes by before YAML gives up on thousands of open ones
+MAX_DESCRIPTION = 1024  # characters kept (agentskills.io/specification)
+
+NAME = re.compile(r"(?!.{65})[a-z0-9]+(?:-[a-z0-9]+)*")  # agentskills.io/specification, "name"
+PARTS = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)(.*)", re.DOTALL | re.MULTILINE)
+
+# A line that means the same with and without YAML: a plain scalar, whole on its line, that starts with a
+# letter and is no word that YAML has another idea of. Any other is left to YAML, whose import takes 40 ms.
+PLAIN = re.compile(r"([a-z][a-z-]{0,40}): +([^\W\d_].*)")
+SPECIAL = re.compile(r".*(?:: | #).*|.*:|yes|no|true|false|on|off|null", re.IGNORECASE)
+
+Stamp = tuple[int, int, int]  # size, time of the last change of the content, of the file: both in ns
+
+
+class SkillError(ValueError):
+    """A SKILL.md that can't be used. The text says why."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a SKILL.md said of itself when it had this `stamp`, or why it is of no use; and whether that took
+    YAML."""
+
+    stamp: Stamp
+    name: str = ""
+    description: str = ""  # on one line
+    broken: str = ""
+    yaml: bool = False
+
+
+def stamp(path: Path) -> Stamp | None:
+    """What changes when the file does; None when there is no regular file."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return _stamp(found) if stat.S_ISREG(found.st_mode) else None
+
+
+def head(path: Path, found: Stamp) -> Head:
+    """Read the front matter of the file that had the stamp `found`. One that is broken is told, not
+    raised."""
+    try:
+        text, found = _read(path)
+        front = _parts(text)[0]
+        plain = _plain(front)
+        fields = _yaml(front) if plain is None else plain
+    except SkillError as error:
+        return Head(found, broken=str(error), yaml=True)
+    try:
+        return Head(found, _name(fields), _description(fields), yaml=plain is None)
+    except SkillError as error:
+        return Head(found, broken=str(error), yaml=plain is None)
+
+
+def body(path: Path) -> str:
+    """The instructions: what follows the front matter. Raises SkillError."""
+    return _parts(_read(path)[0])[1].strip()
+
+
+def _read(path: Path) -> tuple[str, Stamp]:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # no link, no pipe to wait on
+        with os.fdopen(file, "rb") as stream:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                raise SkillError("SKILL.md is not a file")
+            data = stream.read(MAX_FILE + 1)
+    except OSError as error:
+        raise SkillError(f"SKILL.md can't be read: {error.strerror}") from None
+    if len(data) > MAX_FILE:
+        raise SkillError(f"SKILL.md is larger than {MAX_FILE} bytes")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n"), _stamp(found)
+    except UnicodeDecodeError:
+        raise SkillError("SKILL.md is not UTF-8") from None
+
+
+def _parts(text: str) -> tuple[str, str]:
+    found = PARTS.match(text)
+    if found is None:
+        raise SkillError("SKILL.md has no front matter between two lines of ---")
+    if len(found[1]) > MAX_FRONT:
+        raise SkillError(f"its front matter is longer than {MAX_FRONT} characters")
+    return found[1], found[2]
+
+
+def _plain(front: str) -> dict[str, Any] | None:
+    """The fields, where each line is a plain one; else None."""
+    fields: dict[str, Any] = {}
+    for line in front.split("\n"):
+        if not line:
+            continue
+        found = PLAIN.fullmatch(line)
+        if found is None or not line.isprintable() or SPECIAL.fullmatch(found[2].rstrip()):
+            return None
+        fields[found[1]] = found[2].rstrip()
+    return fields
+
+
+def _yaml(front: str) -> dict[Any, Any]:
+    import yaml  # start-up: 40 ms
+
+    if front.count("[") + front.count("{") > MAX_BRACKETS:
+        raise SkillError(f"its front matter has more than {MAX_BRACKETS} brackets")
+    try:
+        fields = yaml.safe_load(front)
+    except Exception as error:  # noqa: BLE001  # hostile tags make it raise nearly anything
+        raise SkillError(f"its front matter is not YAML: {error}") from None
+    if not isinstance(fields, dict):
+        raise SkillError("its front matter is not a list of fields")
+    return fields
+
+
+def _name(fields: dict[Any, Any]) -> str:
+    name = fields.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise SkillError("its name must be 1 to 64 of a-z, 0-9 and single hyphens between them")
+    return name
+
+
+def _description(fields: dict[Any, Any]) -> str:
+    description = fields.get("description")
+    if not isinstance(description, str) or not description.strip():
+        raise SkillError("it has no description")
+    shown = "".join(character if character.isprintable() else " " for character in description)
+    return " ".join(shown.split())[:MAX_DESCRIPTION]
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -1,0 +1,139 @@
+"""Says which addresses the web tools may reach. Knows nothing of HTTP, DNS or browsers: pure functions.
+
+The default is the public Internet alone. `ipaddress` is not asked: it takes NAT64 and 6to4 for global, and
+both carry an IPv4 address that would go unseen. The table is IANA's special-purpose registries (RFC 6890).
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# The first row that matches names the address, so the narrower come first.
+SPECIAL = (
+    ("0.0.0.0/8", "unspecified"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "carrier-grade NAT"),
+    ("127.0.0.0/8", "loopback"),
+    ("168.63.129.16/32", "cloud metadata"),  # public by number, answers only inside Azure
+    ("169.254.0.0/16", "link-local"),  # and most clouds' metadata, 169.254.169.254
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "reserved"),  # and Oracle's metadata, 192.0.0.192
+    ("192.0.2.0/24", "reserved"),
+    ("192.88.99.0/24", "6to4 relay"),
+    ("192.168.0.0/16", "private"),
+    ("198.18.0.0/15", "reserved"),
+    ("198.51.100.0/24", "reserved"),
+    ("203.0.113.0/24", "reserved"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("::ffff:0:0/96", "IPv4-mapped"),
+    ("::/96", "IPv4-compatible"),
+    ("64:ff9b::/96", "NAT64"),
+    ("64:ff9b:1::/48", "NAT64"),
+    ("fc00::/7", "private"),  # and AWS's metadata, fd00:ec2::254
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "site-local"),
+    ("ff00::/8", "multicast"),
+    ("2001::/32", "Teredo"),
+    ("2001::/23", "reserved"),
+    ("2001:db8::/32", "reserved"),
+    ("2002::/16", "6to4"),
+    ("3fff::/20", "reserved"),
+)
+GLOBAL_V6 = "2000::/3"  # all that IANA has given out as global unicast
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What may be reached although it is not public: host names (any address of theirs) and networks."""
+
+    names: frozenset[str] = frozenset()
+    networks: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, entries: Iterable[str]) -> "Allowed":
+        """From `--allow-private`: a host name, an address or a network each. Raises ValueError for others."""
+        names: set[str] = set()
+        networks: list[Network] = []
+        for entry in entries:
+            network = _network(entry)
+            if network is not None:
+                networks.append(network)
+            else:
+                names.add(_name(entry))
+        return cls(frozenset(names), tuple(networks))
+
+
+def check_address(address: str | Address, allowed: Allowed) -> str | None:
+    """Why `address` may not be reached, such as "loopback"; None when it may.
+
+    What is not an address at all is refused as "not an address".
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return "not an address"
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.scope_id is not None:
+        parsed = ipaddress.IPv6Address(int(parsed))  # a zone narrows where it goes, not what it is
+    kind = _kind(parsed)
+    if kind is None or any(parsed in network for network in allowed.networks):
+        return None
+    return kind
+
+
+def check_host(host: str, addresses: Iterable[str], allowed: Allowed) -> tuple[str, str] | None:
+    """The first of the host's addresses that may not be reached, and why; None when all may.
+
+    All must pass: one private answer among public ones is what DNS rebinding looks like.
+    """
+    if same_name(host) in allowed.names:
+        return None
+    for address in addresses:
+        kind = check_address(address, allowed)
+        if kind is not None:
+            return address, kind
+    return None
+
+
+def same_name(host: str) -> str:
+    """One spelling of a host name: lower case, no trailing dot."""
+    return host.lower().removesuffix(".")
+
+
+def _kind(address: Address) -> str | None:
+    for network, kind in _special():
+        if address in network:
+            return kind
+    if address.version == 6 and address not in ipaddress.IPv6Network(GLOBAL_V6):
+        return "reserved"
+    return None
+
+
+@cache
+def _special() -> tuple[tuple[Network, str], ...]:
+    return tuple((ipaddress.ip_network(network), kind) for network, kind in SPECIAL)
+
+
+def _network(entry: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        return None
+
+
+def _name(entry: str) -> str:
+    name = same_name(entry)
+    try:
+        ascii_name = name.encode("ascii" if name.isascii() else "idna").decode()
+    except UnicodeError:
+        ascii_name = ""
+    labels = ascii_name.split(".")
+    if not all(label and label.replace("-", "").replace("_", "").isalnum() for label in labels):
+        raise ValueError(f"{entry!r} is not a host name, an address or a network such as 10.0.0.0/8")
+    return ascii_name

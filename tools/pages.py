@@ -1,0 +1,153 @@
+"""Turns the bytes of a page into text for a model: markdown, plain text or HTML. Knows nothing of HTTP beyond
+a content type, nor of how the page was had. CPU work: call it in a thread.
+"""
+
+import codecs
+import importlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from toolgate.tools import article
+from toolgate.tools.plain import clean, folded
+
+MAX_TITLE = 300  # characters
+PRESCAN = 4_096  # bytes in which a page says its encoding (the HTML standard: 1024, but pages are sloppy)
+META = re.compile(rb"""<meta[^>]{0,500}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
+XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w:.-]{1,40})""")
+HEADER = re.compile(r"""charset\s*=\s*["']?([\w:.-]{1,40})""", re.IGNORECASE | re.ASCII)
+BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+# The encodings of the web (encoding.spec.whatwg.org), in Python's names: it knows more, some unsafe.
+ENCODINGS = re.compile(
+    r"utf-8|utf-16-[lb]e|cp866|cp874|cp125\d|cp932|cp949|iso8859-\d+|koi8-[ru]|mac-(roman|cyrillic)"
+    r"|gbk|gb18030|big5|euc_jp|iso2022_jp"
+)
+# Labels that mean more than they say (same place).
+SYNONYMS = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "tis-620": "cp874",
+    "utf-16": "utf-16-le",
+}
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+TEXT_TYPES = re.compile(
+    r"text/.+|.+\+(json|xml|yaml)"
+    r"|application/(json|xml|javascript|ecmascript|x-javascript|yaml|x-yaml|toml|sql|graphql|x-ndjson|x-sh)"
+)
+VAGUE_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/unknown"})
+MAGIC = {
+    b"%PDF-": "application/pdf",
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"PK\x03\x04": "application/zip",
+    b"\x1f\x8b": "application/gzip",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A page's media type, title ("" when it has none) and text (None when its type is not one of text)."""
+
+    kind: str
+    title: str
+    text: str | None
+
+    @property
+    def is_html(self) -> bool:
+        return self.kind in HTML_TYPES
+
+
+def read(body: bytes, content_type: str, url: str, form: str) -> Readable:
+    """Read a body that came from `url` under the header `content_type`.
+
+    HTML becomes `form`: "markdown" of its main content, "text" of that content, or stays as it is ("html").
+    Links and images in the markdown are absolute. Other text stays as it is.
+    """
+    kind = media_type(content_type.partition(";")[0].strip().lower(), body)
+    if kind in HTML_TYPES:
+        title, text = converted(decoded(body, content_type), url, form)
+        return Readable(kind, title, text)
+    return Readable(kind, "", clean(decoded(body, content_type)) if TEXT_TYPES.fullmatch(kind) else None)
+
+
+def media_type(declared: str, body: bytes) -> str:
+    """What a body is: the declared type, unless that is vague or the bytes plainly say otherwise."""
+    for magic, kind in MAGIC.items():
+        if body.startswith(magic):
+            return kind
+    if declared not in VAGUE_TYPES:
+        return declared
+    start = body[:PRESCAN].lstrip(codecs.BOM_UTF8 + b" \t\r\n").lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "text/html"
+    return "application/octet-stream" if b"\0" in body[:PRESCAN] else "text/plain"
+
+
+def decoded(body: bytes, content_type: str) -> str:
+    """The text of a body; what does not fit its encoding is replaced.
+
+    The encoding is the byte order mark's, else the header's, else the page's own, else UTF-8 if the body is
+    that, else windows-1252.
+    """
+    for mark, marked in BOMS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(marked, "replace")
+    named = HEADER.search(content_type)
+    encoding = _encoding(named[1]) if named else None
+    if encoding is None:
+        start = body[:PRESCAN]
+        found = XML.search(start) or META.search(start)
+        encoding = _encoding(found[1].decode()) if found else None
+        if encoding in ("utf-16-le", "utf-16-be"):
+            encoding = "utf-8"  # or its name could not have been read
+    return body.decode(encoding or _guessed(body), "replace")
+
+
+def converted(html: str, url: str, form: str) -> tuple[str, str]:
+    """The title of an HTML page, and its text in that format."""
+    html = clean(html)
+    tree = article.parsed(html)
+    if tree is None:
+        return "", html if form == "html" else ""
+    title = folded(article.title(tree), MAX_TITLE)
+    if form == "html":
+        return title, html
+    base = article.base(tree, url)
+    return title, _markdown(article.serialized(article.content(tree)), base, form)
+
+
+def _markdown(html: str, base: str, form: str) -> str:
+    module: Any = importlib.import_module("html_to_markdown")  # start-up
+    options = module.ConversionOptions(
+        base_url=base,
+        output_format="plain" if form == "text" else "markdown",
+        extract_metadata=False,
+        inline_data_media="alt_text_only",
+        highlight_style="none",
+        preprocessing=module.PreprocessingOptions(enabled=False),  # done on the tree
+    )
+    return clean(module.convert(html, options).content or "").strip()
+
+
+def _encoding(label: str) -> str | None:
+    """Python's name for an encoding of the web; None for others."""
+    try:
+        name = codecs.lookup(label).name
+    except LookupError:
+        return None
+    name = SYNONYMS.get(name, name)
+    return name if ENCODINGS.fullmatch(name) else None
+
+
+def _guessed(body: bytes) -> str:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        is_cut = error.reason == "unexpected end of data" and error.start > PRESCAN  # by a limit, within a letter
+        return "utf-8" if is_cut else "cp1252"
+    return "utf-8"

@@ -1,0 +1,35 @@
+"""Foreign text made fit for an answer: no control characters, no markup. Pure functions on strings."""
+
+import re
+
+# C0 and C1 but tab and newline, lone surrogates, overrides of writing direction, the invisible "tag" letters:
+# what a terminal would act on, an encoder would choke on, or a reader would not see.
+_UNSEEN = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+_TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?-->"
+
+
+def clean(text: str) -> str:
+    """Without control characters; line ends are newlines."""
+    return re.sub(_UNSEEN, "", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def folded(text: str, limit: int) -> str:
+    """One line of at most `limit` characters, clean."""
+    line = clean(" ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def stripped(markup: str, limit: int) -> str:
+    """The text of a scrap of HTML: tags gone, entities read, on one line of at most `limit` characters."""
+    import html  # start-up: a table of two thousand entities
+
+    scrap = markup[: limit * 20]  # tags come on top of the text; what is beyond would be cut anyway
+    return folded(html.unescape(re.sub(_TAG, "", scrap)), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text, ended at a line where there is one near, at most `limit` characters."""
+    if len(text) <= limit:
+        return text
+    end = text.rfind("\n", limit - 200, limit)
+    return text[: end if end > 0 else limit].rstrip()

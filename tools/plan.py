@@ -1,0 +1,135 @@
+"""PlanMode: think before changing anything, then write the plan down. Knows nothing of how the tools that
+change things are refused meanwhile: the server does that."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from toolgate.tools.content import Output, Text
+from toolgate.tools.context import Context, PlanState, Task
+from toolgate.tools.errors import ToolError
+from toolgate.tools.tool import tool
+
+MAX_GOAL = 4_000  # characters
+SUFFIX = ".md"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    active: bool
+    goal: str
+    plan_file: str | None
+    started_at: str | None
+
+
+@tool(
+    name="PlanMode",
+    title="Plan mode",
+    read_only=False,
+    destructive=True,  # exit replaces plan_file
+    idempotent=False,
+    open_world=False,
+    output=Plan,
+    scope="tools:workflow",
+)
+async def plan_mode(
+    action: Literal["enter", "exit", "status", "json", "reset"],
+    ctx: Context,
+    goal: Annotated[str | None, "what to plan; enter needs it"] = None,
+    plan_file: Annotated[str | None, "a .md file in the workspace, written on exit"] = None,
+) -> Output:
+    """Plan before acting: from enter to exit the tools that change things are refused, reading and
+    TaskManager work. exit writes goal and open tasks to plan_file, if one was given. status and json tell the
+    state; reset drops the plan unwritten.
+    """
+    goal, plan_file = (goal or "").strip(), (plan_file or "").strip() or None
+    match action:
+        case "enter":
+            return await _enter(ctx, goal, plan_file)
+        case "exit":
+            return await _exit(ctx, plan_file)
+        case "status":
+            state = await ctx.plan.state()
+            return Output([Text(_status(state))], _shown(state))
+        case "json":
+            shown = _shown(await ctx.plan.state())
+            return Output([Text(msgspec.json.encode(shown).decode())], shown)
+        case "reset":
+            return Output([Text("Plan mode is off, and the plan is forgotten.")], _shown(await ctx.plan.reset()))
+
+
+async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
+    state = await ctx.plan.state()
+    if state.active:
+        raise ToolError(f"a plan is active already ({_line(state.goal)}): exit or reset it first", _shown(state))
+    if not goal:
+        raise ToolError("enter needs the goal: say in a sentence what is to be planned", _shown(state))
+    if len(goal) > MAX_GOAL:
+        raise ToolError(f"the goal is {len(goal)} characters long, {MAX_GOAL} are allowed", _shown(state))
+    if plan_file is not None and not plan_file.endswith(SUFFIX):
+        raise ToolError(f"plan_file must end in {SUFFIX}: {plan_file!r} does not", _shown(state))
+    state = await ctx.plan.enter(goal, plan_file)
+    return Output([Text(f"Plan mode is on: {_line(goal)}. Leave it with exit.")], _shown(state))
+
+
+async def _exit(ctx: Context, plan_file: str | None) -> Output:
+    state = await ctx.plan.state()
+    if not state.active:
+        raise ToolError("no plan is active: enter one first", _shown(state))
+    path = plan_file or state.plan_file
+    if path is not None:  # before the plan ends: a plan that can't be written stays active
+        document = _document(state, await ctx.tasks.all())
+        await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
+    ended = await ctx.plan.exit(path)
+    written = f" The plan is in {path}." if path is not None else ""
+    return Output([Text(f"Plan mode is off after {_duration(state)}.{written}")], _shown(ended))
+
+
+def _status(state: PlanState) -> str:
+    if state.active:
+        file = f" On exit it is written to {state.plan_file}." if state.plan_file else ""
+        return f"Plan mode is on for {_duration(state)}. Goal: {state.goal}{file}"
+    if state.goal:
+        return f"Plan mode is off. The last goal was: {state.goal}"
+    return "Plan mode is off."
+
+
+def _document(state: PlanState, tasks: Sequence[Task]) -> str:
+    """The plan as markdown: the goal, its times, and the open tasks as check lists."""
+    now = datetime.now(UTC)
+    lines = ["# Plan", "", state.goal, ""]
+    lines += [f"- Started: {_stamp(state.started_at or now)}", f"- Ended: {_stamp(now)}"]
+    lines += [f"- Took: {_duration(state)}", "", "## Tasks", ""]
+    held = [task for task in tasks if not task.completed]
+    for task in held:
+        lines.append(f"- [ ] {_line(task.name)}")
+        lines += [f"    - [{'x' if step.completed else ' '}] {_line(step.text)}" for step in task.steps]
+    if not held:
+        lines.append("No open tasks.")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(state: PlanState) -> Plan:
+    started = _stamp(state.started_at) if state.started_at is not None else None
+    return Plan(state.active, state.goal, state.plan_file, started)
+
+
+def _duration(state: PlanState) -> str:
+    """In the two largest units, as people say it."""
+    seconds = 0
+    if state.started_at is not None:
+        seconds = max(0, round((datetime.now(UTC) - state.started_at).total_seconds()))
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _stamp(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

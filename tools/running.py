@@ -1,0 +1,109 @@
+"""A run of a command that has not ended: its process tree, its output file and its timeout. Knows no other run."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from toolgate.tools.processes import Launch, NotStarted, Process, Processes
+from toolgate.tools.spool import OutputFile, Run
+
+GRACE = 2.0  # seconds from SIGTERM to SIGKILL
+
+
+class Running:
+    """`on_end` is called once, when nothing of the tree is left or nothing more can be known of it."""
+
+    def __init__(self, run: Run, output: OutputFile, on_end: Callable[["Running"], None]) -> None:
+        self.run = run
+        self.output = output
+        self.on_end = on_end
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.doomed = False  # its end is our doing
+        self._process: Process | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._news: asyncio.Event | None = None  # somebody waits for output
+
+    async def begin(self, processes: Processes, launch: Launch, timeout: float | None) -> None:
+        """Start it. Raises NotStarted, and then `on_end` is not called; neither is it when this is cancelled."""
+        try:
+            process = await processes.start(launch, self._write)
+            if self.doomed:  # while it started
+                process.abandon()
+                raise NotStarted("it was stopped as it started")
+        except BaseException:
+            self.output.close()
+            raise
+        finally:
+            self.begun.set_result(None)
+        self._process = process
+        self.run.moved = process.moved
+        process.ended.add_done_callback(self._on_shell)
+        process.gone.add_done_callback(self._on_gone)
+        if timeout is not None:
+            self._timer = asyncio.get_running_loop().call_later(timeout, self._expire, timeout)
+
+    def doom(self, reason: str | None = None, grace: float = GRACE) -> None:
+        """End the whole tree, SIGKILL following SIGTERM after `grace` seconds. A second call may shorten that."""
+        if not self.doomed:
+            self.doomed = True
+            self.run.reason = reason
+        if self._process is not None:
+            self._process.terminate(grace)
+
+    def abandon(self) -> None:
+        """SIGKILL the tree now, and don't wait to hear of it."""
+        self.doomed = True
+        if self._process is not None:
+            self._process.abandon()
+
+    async def wait_shell(self, timeout: float) -> bool:
+        return await self._wait(lambda process: process.ended, timeout)
+
+    async def wait(self, timeout: float) -> bool:
+        return await self._wait(lambda process: process.gone, timeout)
+
+    async def grown(self, beyond: int, timeout: float) -> None:
+        """Until there are more than `beyond` bytes of output, or the command itself has ended."""
+        if self._process is None or self._process.ended.done() or self.output.size > beyond:
+            return
+        self._news = self._news or asyncio.Event()
+        news = asyncio.ensure_future(self._news.wait())
+        try:
+            await asyncio.wait([news, self._process.ended], timeout=timeout, return_when="FIRST_COMPLETED")
+        finally:
+            news.cancel()
+
+    async def _wait(self, which: Callable[[Process], "asyncio.Future[object]"], timeout: float) -> bool:
+        await self.begun
+        if self._process is None:
+            return True
+        future = which(self._process)
+        if not future.done():
+            await asyncio.wait([future], timeout=timeout)
+        return future.done()
+
+    def _write(self, data: bytes) -> None:
+        self.output.write(data)
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    def _expire(self, timeout: float) -> None:
+        if not self.doomed:
+            self.run.timed_out = True
+            self.doom(f"timed out after {round(timeout * 1000)} ms")
+
+    def _on_shell(self, ended: "asyncio.Future[int | None]") -> None:
+        """A timeout is the command's: what it leaves running, a server perhaps, may take its time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._process is not None:
+            self.run.left = self._process.left
+        self.run.exit_code = ended.result()
+
+    def _on_gone(self, gone: "asyncio.Future[bool]") -> None:
+        self.run.status = "killed" if self.doomed else "exited" if gone.result() else "lost"
+        self.run.ended = time.time()
+        self.run.size = self.output.size
+        self.output.close()
+        self.on_end(self)

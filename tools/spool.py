@@ -1,0 +1,256 @@
+"""What commands leave on disk: ids, output and endings, in one folder of one principal. Knows nothing of processes.
+
+    last-id             the last id given out; also the lock under which ids are given and folders are looked through
+    NAME.lock           held by a living server for as long as it lives
+    ID/task.json        a Run
+    ID/output           stdout and stderr as they came, capped
+
+Several servers may share the folder (a desktop client starts one for each project). A server sees its own runs and
+those of servers that ended; it never touches those of another one that lives.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+MAX_OUTPUT = 64 * 2**20  # bytes a run may keep: more than anyone reads, little enough for 64 runs on one disk
+KEPT = 50  # ended runs: a list a model can still read
+KEPT_FOR = 24 * 3600.0  # seconds: a day's work
+KEPT_BYTES = 512 * 2**20  # of output of ended runs
+SHOWN = 1_000  # characters of a command that are remembered, for lists
+CAPPED = f"\n[output after the first {MAX_OUTPUT:,} bytes is not kept]\n".encode()
+NO_ROOM = b"\n[output from here on is not kept: %s]\n"
+
+Status = Literal["running", "exited", "killed", "lost"]
+
+
+class Run(msgspec.Struct):
+    """One run of a command, as `task.json` holds it. Times in seconds since the epoch."""
+
+    id: int
+    command: str
+    server: str  # whose lock tells whether the run can still be reached
+    started: float
+    background: bool = False
+    status: Status = "running"
+    exit_code: int | None = None
+    ended: float | None = None
+    timed_out: bool = False
+    reason: str | None = None  # why it was killed, for the model
+    size: int = 0  # bytes of output, once it has ended
+    read: int = 0  # bytes of output the model has been given
+    left: int = 0  # processes the command left running when it ended
+    moved: bool = False  # the directory asked for was gone: it ran in the workspace's root
+    key: str | None = None
+
+    @property
+    def runtime_ms(self) -> int:
+        return max(0, round(((self.ended or time.time()) - self.started) * 1000))
+
+
+class Spool:
+    """The folder, as one server sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._lock = -1
+        self._last = -1
+
+    def open(self) -> list[Run]:
+        """Take the folder into use; the runs of servers that ended, by id. Blocking; raises OSError."""
+        self.close()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        self._last = os.open(self.folder / "last-id", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with self._alone():
+            living = self._living()
+            self._lock = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            runs = [run for run in self._runs() if run.server not in living]
+        for run in runs:
+            if run.status == "running":
+                self._lose(run)
+        return self.retain(runs)
+
+    def claim(self, command: str, key: str | None, background: bool) -> Run:
+        """A new run under the next run_id, with its folder. Raises OSError."""
+        shown = command if len(command) <= SHOWN else f"{command[:SHOWN]}…"
+        with self._alone():
+            number = self._last_id() + 1
+            while True:
+                with suppress(FileExistsError):
+                    (self.folder / str(number)).mkdir(mode=0o700)
+                    break
+                number += 1
+            os.pwrite(self._last, b"%020d" % number, 0)
+            run = Run(number, shown, self._name, time.time(), background, key=key)
+            self.save(run)
+        return run
+
+    def save(self, run: Run) -> None:
+        """Write `task.json`, whole or not at all. Raises OSError."""
+        path = self.path(run.id, "task.json")
+        fresh = path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(descriptor, msgspec.json.encode(run))
+        finally:
+            os.close(descriptor)
+        fresh.replace(path)
+
+    def path(self, run_id: int, name: str) -> Path:
+        return self.folder / str(run_id) / name
+
+    def read(self, run_id: int, offset: int, limit: int) -> bytes:
+        """Output of an ended run; empty when it is no longer kept."""
+        try:
+            descriptor = os.open(self.path(run_id, "output"), os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, limit, offset)
+        finally:
+            os.close(descriptor)
+
+    def size(self, run_id: int) -> int:
+        try:
+            return self.path(run_id, "output").lstat().st_size
+        except OSError:
+            return 0
+
+    def forget(self, run_id: int) -> None:
+        """Remove a run's folder."""
+        folder = self.folder / str(run_id)
+        for name in ("output", "task.json", "rc", "cwd"):
+            with suppress(OSError):
+                (folder / name).unlink()
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            import shutil  # start-up: only for a folder that somebody else wrote in
+
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def retain(self, runs: Iterable[Run]) -> list[Run]:
+        """Of ended runs keep the newest, by number, age and size, and forget the others; those kept, by id."""
+        kept: list[Run] = []
+        room = KEPT_BYTES
+        oldest = time.time() - KEPT_FOR
+        for run in sorted(runs, key=lambda run: run.ended or run.started, reverse=True):
+            room -= run.size
+            if len(kept) < KEPT and (run.ended or run.started) > oldest and room >= 0:
+                kept.append(run)
+            else:
+                self.forget(run.id)
+        return sorted(kept, key=lambda run: run.id)
+
+    def close(self) -> None:
+        """Leave the folder: another server may now look after what is in it."""
+        if self._lock != -1:
+            self._lock_of(self._name).unlink(missing_ok=True)
+            os.close(self._lock)
+        if self._last != -1:
+            os.close(self._last)
+        self._lock = self._last = -1
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One server at a time, for as long as a few system calls take."""
+        fcntl.flock(self._last, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._last, fcntl.LOCK_UN)
+
+    def _lock_of(self, server: str) -> Path:
+        return self.folder / f"{server}.lock"
+
+    def _living(self) -> set[str]:
+        """The servers that hold their locks; locks of others are removed."""
+        living: set[str] = set()
+        for path in self.folder.glob("*.lock"):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            except BlockingIOError:
+                living.add(path.stem)
+            finally:
+                os.close(descriptor)
+        return living
+
+    def _runs(self) -> Iterator[Run]:
+        """Every run in the folder. One that can't be read was being written when its server died."""
+        for number in self._numbers():
+            try:
+                run = msgspec.json.decode(self.path(number, "task.json").read_bytes(), type=Run)
+            except (OSError, msgspec.DecodeError):
+                self.forget(number)
+                continue
+            run.id = number
+            yield run
+
+    def _numbers(self) -> list[int]:
+        names = [path.name for path in self.folder.iterdir()]
+        return [int(name) for name in names if name.isascii() and name.isdecimal()]
+
+    def _last_id(self) -> int:
+        try:
+            return int(os.pread(self._last, 20, 0))
+        except ValueError:  # new, or damaged: above all that is there
+            return max(self._numbers(), default=0)
+
+    def _lose(self, run: Run) -> None:
+        """Its server died; the output tells when it was last heard of."""
+        run.status = "lost"
+        run.ended = run.started
+        with suppress(OSError):
+            found = self.path(run.id, "output").lstat()
+            run.size = found.st_size
+            run.ended = max(run.started, found.st_mtime)
+
+
+class OutputFile:
+    """A running command's output: appended up to the cap, read by offset."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        self.size = 0
+        self._full = False
+
+    def write(self, data: bytes) -> None:
+        """Keep what fits; say once, in the file, that there was more."""
+        if self._full:
+            return
+        room = MAX_OUTPUT - self.size
+        try:
+            self._append(data[:room])
+            if len(data) > room:
+                self._full = True
+                self._append(CAPPED)
+        except OSError as error:  # the disk is full: the command goes on without us
+            self._full = True
+            with suppress(OSError):
+                self._append(NO_ROOM % os.strerror(error.errno or 0).encode())
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return os.pread(self._descriptor, limit, offset)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.write(self._descriptor, view)
+            self.size += written
+            view = view[written:]

@@ -1,0 +1,373 @@
+"""Starts commands and answers for their process trees, in processes of its own. Knows nothing of tools or asyncio.
+
+    server ── zygote ──┬── supervisor ── the command ── whatever it starts
+                       ├── supervisor ── …
+                       └── the supervisor that waits for the next command
+
+A program, run as `python -I -S supervisor.py FD [FOLDER]`: FD is a unix stream socket, FOLDER is where psutil lies on
+systems whose /proc does not list children. Standard library only, and little of it: this is the first command's wait.
+
+The zygote exists because forking a small process is cheap and forking the server is not. It keeps one supervisor
+waiting on FD for a byte with two descriptors, a control socket and the write end of a pipe for the output; the end
+of FD ends it. It adopts, and kills, what a supervisor that was itself killed leaves behind.
+
+A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tree is gone when it has no children.
+It ignores polite signals, sits in a session of its own, and ends with its tree. On its control socket it
+
+    reads   a length (4 bytes, big endian) and that many bytes of fields, NUL between them: directory, directory to
+            fall back to, number of arguments, arguments…, NAME=value…; then lines:
+            `terminate SECONDS`     SIGTERM to the whole tree, SIGKILL to what is left after so long
+            end of file             SIGKILL to the whole tree now: the server is gone, however it went
+    writes  `here`                  before it starts anything
+            `started 0|1`           1: in the directory to fall back to
+            `failed TEXT`           nothing was started
+            `exited CODE LEFT`      the command ended, by signal N when CODE is -N, and left so many processes
+            `gone`                  nothing is left
+"""
+
+import ctypes
+import errno
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+SIGNALS = signal.valid_signals()
+TAKEN = b"+"  # among the numbers of signals on the zygote's own pipe: the waiting supervisor has work
+AGAIN, AGAIN_MOST = (
+    0.02,
+    1.0,
+)  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
+GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
+PASSES = 1000  # a fork bomb can outrun this many sweeps only where nothing would stop it
+STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
+
+LINUX = sys.platform == "linux"
+CHILDREN_LISTED = os.path.exists("/proc/thread-self/children")
+
+
+def main() -> None:
+    for number in DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    gc.disable()
+    sys.path.extend(sys.argv[2:])
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
+    taken = zygote(channel)
+    if taken is not None:
+        supervise(channel, taken)
+    os._exit(0)  # no clean-up: it would touch, and so copy, the memory shared with the zygote
+
+
+def zygote(channel: socket.socket) -> int | None:
+    """Keep one supervisor waiting. Returns in each of them, with where to say TAKEN; in the zygote None, at the end."""
+    adopt_orphans()
+    news, tell = wake_on_child()
+    os.set_blocking(news, True)
+    supervisors: set[int] = set()
+    waiting = 0
+    while True:
+        if not waiting:
+            waiting = os.fork()
+            if waiting == 0:
+                os.close(news)
+                return tell
+            supervisors.add(waiting)
+        said = os.read(news, 4096)
+        bury(supervisors)
+        if TAKEN in said:
+            waiting = 0
+        elif waiting not in supervisors:  # it was killed, or saw the end of the channel
+            if ended(channel):
+                return None
+            waiting = 0
+
+
+def ended(channel: socket.socket) -> bool:
+    try:
+        return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+def bury(supervisors: set[int]) -> None:
+    """Reap what ended. A child that is no supervisor is an orphan of one that was killed: end it."""
+    try:
+        while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+            supervisors.discard(pid)
+    except ChildProcessError:
+        return
+    if CHILDREN_LISTED:
+        for orphan in set(children(os.getpid())) - supervisors:
+            send(signal.SIGKILL, [orphan, *descendants(orphan)])
+
+
+def supervise(channel: socket.socket, taken: int) -> None:
+    """Wait for a command, then see it through."""
+    os.setsid()
+    adopt_orphans()
+    wake, _ = wake_on_child()
+    said, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    if not said:
+        return
+    os.write(taken, TAKEN)
+    os.close(taken)
+    channel.close()
+    if len(descriptors) == 2:  # fewer: out of descriptors, and the server sees its end of them close
+        control, output = descriptors
+        os.set_inheritable(control, False)
+        os.set_inheritable(output, False)
+        Supervisor(socket.socket(fileno=control), output, wake).run()
+
+
+class Supervisor:
+    """One command's tree. `deadline` is when SIGKILL is due; None while nobody wants the tree gone."""
+
+    def __init__(self, control: socket.socket, output: int, wake: int) -> None:
+        self.control = control
+        self.output = output
+        self.wake = wake
+        self.shell = 0
+        self.heard = b""
+        self.deadline: float | None = None
+        self.again = AGAIN
+        self.abandoned: float | None = None  # when the server went
+
+    def run(self) -> None:
+        self.say("here")
+        request = self.request()
+        if request is None:
+            return
+        try:
+            fell_back = self.spawn(*request)
+        except OSError as error:
+            self.say(f"failed {error.strerror}")
+            return
+        self.say(f"started {fell_back:d}")
+        self.watch()
+        self.say("gone")
+
+    def request(self) -> list[list[bytes]] | None:
+        """Directories, arguments, environment; None when the server went before it had said."""
+        size = self.receive(4)
+        fields = self.receive(struct.unpack("!I", size)[0]).split(b"\0") if size else []
+        if len(fields) < 3:
+            return None
+        count = int(fields[2])
+        return [fields[:2], fields[3 : 3 + count], fields[3 + count :]]
+
+    def receive(self, size: int) -> bytes:
+        """Exactly `size` bytes, or none."""
+        data = bytearray()
+        while len(data) < size:
+            try:
+                piece = self.control.recv(size - len(data))
+            except OSError:
+                return b""
+            if not piece:
+                return b""
+            data += piece
+        return bytes(data)
+
+    def spawn(self, directories: list[bytes], arguments: list[bytes], environment: list[bytes]) -> bool:
+        """Start the command; true when in the second directory. Raises OSError: nothing runs."""
+        fell_back = enter(directories)
+        pairs = (entry.partition(b"=") for entry in environment)
+        variables = {name: value for name, _, value in pairs}
+        self.shell = os.posix_spawn(
+            found(arguments[0], variables),
+            arguments,
+            variables,
+            file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 1), (os.POSIX_SPAWN_DUP2, self.output, 2)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=SIGNALS,
+        )
+        os.close(self.output)
+        os.chdir("/")  # hold no directory that the command may want to remove or unmount
+        return fell_back
+
+    def watch(self) -> None:
+        """Until the tree is gone."""
+        poller = select.poll()
+        poller.register(self.wake, select.POLLIN)
+        poller.register(self.control, select.POLLIN)
+        while self.reap():
+            for fd, _ in poller.poll(self.patience()):
+                if fd == self.wake:
+                    os.read(self.wake, 4096)
+                elif not self.listen():
+                    poller.unregister(self.control)
+            now = time.monotonic()
+            if self.abandoned is not None and now > self.abandoned + GIVE_UP:
+                return
+            if self.deadline is not None and now >= self.deadline:
+                self.kill()
+                self.deadline = now + self.again
+                self.again = min(self.again * 2, AGAIN_MOST)
+
+    def patience(self) -> float | None:
+        """Milliseconds that nothing but news need be waited for."""
+        if self.deadline is not None:
+            return max(0.0, self.deadline - time.monotonic()) * 1000 + 1
+        return None if LINUX else STRAYS * 1000
+
+    def listen(self) -> bool:
+        """Obey what the server says; false when it is gone."""
+        try:
+            said = self.control.recv(4096)
+        except OSError:
+            said = b""
+        if not said:
+            self.abandoned = self.deadline = time.monotonic()
+            return False
+        *lines, self.heard = (self.heard + said).split(b"\n")
+        for line in lines:
+            self.terminate(float(line.split()[1]))  # nothing else is ever said
+        return True
+
+    def terminate(self, grace: float) -> None:
+        """Ask the tree to end, and set when it must. A second call may only shorten that."""
+        deadline = time.monotonic() + grace
+        if self.deadline is None:
+            members = self.members()
+            send(signal.SIGTERM, members)
+            send(signal.SIGCONT, members)  # a stopped process would not notice
+            self.deadline = deadline
+        self.deadline = min(self.deadline, deadline)
+
+    def kill(self) -> None:
+        """SIGKILL the tree. All are stopped first, until a look finds no new one, so that none is born meanwhile."""
+        stopped: set[int] = set()
+        for _ in range(PASSES):
+            fresh = set(self.members()) - stopped
+            if not fresh:
+                break
+            send(signal.SIGSTOP, fresh)
+            stopped |= fresh
+        send(signal.SIGKILL, stopped)
+
+    def reap(self) -> bool:
+        """Bury the dead, and report the command when it is among them; false when nothing lives."""
+        code = None
+        alive = True
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                if ended[0] == self.shell:
+                    code = os.waitstatus_to_exitcode(ended[1])
+        except ChildProcessError:
+            alive = not LINUX and bool(self.members())
+        if code is not None:
+            self.say(f"exited {code} {len(self.members()) if alive else 0}")
+        return alive
+
+    def members(self) -> list[int]:
+        members = descendants(os.getpid())
+        return members if LINUX else members + strays(self.shell, members)
+
+    def say(self, line: str) -> None:
+        try:
+            self.control.sendall(f"{line}\n".encode())
+        except OSError:
+            return  # the server is gone, which `listen` sees too
+
+
+def enter(directories: list[bytes]) -> bool:
+    """Change to the first directory that will have us; true when that is not the first."""
+    try:
+        os.chdir(directories[0])
+        return False
+    except OSError:
+        os.chdir(directories[1])
+        return True
+
+
+def found(program: bytes, environment: dict[bytes, bytes]) -> bytes:
+    """The program's path, by the PATH it will have."""
+    for folder in os.get_exec_path(environment):
+        path = os.path.join(os.fsencode(folder), program)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    name = os.fsdecode(program)
+    raise OSError(errno.ENOENT, f"{name} is not on the PATH {os.fsdecode(environment.get(b'PATH', b''))!r}")
+
+
+def send(number: signal.Signals, members: list[int] | set[int]) -> None:
+    for pid in members:
+        try:
+            os.kill(pid, number)
+        except OSError:  # gone already, or somebody else's (sudo)
+            continue
+
+
+def descendants(pid: int) -> list[int]:
+    if not CHILDREN_LISTED:
+        return scanned(pid)
+    members: list[int] = []
+    waiting = children(pid)
+    while waiting:
+        child = waiting.pop()
+        members.append(child)
+        waiting += children(child)
+    return members
+
+
+def children(pid: int) -> list[int]:
+    listed: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:
+                listed += map(int, listing.read().split())
+    except OSError:  # it ended while we looked: its children are ours now, and the next look finds them
+        pass
+    return listed
+
+
+def scanned(pid: int) -> list[int]:
+    """Descendants, where /proc does not list them."""
+    import psutil  # start-up: few systems need it
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def strays(session: int, known: list[int]) -> list[int]:
+    """Best effort without a subreaper: orphans that stayed in the command's session."""
+    import psutil  # start-up: see above
+
+    members: list[int] = []
+    for pid in psutil.pids():
+        try:
+            if pid not in known and os.getsid(pid) == session:
+                members.append(pid)
+        except OSError:
+            continue
+    return members
+
+
+def wake_on_child() -> tuple[int, int]:
+    """A pipe that becomes readable when a child ends: its read and write ends."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader, writer
+
+
+def adopt_orphans() -> None:
+    """Best effort: other systems have no such call, and `strays` looks instead."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main()

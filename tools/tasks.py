@@ -1,0 +1,237 @@
+"""TaskManager: tasks with steps, one of them current, kept for the caller. Knows nothing of where they are
+kept."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from toolgate.tools.content import Output, Text
+from toolgate.tools.context import Context, Task
+from toolgate.tools.errors import ToolError
+from toolgate.tools.tool import tool
+
+MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a document
+MAX_LISTED = 100  # tasks in one answer; a model's context is its user's money
+MAX_CHARACTERS = 50_000  # of names and steps in one answer
+
+Action = Literal["create", "add", "complete", "list", "pending", "switch"]
+
+# action → the optional arguments it has a use for; another one is a misunderstanding to be told of
+TAKES: dict[Action, tuple[str, ...]] = {
+    "create": ("text",),
+    "add": ("task_id", "text"),
+    "complete": ("task_id", "step_id"),
+    "list": ("task_id",),
+    "pending": ("task_id",),
+    "switch": ("task_id",),
+}
+
+
+class StepRow(msgspec.Struct, frozen=True):
+    step_id: int
+    text: str
+    completed: bool
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    task_id: int
+    name: str
+    current: bool
+    completed: bool
+    steps: list[StepRow]
+
+
+class TaskList(msgspec.Struct, frozen=True):
+    task_id: int | None
+    tasks: list[TaskRow]
+
+
+@tool(
+    name="TaskManager",
+    title="Task manager",
+    read_only=False,
+    destructive=False,
+    idempotent=False,
+    open_world=False,
+    output=TaskList,
+    scope="tools:workflow",
+)
+async def task_manager(
+    action: Action,
+    query: Annotated[str, 'name of the task to act on, or filter of a list; "" for none'],
+    ctx: Context,
+    task_id: Annotated[int | None, "default: by query, else the current task"] = None,
+    step_id: Annotated[int | None, "step to complete, from 1"] = None,
+    text: Annotated[str | None, "name of the new task, or the step to add"] = None,
+) -> Output:
+    """Keep a to-do list across calls and restarts: use it for work of several steps. create a task (it
+    becomes current), add steps to it, complete a step (or, without step_id, the task), switch the current
+    task. list gives all tasks, pending the open ones, with their steps.
+    """
+    query, text = query.strip(), (text or "").strip()
+    given = {"task_id": task_id is not None, "step_id": step_id is not None, "text": bool(text)}
+    _refuse_unused(action, given)
+    match action:
+        case "create":
+            return await _create(ctx, text or query)
+        case "list" | "pending":
+            return await _list(ctx, query, task_id, action == "pending")
+        case "add":
+            return await _add(ctx, await _which(ctx, action, task_id, query), text)
+        case "complete":
+            return await _complete(ctx, await _which(ctx, action, task_id, query), step_id)
+        case "switch":
+            return await _switch(ctx, task_id, query)
+
+
+def _refuse_unused(action: Action, given: dict[str, bool]) -> None:
+    unused = [name for name, is_given in given.items() if is_given and name not in TAKES[action]]
+    if unused:
+        takes = " and ".join(["query", *TAKES[action]])
+        raise ToolError(f"{action} takes {takes}, not {' or '.join(unused)}: leave that out, or use another action")
+
+
+async def _create(ctx: Context, name: str) -> Output:
+    name = " ".join(name.split())
+    if not name:
+        raise ToolError("create needs the task's name in text (or in query)")
+    task = await ctx.tasks.create(_bounded("name", name))
+    return _about(task, f"Task {task.id} created, now current: {task.name}")
+
+
+async def _add(ctx: Context, task_id: int, text: str) -> Output:
+    if not text:
+        raise ToolError("add needs the step in text")
+    try:
+        task = await ctx.tasks.add(task_id, _bounded("step", text))
+    except KeyError:
+        raise _unknown(task_id) from None
+    return _about(task, f"Step {task.steps[-1].number} added to task {task.id} ({task.name}).")
+
+
+async def _complete(ctx: Context, task_id: int, step_id: int | None) -> Output:
+    try:
+        task = await ctx.tasks.complete(task_id, step_id)
+    except KeyError:
+        raise _unknown(task_id) from None
+    except LookupError:
+        raise ToolError(await _no_step(ctx, task_id, step_id)) from None
+    count = sum(not step.completed for step in task.steps)
+    left = f"{count} {'step' if count == 1 else 'steps'}"
+    if step_id is None:
+        rest = f" ({left} left open)" if count else ""
+        return _about(task, f"Task {task.id} completed{rest}: {task.name}")
+    rest = f"{left} to go." if count else "No step left: complete the task itself by leaving out step_id."
+    return _about(task, f"Step {step_id} of task {task.id} completed. {rest}")
+
+
+async def _switch(ctx: Context, task_id: int | None, query: str) -> Output:
+    if task_id is None and not query:
+        raise ToolError("switch needs task_id, or the task's name in query")
+    wanted = await _which(ctx, "switch", task_id, query)
+    try:
+        task = await ctx.tasks.switch(wanted)
+    except KeyError:
+        raise _unknown(wanted) from None
+    return _about(task, f"Task {task.id} is now current: {task.name}")
+
+
+async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) -> Output:
+    every = await ctx.tasks.all()
+    if task_id is not None and all(task.id != task_id for task in every):
+        raise _unknown(task_id)
+    found = [
+        task
+        for task in every
+        if task_id in (None, task.id) and not (open_only and task.completed) and _mentions(task, query)
+    ]
+    shown = _newest(found)
+    lines = [line for task in shown for line in _lines(task)]
+    if len(shown) < len(found):
+        lines.append(f"… and {len(found) - len(shown)} older ones: narrow it down with query.")
+    if not lines:
+        kind = "open task" if open_only else "task"
+        lines.append(f"No {kind} mentions {query!r}." if query else f"There is no {kind}.")
+    current = await ctx.tasks.current()
+    return Output([Text("\n".join(lines))], TaskList(current, [_row(task) for task in shown]))
+
+
+async def _which(ctx: Context, action: Action, task_id: int | None, query: str) -> int:
+    """The task that is meant: by id, else by name, else the current one."""
+    if task_id is not None:
+        return task_id
+    if query:
+        return _named(await ctx.tasks.all(), query)
+    current = await ctx.tasks.current()
+    if current is None:
+        raise ToolError(f"{action} needs a task, and none is current: give task_id or query, or create one first")
+    return current
+
+
+def _named(tasks: Sequence[Task], query: str) -> int:
+    """A name in full goes before a part of one, and an open task before a completed one."""
+    wanted = query.casefold()
+    found = [task for task in tasks if task.name.casefold() == wanted]
+    found = found or [task for task in tasks if wanted in task.name.casefold()]
+    found = [task for task in found if not task.completed] or found
+    if not found:
+        raise ToolError(f"no task is named {query!r}: list shows what there is")
+    if len(found) > 1:
+        names = ", ".join(f"{task.id} ({task.name})" for task in found[:5])
+        more = ", …" if len(found) > 5 else ""
+        raise ToolError(f"{query!r} names {len(found)} tasks: {names}{more}; give task_id")
+    return found[0].id
+
+
+async def _no_step(ctx: Context, task_id: int, step_id: int | None) -> str:
+    held = next((task for task in await ctx.tasks.all() if task.id == task_id), None)
+    if held is None or not held.steps:
+        return f"task {task_id} has no steps: add one, or leave out step_id to complete the task"
+    return f"task {task_id} has no step {step_id}: its steps are 1 to {held.steps[-1].number}"
+
+
+def _unknown(task_id: int) -> ToolError:
+    return ToolError(f"there is no task {task_id}: list shows the ids there are")
+
+
+def _bounded(what: str, text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise ToolError(f"the {what} is {len(text)} characters long, {MAX_TEXT} are allowed: shorten it")
+    return text
+
+
+def _mentions(task: Task, query: str) -> bool:
+    wanted = query.casefold()
+    return wanted in task.name.casefold() or any(wanted in step.text.casefold() for step in task.steps)
+
+
+def _newest(tasks: Sequence[Task]) -> list[Task]:
+    """As many as one answer holds, by id; the oldest are left out."""
+    shown: list[Task] = []
+    size = 0
+    for task in reversed(tasks[-MAX_LISTED:]):
+        size += len(task.name) + sum(len(step.text) for step in task.steps)
+        if shown and size > MAX_CHARACTERS:
+            break
+        shown.insert(0, task)
+    return shown
+
+
+def _lines(task: Task) -> list[str]:
+    head = f"{_box(task.completed)} task {task.id}: {task.name}{' (current)' if task.current else ''}"
+    steps = [f"    {_box(step.completed)} {step.number}. {' '.join(step.text.split())}" for step in task.steps]
+    return [head, *steps]
+
+
+def _box(done: bool) -> str:
+    return "[x]" if done else "[ ]"
+
+
+def _about(task: Task, text: str) -> Output:
+    return Output([Text(text)], TaskList(task.id, [_row(task)]))
+
+
+def _row(task: Task) -> TaskRow:
+    steps = [StepRow(step.number, step.text, step.completed) for step in task.steps]
+    return TaskRow(task.id, task.name, task.current, task.completed, steps)

@@ -1,0 +1,139 @@
+"""The one way out to the web: fetches pages, each hop's address vetted first. Knows nothing of tools or HTML.
+
+What is vetted is what is connected to: the host is resolved here, every answer is checked, and the connection
+goes to the checked address while `Host` and TLS keep the name. Nothing is kept between calls but idle
+connections: no cookies, no cache, no proxy or other setting from the environment.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from toolgate.tools.errors import ToolError
+from toolgate.tools.guard import Allowed
+
+if TYPE_CHECKING:
+    import ssl
+
+    from toolgate.tools.wire import Wire
+
+MAX_BODY = 8 * 2**20  # decoded; a page larger than this is not read by a model
+MAX_URL = 8_000  # characters; what servers and browsers take at most
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What may follow a redirect to another origin: the rest may hold a key meant for the first.
+HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # (host, port) -> addresses; raises OSError
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What came back at the end of the redirects.
+
+    `url` is the final one; header names are lower case, repeated ones joined by ", "; `body` is unpacked from
+    its content-encoding; `truncated` says that it went on after the limit.
+    """
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    truncated: bool
+
+    @property
+    def content_type(self) -> str:
+        """The bare media type in lower case, "" when none was sent."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class Unreachable(ToolError):
+    """The page could not be had: the name, the connection, TLS, the protocol, or too many redirects."""
+
+
+class TimedOut(Unreachable):
+    """It did not come in time."""
+
+
+class Refused(ToolError):
+    """The address is not one that may be reached; the text names it and the option that decides."""
+
+
+class Web:
+    """A guarded HTTP client, shared by all calls of one event loop. Nothing is opened before the first fetch.
+
+    `allow_private`: host names, addresses and networks that may be reached although they are not public;
+    raises ValueError for what is none of these. `verify` and `resolve` replace the certificates and the DNS.
+    """
+
+    def __init__(
+        self,
+        allow_private: Sequence[str] = (),
+        *,
+        verify: "ssl.SSLContext | None" = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self.allowed = Allowed.parse(allow_private)
+        self._verify = verify
+        self._resolve = resolve
+        self._wire: Wire | None = None
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        limit: int = MAX_BODY,
+        timeout: float = 30.0,
+        redirects: int = 10,
+    ) -> Page:
+        """Fetch `url`, following up to `redirects` redirects, within `timeout` seconds in all.
+
+        At most `limit` unpacked bytes of the body are kept. Any HTTP status is a Page. Raises Refused for
+        what may not be reached (at any hop), TimedOut, and Unreachable for every other way to fail.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._follow(url, method, dict(headers or {}), limit, redirects)
+        except TimeoutError:
+            raise TimedOut(f"{shown(url)} did not come in full within {timeout:g} s") from None
+
+    async def close(self) -> None:
+        """Close the idle connections. A later fetch opens new ones."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    async def _follow(self, url: str, method: str, headers: dict[str, str], limit: int, redirects: int) -> Page:
+        wire = self._opened()
+        target = wire.target(url)
+        for _ in range(redirects + 1):
+            page = await wire.exchange(method, target, headers, limit)
+            location = page.headers.get("location", "")
+            if page.status not in REDIRECTS or not location:
+                return page
+            following = wire.target(location, target)
+            if (following.scheme, following.host, following.port) != (
+                target.scheme,
+                target.host,
+                target.port,
+            ):
+                headers = {name: value for name, value in headers.items() if name.lower() in HARMLESS}
+            if page.status not in (307, 308) and method != "HEAD":
+                method = "GET"
+            target = following
+        raise Unreachable(f"{shown(url)} redirects more than {redirects} times; the last was to {shown(str(target))}")
+
+    def _opened(self) -> "Wire":
+        if self._wire is None:
+            from toolgate.tools.wire import Wire  # start-up: httpx and httpcore
+
+            self._wire = Wire(self.allowed, self._verify, self._resolve)
+        return self._wire
+
+
+def shown(url: str) -> str:
+    """A URL for an error text: one line, not too long."""
+    line = "".join(character if character.isprintable() else "?" for character in url)
+    return line if len(line) <= 200 else f"{line[:200]}…"

@@ -1,0 +1,322 @@
+"""The one object through which a tool touches processes and files: those of one principal. Knows nothing of tools' texts.
+
+A run of a command has an id; everything about it is done by that run_id, from anywhere. Its output is read by offset from
+a capped spool. Work may leave this machine behind these methods one day, so none hands out a process or a descriptor.
+"""
+
+import asyncio
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from toolgate.tools import files
+from toolgate.tools.errors import ToolError
+from toolgate.tools.excerpts import decoded, ending, shortened
+from toolgate.tools.notices import Notices
+from toolgate.tools.processes import Launch, NotStarted, Processes
+from toolgate.tools.running import GRACE, Running
+from toolgate.tools.spool import OutputFile, Run, Spool
+
+MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
+MAX_COMMAND = 131_071  # bytes Linux takes as one argument
+MAX_PATH = 4096  # bytes
+KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
+CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
+NAMED = 60  # characters of a command in a notice
+
+log = logging.getLogger(__name__)
+
+
+class Workspace:
+    """`root` is where tools work; `spool` a private folder for output; `environment` is what commands get.
+
+    `sandbox` says how commands are kept apart from the rest of the machine: "bwrap", "uid" or "none".
+    Ids that are unknown, or forgotten, raise KeyError throughout.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        spool: Path,
+        environment: Mapping[str, str],
+        notices: Notices,
+        *,
+        processes: Processes,
+    ) -> None:
+        self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
+        self.sandbox = "none"
+        self._environment = environment
+        self._notices = notices
+        self._processes = processes
+        self._spool = Spool(spool)
+        self._runs: dict[int, Run] = {}  # of this server and of earlier ones
+        self._running: dict[int, Running] = {}
+        self._opened = False
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def start(
+        self,
+        command: str,
+        *,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+        key: str | None = None,
+        background: bool = False,
+    ) -> int:
+        """Run `bash -c command` and give its run_id, which is never reused. A key given twice starts nothing twice.
+
+        `cwd` None is the root, which also takes the place of a directory that is gone (`Run.moved`). After `timeout`
+        seconds the tree is killed, unless the shell itself has ended. Raises ToolError.
+        """
+        await self._open()
+        held = next((run.id for run in self._runs.values() if key is not None and run.key == key), None)
+        if held in self._running:
+            await self._running[held].begun
+        if held is not None and held in self._runs:  # not one that could not be started
+            return held
+        self._admit(command)
+        running = self._claim(command, key, background)
+        await self._begin(running, command, cwd or self.root, timeout)
+        return running.run.id
+
+    async def run(self, run_id: int) -> Run:
+        """What is known of a run."""
+        return (await self._open())[run_id]
+
+    async def list(self) -> list[Run]:
+        """The background tasks there are, by id."""
+        runs = await self._open()
+        return [run for _, run in sorted(runs.items()) if run.background]
+
+    async def read(self, run_id: int, offset: int, limit: int) -> bytes:
+        """Output from byte `offset`, at most `limit` bytes."""
+        await self.run(run_id)
+        running = self._running.get(run_id)
+        return running.output.read(offset, limit) if running else self._spool.read(run_id, offset, limit)
+
+    async def size(self, run_id: int) -> int:
+        """Bytes of output there are."""
+        await self.run(run_id)
+        running = self._running.get(run_id)
+        return running.output.size if running else self._spool.size(run_id)
+
+    async def take(self, run_id: int, limit: int) -> tuple[str, bool]:
+        """The text that nobody took before, from at most `limit` bytes, and whether more waits.
+
+        No character is split between two takes; bytes that are not UTF-8 are replaced.
+        """
+        run = await self.run(run_id)
+        offset, size = run.read, await self.size(run_id)
+        data = await self.read(run_id, offset, limit)
+        more = offset + len(data) < size
+        text, used = decoded(data, final=not more and run.status != "running")
+        await self.taken(run_id, offset + used)
+        return text, more
+
+    async def taken(self, run_id: int, offset: int) -> None:
+        """The model has been given the output up to `offset`."""
+        run = await self.run(run_id)
+        if run.read != offset:
+            run.read = offset
+            self._save(run)
+
+    async def grown(self, run_id: int, beyond: int, timeout: float) -> int:
+        """The size of the output, once it is over `beyond`, the command has ended, or `timeout` seconds have passed."""
+        running = self._running.get(run_id)
+        if running is not None:
+            await running.grown(beyond, timeout)
+        return await self.size(run_id)
+
+    async def wait_shell(self, run_id: int, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the command itself to end, whatever it leaves running: has it?"""
+        await self.run(run_id)
+        running = self._running.get(run_id)
+        return running is None or await running.wait_shell(timeout)
+
+    async def wait(self, run_id: int, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until nothing of the run's tree is left: is it so?"""
+        await self.run(run_id)
+        running = self._running.get(run_id)
+        return running is None or await running.wait(timeout)
+
+    async def kill(self, run_id: int, grace: float = GRACE) -> Run:
+        """End the whole tree, SIGKILL following SIGTERM after `grace` seconds; how it ended.
+
+        What had ended stays as it was. What can't be killed is still `running` in the answer.
+        """
+        run = await self.run(run_id)
+        running = self._running.get(run_id)
+        if running is not None:
+            running.doom(grace=grace)
+            await running.wait(grace + KILL_WITHIN)
+        return run
+
+    async def keep(self, run_id: int) -> Run:
+        """Make a run that goes on a background task: it is listed, and its end becomes a notice."""
+        run = await self.run(run_id)
+        run.background = True
+        self._save(run)
+        return run
+
+    async def forget(self, run_id: int) -> None:
+        """Remove a run that ended, and its output."""
+        runs = await self._open()
+        if run_id not in self._running and runs.pop(run_id, None) is not None:
+            self._spool.forget(run_id)
+
+    def told(self, run_id: int) -> None:
+        """The model knows how this background task ended: it needs no notice."""
+        self._notices.drop(f"bg-{run_id}")
+
+    def output_path(self, run_id: int) -> Path:
+        """The file that holds a run's output, readable by the next command."""
+        return self._spool.path(run_id, "output")
+
+    async def landed(self, run_id: int) -> Path | None:
+        """The directory a foreground command ended in, where it said so and that exists."""
+        try:
+            said = files.read(str(self._spool.path(run_id, "cwd")), MAX_PATH, None)
+        except ToolError:
+            return None
+        folder = os.fsdecode(said.removesuffix(b"\n"))
+        return Path(folder) if os.path.isabs(folder) and "\0" not in folder and os.path.isdir(folder) else None
+
+    async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
+        """A regular file's bytes. `path` is absolute and, unless `anywhere`, inside the root with links resolved.
+
+        Raises ToolError for what is not so, for what is no regular file, and for more than `limit` bytes.
+        """
+        return await asyncio.to_thread(files.read, path, limit, None if anywhere else self.root)
+
+    async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
+        """Write a file below the root, whole or not at all, and give its path. Raises ToolError.
+
+        `path` is relative to the root, or absolute and inside it; its name ends in `suffix`; links are not followed.
+        """
+        return await asyncio.to_thread(files.write, path, data, self.root, suffix)
+
+    async def close(self, grace: float) -> None:
+        """End every tree: SIGTERM, SIGKILL after `grace` seconds. Done within a fifth of a second of that."""
+        self._closed = True
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        still = [*self._running.values()]
+        for running in still:
+            running.doom("the server stopped", grace)
+        waits = [asyncio.ensure_future(running.wait(grace + CLOSE_WITHIN)) for running in still]
+        if waits:
+            await asyncio.wait(waits, timeout=grace + CLOSE_WITHIN)
+        for running in still:
+            running.abandon()
+        await asyncio.gather(*waits)
+        self._spool.close()
+
+    async def _open(self) -> dict[int, Run]:
+        """Every run, by id; the first time, after looking through what earlier servers left."""
+        if not self._opened:
+            self._opening = self._opening or asyncio.ensure_future(self._look())
+            await asyncio.shield(self._opening)  # one look serves all, whoever of them is cancelled
+        return self._runs
+
+    async def _look(self) -> None:
+        try:
+            earlier = await asyncio.to_thread(self._spool.open)  # may have large files to remove
+        except OSError as error:
+            self._opening = None  # another time, perhaps
+            raise _no_room(error) from None
+        self._runs.update((run.id, run) for run in earlier)
+        self._opened = True
+
+    def _admit(self, command: str) -> None:
+        if self._closed:
+            raise ToolError("the server is shutting down: nothing more is started")
+        if len(self._running) >= MAX_RUNNING:
+            raise ToolError(
+                f"{MAX_RUNNING} commands are running, the most at once: wait for one, or end one with KillBgTask"
+            )
+        try:
+            size = len(command.encode())
+        except UnicodeEncodeError:
+            raise ToolError("the command holds half of a surrogate pair, which is no character") from None
+        if "\0" in command:
+            raise ToolError(r"the command holds a NUL character, which no command line can: write $'\0' or \0")
+        if size > MAX_COMMAND:
+            raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
+
+    def _claim(self, command: str, key: str | None, background: bool) -> Running:
+        """An run_id, and files to go with it."""
+        try:
+            run = self._spool.claim(command, key, background)
+            running = Running(run, OutputFile(self.output_path(run.id)), self._on_end)
+        except OSError as error:
+            raise _no_room(error) from None
+        self._runs[run.id] = run
+        self._running[run.id] = running
+        return running
+
+    async def _begin(self, running: Running, command: str, cwd: Path, timeout: float | None) -> None:
+        run = running.run
+        try:
+            environment = self._environment if run.background else self._followed(run.id)
+            launch = Launch(self._argv(command), cwd, self.root, environment)
+            await running.begin(self._processes, launch, timeout)
+        except BaseException as error:
+            del self._running[run.id], self._runs[run.id]
+            self._spool.forget(run.id)
+            if isinstance(error, NotStarted):
+                raise ToolError(f"the command was not started: {error}") from None
+            raise
+
+    def _argv(self, command: str) -> Sequence[str]:
+        """The command line. A sandbox is put around it here."""
+        return ["bash", "-c", command]
+
+    def _followed(self, run_id: int) -> Mapping[str, str]:
+        """The environment of a command that leaves word of the directory it ends in.
+
+        `BASH_ENV` is a file that bash reads first, so the command itself stays as it was given. A command that sets a
+        trap on EXIT of its own, or ends in `exec`, leaves no word.
+        """
+        own = self._environment.get("BASH_ENV")
+        trap = f"builtin pwd -P 2>/dev/null >|{shlex.quote(str(self._spool.path(run_id, 'cwd')))} || :"
+        lines = [f"trap -- {shlex.quote(trap)} EXIT"]
+        if own is None:
+            lines.append("unset BASH_ENV")
+        else:
+            lines += [
+                f"BASH_ENV={shlex.quote(own)}",
+                'eval ". \\"$BASH_ENV\\""',
+            ]  # bash expands it the same way
+        path = self._spool.path(run_id, "rc")
+        try:
+            path.write_text("\n".join(lines) + "\n", errors="surrogateescape")
+        except OSError as error:
+            raise _no_room(error) from None
+        return {**self._environment, "BASH_ENV": str(path)}
+
+    def _on_end(self, running: Running) -> None:
+        run = running.run
+        del self._running[run.id]
+        if run.background:
+            self._save(run)
+            if not running.doomed or run.reason is not None:
+                name = shortened(run.command, NAMED)
+                self._notices.add(
+                    f"bg-{run.id}",
+                    f"background task {run.id} ({name}) {ending(run)}; read it with ReadBgOutput",
+                )
+        kept = self._spool.retain(run for run in self._runs.values() if run.id not in self._running)
+        self._runs = {run.id: run for run in [*kept, *(running.run for running in self._running.values())]}
+
+    def _save(self, run: Run) -> None:
+        try:
+            self._spool.save(run)
+        except OSError as error:  # it is worth having after a restart, no more
+            log.warning("task %d is not saved: %s", run.id, error.strerror)
+
+
+def _no_room(error: OSError) -> ToolError:
+    return ToolError(f"there is no place for the command's output: {(error.strerror or str(error)).lower()}")
