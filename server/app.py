@@ -1,18 +1,18 @@
-"""The composition root: builds a server out of a configuration, runs it, and takes it down. The one place that knows all."""
+"""The composition root: builds a server out of a configuration, runs it, and takes it down. It alone knows all."""
 
 import asyncio
 import gc
 import logging
 import os
 from collections.abc import Coroutine
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from toolgate.server import builtin, methods, plugins
+from toolgate.server import VERSION, builtin, methods, plugins
 from toolgate.server.clock import Clock, Firing
-from toolgate.server.config import Config
+from toolgate.server.config import CLASSIC_FILE, Config
 from toolgate.server.errors import UsageError
+from toolgate.server.messages import Notification
 from toolgate.server.seal import Seal
 from toolgate.server.server import Server
 from toolgate.server.session import Session
@@ -23,9 +23,11 @@ from toolgate.server.state.tasks import Tasks
 from toolgate.tools import skills
 from toolgate.tools.context import Belongings, Place, Settings
 from toolgate.tools.notices import Notices
+from toolgate.tools.processes import Processes
 from toolgate.tools.registry import Registry
+from toolgate.tools.skills import invoke_skill
 from toolgate.tools.web import Web
-from toolgate.tools.workspace import Processes, Workspace
+from toolgate.tools.workspace import Workspace
 from toolgate.transports import stdio
 
 log = logging.getLogger("toolgate")
@@ -48,11 +50,11 @@ class App:
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
         self.processes = Processes()
-        self.web = Web(config.allow_private)
+        self.web = _web(config)
         self.skills = skills.Skills(_skill_folders(config, self.root), self.state / "cache" / "skills.json")
         self.server = Server(
             name=config.name,
-            version=metadata.version("toolgate"),
+            version=VERSION,
             registry=self._registry(),
             settings=self.settings,
             seal=Seal(self.state / "keys" / "request-state"),
@@ -60,6 +62,8 @@ class App:
             streaming=config.classic.streaming,
         )
         self.dispatcher = methods.dispatcher(self.server)
+        if config.classic.unknown:
+            log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
         self._workspaces: dict[str, Workspace] = {}
         self._later: set[asyncio.Task[Any]] = set()
 
@@ -68,7 +72,7 @@ class App:
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)  # what is loaded stays; a call leaves little garbage, and pauses cost latency
         self._start_later(self._watch_skills())
-        self._start_later(self._start_clock())
+        self._start_later(self.clock.start())
         session = Session(LOCAL)
         try:
             await stdio.serve(self.dispatcher, session, source, sink, self.config.grace, self._ending)
@@ -76,8 +80,10 @@ class App:
             await self.close()
 
     def _ending(self) -> None:
-        """The end has begun: subscriptions are not waited for, they are told."""
-        self.server.end_listeners()
+        """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well
+        (MCP 2026-07-28 basic/patterns/cancellation)."""
+        for listener in self.server.end_listeners():
+            listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
 
     async def close(self) -> None:
         """End all that was started: background work first, then every process, then the state."""
@@ -86,21 +92,20 @@ class App:
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
         await self.clock.stop()
-        for workspace in self._workspaces.values():
-            await workspace.close(KILL_GRACE)
+        await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
         await self.processes.close()
         await self.web.close()
         self.store.close()
 
     def _registry(self) -> Registry:
         registry = Registry(builtin.TOOLS)
-        registry = registry.replacing(builtin.invoke_skill.described(skills.description(self.skills)))
+        registry = registry.replacing(invoke_skill.described(skills.description(self.skills)))
         registry = plugins.load(registry, self.config.plugins)
         return registry.without(self.config.classic.hidden)
 
     def _skills_changed(self) -> None:
-        if builtin.invoke_skill.name in self.server.registry:
-            tool = builtin.invoke_skill.described(skills.description(self.skills))
+        if invoke_skill.name in self.server.registry:
+            tool = invoke_skill.described(skills.description(self.skills))
             self.server.swap(self.server.registry.replacing(tool))
 
     def _lend(self, principal: str, place: Place, notices: Notices) -> Belongings:
@@ -139,9 +144,6 @@ class App:
 
         await watch.watch(self.skills, self._skills_changed)
 
-    async def _start_clock(self) -> None:
-        await self.clock.start()
-
     def _start_later(self, work: Coroutine[Any, Any, None]) -> None:
         """Start `work` when the first answers are out; its failure is logged and costs nothing else."""
 
@@ -172,6 +174,13 @@ def _state_folder(config: Config) -> Path:
     return state
 
 
+def _web(config: Config) -> Web:
+    try:
+        return Web(config.allow_private)
+    except ValueError as error:
+        raise UsageError(f"--allow-private: {error}") from None
+
+
 def _workspace(config: Config) -> Path:
     root: Path = config.workspace or Path.cwd()
     if not root.is_dir():
@@ -182,4 +191,10 @@ def _workspace(config: Config) -> Path:
 def _skill_folders(config: Config, root: Path) -> list[Path]:
     """In the order of precedence: the first of a name wins."""
     home = Path(config.environment.get("HOME") or "/")
-    return [*config.skills, root / ".toolgate/skills", root / ".claude/skills", home / ".claude/skills", skills.BUILT_IN]
+    return [
+        *config.skills,
+        root / ".toolgate/skills",
+        root / ".claude/skills",
+        home / ".claude/skills",
+        skills.BUILT_IN,
+    ]

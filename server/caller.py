@@ -104,7 +104,9 @@ class Caller:
         lacking = {capability for capability in lacking if not self.can(capability)}
         if lacking:
             names = ", ".join(sorted(lacking))
-            raise CannotAsk(f"this client did not declare {names}, so it can't be asked", {name: {} for name in lacking})
+            raise CannotAsk(
+                f"this client did not declare {names}, so it can't be asked", {name: {} for name in lacking}
+            )
         if self._call.revision.stateless:
             return self._answered(requests)
         return {key: await self._request(request, timeout or self._hold) for key, request in requests.items()}
@@ -147,9 +149,7 @@ class Caller:
     async def _request(self, request: dict[str, Any], timeout: float) -> Any:
         method = request["method"]
         try:
-            answer = await self._call.session.request(
-                method, request.get("params") or {}, self._call.channel, timeout
-            )
+            answer = await self._call.session.request(method, request.get("params") or {}, self._call.channel, timeout)
         except TimeoutError:
             raise Unanswered(f"nobody answered within {timeout:g} s", {CAPABILITY[method]: {}}) from None
         except Refused as refused:

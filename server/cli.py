@@ -5,9 +5,10 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
-from toolgate.server import config, logs
+from toolgate.server import VERSION, config, logs
 from toolgate.server.errors import UsageError
 
 DONE, FAULT, USAGE = 0, 1, 2
@@ -19,6 +20,8 @@ COMMANDS = {
     "tools": "list the tools",
     "config": "CLIENT: print the ready configuration for an MCP client",
 }
+
+EVERY_OPTION = "Every option is also TOOLGATE_<NAME> in the environment and a key of the config file."
 
 WAITING = """\
 toolgate {version} speaks the Model Context Protocol on standard input and output: it is waiting for an MCP client.
@@ -57,13 +60,13 @@ def parser() -> argparse.ArgumentParser:
         prog="toolgate",
         usage="toolgate [options] [command …]",
         description="Thirteen agent tools for any MCP client.",
-        epilog=f"commands:\n{commands}\n\nEvery option is also TOOLGATE_<NAME> in the environment and a key of the config file.",
+        epilog=f"commands:\n{commands}\n\n{EVERY_OPTION}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     made.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     made.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    made.add_argument("--version", action="version", version=f"toolgate {_version()}")
+    made.add_argument("--version", action="version", version=f"toolgate {VERSION}")
     config.add_options(made)
     return made
 
@@ -86,7 +89,7 @@ def _serve(options: config.Config, words: Sequence[str], _own: Sequence[str]) ->
 
     logs.start(options.verbose, options.logs)
     if sys.stdin.isatty():
-        print(WAITING.format(version=_version()), file=sys.stderr, end="")
+        print(WAITING.format(version=VERSION), file=sys.stderr, end="")
     source, sink = stdio.claim()
 
     async def serve() -> None:
@@ -115,7 +118,7 @@ def _demo(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> 
 def _call(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
     from toolgate.server import calling
 
-    return asyncio.run(calling.call(words, own))
+    return _asked(calling.call(words, own))
 
 
 def _tools(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
@@ -123,7 +126,18 @@ def _tools(_options: config.Config, words: Sequence[str], own: Sequence[str]) ->
         raise UsageError(f"unexpected {words[0]!r}")
     from toolgate.server import calling
 
-    return asyncio.run(calling.list_tools(own))
+    return _asked(calling.list_tools(own))
+
+
+def _asked(question: Coroutine[Any, Any, int]) -> int:
+    """Ask a server of our own; why it ended, if it did, it has said itself."""
+    from toolgate.server.client import Fault
+
+    try:
+        return asyncio.run(question)
+    except (Fault, TimeoutError) as error:
+        print(f"toolgate: {error or 'no answer in time'}", file=sys.stderr)
+        return FAULT
 
 
 def _config(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
@@ -133,11 +147,11 @@ def _config(_options: config.Config, words: Sequence[str], own: Sequence[str]) -
     return DONE
 
 
-def _version() -> str:
-    from importlib import metadata
-
-    return metadata.version("toolgate")
-
-
 Runner = Callable[[config.Config, Sequence[str], Sequence[str]], int]
-RUNNERS: dict[str, Runner] = {"serve": _serve, "demo": _demo, "call": _call, "tools": _tools, "config": _config}
+RUNNERS: dict[str, Runner] = {
+    "serve": _serve,
+    "demo": _demo,
+    "call": _call,
+    "tools": _tools,
+    "config": _config,
+}

@@ -4,7 +4,7 @@ client would. Speaks 2025-11-25. Knows nothing of the server's inside."""
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -72,6 +72,7 @@ class Client:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(Fault("the server ended"))
+                answer.exception()  # nobody may be waiting for it any more, which is no fault
 
     def _settle(self, message: dict[str, Any]) -> None:
         answer = self._waiting.pop(message.get("id") or 0, None)
@@ -93,7 +94,7 @@ class Client:
 @contextlib.asynccontextmanager
 async def spawned(
     options: Sequence[str], *, note: Note | None = None, question: Question | None = None
-) -> AsyncIterator[tuple[Client, dict[str, Any]]]:
+) -> AsyncGenerator[tuple[Client, dict[str, Any]], None]:
     """A server of our own with `options`, initialized: the client and the initialize result. Ended on the way out."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

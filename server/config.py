@@ -1,4 +1,4 @@
-"""Every option, declared once: its flag, its environment variable, its key in the config file and its help come from here.
+"""Every option, declared once: its flag, environment variable, key in the config file and help come from here.
 
 Flags beat the environment, the environment beats the file. The only module that reads the environment.
 """
@@ -49,7 +49,7 @@ class Option:
 
 
 def truth(word: str) -> bool:
-    """"1", "true", "yes", "on" and their opposites."""
+    """ "1", "true", "yes", "on" and their opposites."""
     if word.lower() in ON:
         return True
     if word.lower() in OFF:
@@ -90,7 +90,13 @@ OPTIONS = (
     Option("workspace", "where tools work (default: the current directory)", folder, None, metavar="DIR"),
     Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
     Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
-    Option("grace", "what running calls get at shutdown, in seconds (default 1.5)", seconds, 1.5, metavar="SECONDS"),
+    Option(
+        "grace",
+        "what running calls get at shutdown, in seconds (default 1.5)",
+        seconds,
+        1.5,
+        metavar="SECONDS",
+    ),
     Option("auth", "who may call over HTTP", later=True),
     Option("public-url", "the URL told to clients", later=True),
     Option("allowed-hosts", "Host check", later=True),
@@ -103,7 +109,15 @@ OPTIONS = (
         metavar="HOST",
         many=True,
     ),
-    Option("engines", "search engines to ask (default: all without a key); repeatable", str, (), None, "NAME", True),
+    Option(
+        "engines",
+        "search engines to ask (default: all without a key); repeatable",
+        str,
+        (),
+        None,
+        "NAME",
+        True,
+    ),
     Option("search-deadline", "longest a search takes, in seconds (default 6)", seconds, 6.0, metavar="SECONDS"),
     Option("browser", "the browser ReadDocs drives", later=True),
     Option("sandbox", "isolation of commands", later=True),
@@ -117,10 +131,12 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Classic:
-    """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent."""
+    """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent. `unknown` are the
+    keys that mean nothing here."""
 
     hidden: tuple[str, ...] = ()
     streaming: bool = True
+    unknown: tuple[str, ...] = ()
 
 
 class Config:
@@ -130,10 +146,10 @@ class Config:
         self.classic = classic
         self.environment = environment
         self.given = frozenset(values)
-        for option in OPTIONS:
-            setattr(self, option.key, values.get(option.key, option.default))
-        if self.state is None:
-            self.state = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+        defaults = {option.key: option.default for option in OPTIONS}
+        defaults["state"] = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+        for key, value in {**defaults, **values}.items():
+            setattr(self, key, value)
 
     def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
         raise AttributeError(name)
@@ -237,15 +253,13 @@ def _as_word(value: Any) -> Any:
 
 def _classic(path: Path) -> Classic:
     """`KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
-    import logging  # already loaded by asyncio
-
-    log = logging.getLogger("toolgate.config")
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             lines = file.read(CLASSIC_LIMIT).splitlines()
     except OSError:
         return Classic()
     hidden: list[str] = []
+    unknown: list[str] = []
     streaming = True
     for line in lines:
         name, equals, value = (part.strip() for part in line.partition("="))
@@ -259,8 +273,8 @@ def _classic(path: Path) -> Classic:
         elif name.startswith("TOOL_"):
             hidden += [name.removeprefix("TOOL_")] if is_off else []
         else:
-            log.info("%s: unknown key %r is ignored", path, name[:64])
-    return Classic(tuple(hidden), streaming)
+            unknown.append(name[:64])
+    return Classic(tuple(hidden), streaming, tuple(unknown))
 
 
 def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:

@@ -102,11 +102,14 @@ class Dispatcher:
             task.uncancel()
         except RpcError as error:
             self._refuse(request, error, flight, channel)
-        except (Exception, SystemExit, BaseExceptionGroup):  # a bug, here or in a plugin; told by reference only
+        except (
+            Exception,
+            SystemExit,
+            BaseExceptionGroup,
+        ):  # a bug, here or in a plugin; told by reference only
             reference = secrets.token_hex(6)
             log.exception("reference %s: %s failed", reference, request.method)
-            error = InternalError(f"internal error, reference {reference}")
-            self._refuse(request, error, flight, channel)
+            self._refuse(request, InternalError(f"internal error, reference {reference}"), flight, channel)
 
     def _refuse(self, request: Request, error: RpcError, flight: Flight, channel: Channel) -> None:
         if not flight.cancelled:

@@ -1,4 +1,4 @@
-"""Where log lines go: standard error, and rotating files on request. Never standard output: it belongs to the protocol."""
+"""Where log lines go: standard error, and rotating files on request; never standard output, the protocol's own."""
 
 import logging
 import os

@@ -70,7 +70,7 @@ NEWEST_WITH_SESSION = list(WITH_SESSION.values())[-1]
 
 
 def negotiate(requested: object) -> Revision:
-    """The revision an `initialize` is answered with: the one asked for, or else the newest of that era, never an echo."""
+    """The revision that answers an `initialize`: the one asked for, or else the newest of that era, never an echo."""
     if isinstance(requested, str) and requested in WITH_SESSION:
         return WITH_SESSION[requested]
     return NEWEST_WITH_SESSION

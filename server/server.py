@@ -37,7 +37,7 @@ class Listener:
 
 @dataclass(eq=False)
 class Server:
-    """`lend(session, place, plan, notices)` makes a principal's Belongings; it is called once a session or principal."""
+    """`lend(principal, place, notices)` makes Belongings: once a session, or once a principal where there is none."""
 
     name: str
     version: str
@@ -87,7 +87,9 @@ class Server:
         encoded = self._lists.get(revision.name)
         if encoded is None:
             answer: dict[str, Any] = {"tools": [shape.tool(tool, revision) for tool in self.registry]}
-            answer = shape.finish(shape.cached(answer, revision), revision, self.identity(revision))
+            answer = shape.cached(answer, revision)
+            if revision.result_types:
+                answer = shape.finish(answer, self.identity(revision))
             encoded = self._lists[revision.name] = msgspec.Raw(msgspec.json.encode(answer))
         return encoded
 

@@ -43,10 +43,8 @@ def output(answer: Output, revision: Revision, has_schema: bool) -> dict[str, An
     return spelled
 
 
-def finish(result: dict[str, Any], revision: Revision, server: dict[str, Any]) -> dict[str, Any]:
-    """What a revision wants on every result; `server` is who we are."""
-    if not revision.result_types:
-        return result
+def finish(result: dict[str, Any], server: dict[str, Any]) -> dict[str, Any]:
+    """What a revision with result types wants on every result; `server` is who we are."""
     meta = {SERVER: server, **result.get("_meta", {})}
     return {"resultType": "complete", **result, "_meta": meta}
 

@@ -1,4 +1,4 @@
-"""Serves one client over standard input and output: a JSON-RPC message a line, UTF-8. Knows pipes; knows nothing of MCP.
+"""Serves one client over standard input and output: a JSON-RPC message a line, UTF-8. Knows pipes, but no MCP.
 
 What it promises: lines are handled side by side; output that the client does not read stops the reading of more input
 (`PAUSE_ABOVE`), so that memory stays bounded, and meanwhile drops progress and log messages; end of input, SIGTERM and
@@ -159,7 +159,12 @@ class Connection:
     """Reads lines and starts a task for each; the tasks answer on `output`."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher, session: Session, source: int, output: Output
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dispatcher: Dispatcher,
+        session: Session,
+        source: int,
+        output: Output,
     ) -> None:
         self.ended = asyncio.Event()
         self._loop = loop
@@ -220,9 +225,14 @@ class Connection:
     async def _read_file(self) -> None:
         while self._reading:
             data = await asyncio.to_thread(os.read, self._source, CHUNK)
-            taken = self._loop.create_future()
-            self._loop.call_soon(lambda: (self._take(data), taken.set_result(None)))  # noqa: B023  # waited for
-            await taken
+            taken = asyncio.Event()
+            self._loop.call_soon(self._take_from_file, data, taken)
+            await taken.wait()
+
+    def _take_from_file(self, data: bytes, taken: asyncio.Event) -> None:
+        """`_take`, in a callback: it starts tasks, which a task can't do (eager.start)."""
+        self._take(data)
+        taken.set()
 
     def _take(self, data: bytes) -> None:
         if not data:
@@ -291,4 +301,3 @@ class Connection:
             self._reading = False
             if self._watched:
                 self._loop.remove_reader(self._source)
-

@@ -1,8 +1,11 @@
-"""The MCP methods: one table, a function each, a file per capability. What a feature costs is one row and one function."""
+"""The MCP methods: one table, a function each, a file per capability. A feature costs one row and one function."""
+
+from typing import Any
 
 from toolgate.server.dispatcher import Dispatcher, Method
 from toolgate.server.methods import lifecycle, logging, subscriptions, tools
 from toolgate.server.server import Server
+from toolgate.server.session import Call
 from toolgate.server.shape import finish
 
 
@@ -21,10 +24,12 @@ def dispatcher(server: Server) -> Dispatcher:
         "notifications/initialized": lifecycle.initialized(server),
         "notifications/cancelled": lifecycle.cancelled,
     }
-    return Dispatcher(
-        methods,
-        notifications,
-        lambda answer, call: (
-            finish(answer, call.revision, server.identity(call.revision)) if type(answer) is dict else answer
-        ),
-    )
+
+    def finished(answer: Any, call: Call) -> Any:
+        """An answer as its revision wants it; one that was encoded before is finished already."""
+        revision = call.session.revision  # none yet where a ping came before initialize
+        if revision is None or not revision.result_types or not isinstance(answer, dict):
+            return answer
+        return finish(answer, server.identity(revision))
+
+    return Dispatcher(methods, notifications, finished)

@@ -60,7 +60,7 @@ def initialized(server: Server) -> Callable[[Session, dict[str, Any]], None]:
 def cancelled(session: Session, params: dict[str, Any]) -> None:
     """notifications/cancelled; one about something unknown or already answered is ignored."""
     id = params.get("requestId")
-    if type(id) in (int, str):
+    if isinstance(id, (int, str)) and not isinstance(id, bool):
         session.cancel(id)
 
 

@@ -58,10 +58,8 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     return answer
 
 
-async def _run(
-    tool: Tool, arguments: dict[str, Any], belongings: Belongings, caller: Caller, hold: float
-) -> Output:
-    if changes_things(tool) and (await belongings.plan.state()).active:
+async def _run(tool: Tool, arguments: dict[str, Any], belongings: Belongings, caller: Caller, hold: float) -> Output:
+    if changes_things(tool) and await belongings.plan.active():
         return Output(
             [Text(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")],
             is_error=True,

@@ -1,0 +1,301 @@
+"""`toolgate demo`: a tour of the server as a client sees it.
+
+Every tool is called for real, on data made for the tour in a temporary folder; the page and the engine it reads are
+served on loopback. Exit code 0 only if all of it worked.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.client import Client, Fault, spawned
+
+PAGE = """<!doctype html><html><head><title>Lighthouses</title></head><body><nav>Home | About</nav><article>
+<h1>Lighthouses</h1><p>A lighthouse is a tower that shows a light to ships at night. The first large one stood at
+Alexandria and was seen from fifty kilometres away, as <a href="/pharos">travellers reported</a>.</p>
+<table><tr><th>Tower</th><th>Metres</th></tr><tr><td>Pharos</td><td>100</td></tr><tr><td>Jeddah</td><td>133</td></tr>
+</table><p>Today most of them are automatic, and some are museums that people visit for the view.</p></article></body>
+</html>"""
+STORIES = {
+    "hits": [
+        {
+            "objectID": "1",
+            "title": "How a Fresnel lens works",
+            "url": "https://example.org/fresnel",
+            "story_text": "",
+        },
+        {
+            "objectID": "2",
+            "title": "Keepers of the light",
+            "url": "https://example.org/keepers",
+            "story_text": "",
+        },
+    ]
+}
+LEFT = 78  # characters of a line shown
+
+
+class Failed(Exception):
+    """A step of the tour did not do what it should."""
+
+
+class Screen:
+    """Where the tour is told; colours only on a terminal that wants them."""
+
+    def __init__(self) -> None:
+        self._coloured = sys.stdout.isatty()
+
+    def chapter(self, title: str) -> None:
+        print(f"\n{self._paint('1;36', title)}\n{self._paint('2', '─' * min(len(title), LEFT))}")
+
+    def step(self, what: str, took: float) -> None:
+        print(f"{self._paint('32', '✓')} {self._paint('1', what)} {self._paint('2', f'{took * 1000:.0f} ms')}")
+
+    def said(self, text: str, lines: int = 6) -> None:
+        shown = [line for line in text.splitlines() if line.strip()]
+        for line in shown[:lines]:
+            print("    " + (line if len(line) <= LEFT else line[: LEFT - 1] + "…"))
+        if len(shown) > lines:
+            print(self._paint("2", f"    … {len(shown) - lines} more lines"))
+
+    def failed(self, what: str) -> None:
+        print(f"{self._paint('31', '✗')} {what}")
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if self._coloured else text
+
+
+class Tour:
+    """One visit: `client` talks to the server, `heard` is what came unasked, `work` is the workspace."""
+
+    def __init__(self, client: Client, screen: Screen, work: Path, web: str, heard: list[str]) -> None:
+        self.client = client
+        self.screen = screen
+        self.work = work
+        self.web = web
+        self.heard = heard
+
+    async def tool(self, name: str, expect: str, lines: int = 6, **arguments: Any) -> dict[str, Any]:
+        """Call a tool that must work, show what came, and check that `expect` is in it."""
+        begun = time.perf_counter()
+        result = await self.client.call(name, arguments, _meta={"progressToken": name})
+        told = " ".join(f"{key}={_short(value)}" for key, value in arguments.items())
+        text = "\n".join(_told(block) for block in result["content"])
+        if result.get("isError") or expect not in text:
+            raise Failed(f"{name} {told}: expected {expect!r}, got: {text[:500]}")
+        self.screen.step(f"{name} {told}", time.perf_counter() - begun)
+        self.screen.said(text, lines)
+        return result
+
+
+async def tour(options: Sequence[str]) -> int:
+    """Give the tour with a server that has `options`; 0 when all worked."""
+    screen = Screen()
+    folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
+    begun = time.perf_counter()
+    try:
+        await _visit(options, screen, folder)
+    except (Failed, Fault, TimeoutError, OSError) as error:
+        screen.failed(str(error) or type(error).__name__)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"\nAll of it worked, in {time.perf_counter() - begun:.1f} s. Connect it: toolgate config claude-desktop")
+    return 0
+
+
+async def _visit(options: Sequence[str], screen: Screen, folder: Path) -> None:
+    work = folder / "work"
+    work.mkdir()
+    heard: list[str] = []
+
+    def note(method: str, params: dict[str, Any]) -> None:
+        heard.append(f"{method.removeprefix('notifications/')}: {params.get('message') or params.get('data') or ''}")
+
+    async with _small_web() as web:
+        own = [
+            *("--state", str(folder / "state"), "--workspace", str(work)),
+            *("--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
+            *options,
+        ]
+        begun = time.perf_counter()
+        async with spawned(own, note=note, question=_person(screen)) as (client, hello):
+            screen.chapter("Handshake")
+            who = hello["serverInfo"]
+            screen.step(
+                f"{who['name']} {who['version']}, revision {hello['protocolVersion']}",
+                time.perf_counter() - begun,
+            )
+            visit = Tour(client, screen, work, web, heard)
+            for title, chapter in CHAPTERS.items():
+                screen.chapter(title)
+                await chapter(visit)
+
+
+async def _offer(tour: Tour) -> None:
+    begun = time.perf_counter()
+    tools = (await tour.client.request("tools/list"))["tools"]
+    size = len(msgspec.json.encode([[tool["name"], tool["description"], tool["inputSchema"]] for tool in tools]))
+    tour.screen.step(f"{len(tools)} tools, {size:,} bytes of a model's context", time.perf_counter() - begun)
+    tour.screen.said(
+        ", ".join(tool["name"] for tool in tools[:7]) + ",\n" + ", ".join(tool["name"] for tool in tools[7:])
+    )
+
+
+async def _shell(tour: Tour) -> None:
+    await tour.tool("Bash", "hello from", command="echo hello from $(uname -s); mkdir -p notes && cd notes && pwd")
+    await tour.tool("Bash", "notes", command="basename $PWD  # the directory sticks")
+    started = await tour.tool(
+        "BackgroundBash", "", command="for i in 1 2 3; do echo line $i; sleep 0.2; done; sleep 60"
+    )
+    task_id = started["structuredContent"]["task_id"]
+    await tour.tool("ListBgTasks", "running")
+    await asyncio.sleep(0.8)
+    await tour.tool("ReadBgOutput", "line 3", task_id=task_id)
+    await tour.tool("KillBgTask", "", task_id=task_id)
+
+
+async def _look(tour: Tour) -> None:
+    picture = tour.work / "sunset.bmp"
+    picture.write_bytes(_bitmap(96, 64))
+    await tour.tool("ReadImage", "png", file_path=str(picture))
+    await tour.tool("ReadDocs", "Pharos", 10, url=f"{tour.web}/lighthouses")
+    await tour.tool("WebSearch", "Fresnel", query="lighthouse lens")
+
+
+async def _work(tour: Tour) -> None:
+    await tour.tool("TaskManager", "Repair", action="create", query="", text="Repair the lamp")
+    await tour.tool("TaskManager", "Step 1", action="add", query="", text="Order a bulb")
+    await tour.tool("TaskManager", "", action="complete", query="", step_id=1)
+    await tour.tool("TaskManager", "Order a bulb", action="list", query="")
+    await tour.tool("PlanMode", "", action="enter", goal="Paint the tower")
+    refused = await tour.client.call("Bash", {"command": "rm -rf tower"})
+    if not refused.get("isError"):
+        raise Failed("Bash ran although a plan is active")
+    tour.screen.said("Bash while planning → " + refused["content"][0]["text"])
+    await tour.tool("PlanMode", "", action="exit", plan_file="plan.md")
+    question = {"question": "Which colour?", "options": ["red and white", "plain white"]}
+    await tour.tool("AskUserQuestion", "red and white", questions_json=msgspec.json.encode([question]).decode())
+    await tour.tool("InvokeSkill", "", 4, skill_name="toolgate-tools")
+    await tour.tool(
+        "SetCallback",
+        "Callback scheduled",
+        action="set",
+        message="look at the sea",
+        delay_seconds=1,
+        repeat_count=1,
+    )
+    async with asyncio.timeout(10):
+        while not any("look at the sea" in note for note in tour.heard):  # noqa: ASYNC110  # the note sets no event
+            await asyncio.sleep(0.05)
+    tour.screen.said("the server, by itself → " + next(note for note in tour.heard if "look at the sea" in note))
+    await tour.tool("SetCallback", "Meanwhile", action="list")
+
+
+async def _trouble(tour: Tour) -> None:
+    begun = time.perf_counter()
+    wrong = await tour.client.call("Bash", {"comand": "ls"})
+    if not wrong.get("isError"):
+        raise Failed("a misspelt argument was taken")
+    tour.screen.step("a misspelt argument is told, so that a model can mend it", time.perf_counter() - begun)
+    tour.screen.said(wrong["content"][0]["text"])
+    begun = time.perf_counter()
+    try:
+        await tour.client.call("NoSuchTool", {})
+    except Fault as fault:
+        tour.screen.step(f"an unknown tool is an error: {fault}", time.perf_counter() - begun)
+    else:
+        raise Failed("an unknown tool was called")
+
+
+async def _cancel(tour: Tour) -> None:
+    begun = time.perf_counter()
+    mark = f"86400.{os.getpid()}"
+    id, answer = tour.client.begin("tools/call", {"name": "Bash", "arguments": {"command": f"sleep {mark}"}})
+    await tour.client.call("ListBgTasks", {})
+    tour.client.notify("notifications/cancelled", {"requestId": id, "reason": "the tour goes on"})
+    gone = await tour.client.call(
+        "Bash", {"command": f"sleep 0.3; pgrep -fx 'sleep {mark}' || echo nothing left of it"}
+    )
+    text = gone["content"][0]["text"]
+    if answer.done() or "nothing left" not in text:
+        raise Failed(f"a cancelled command went on: {text}")
+    tour.screen.step("a command that would sleep for a day, cancelled", time.perf_counter() - begun)
+    tour.screen.said(text)
+
+
+CHAPTERS: dict[str, Callable[[Tour], Awaitable[None]]] = {
+    "What is on offer": _offer,
+    "A shell, and work in the background": _shell,
+    "Images, pages, search": _look,
+    "Tasks, plans, questions, skills, callbacks": _work,
+    "What goes wrong is said": _trouble,
+    "What is called off ends": _cancel,
+}
+
+
+def _person(screen: Screen) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
+    """Plays the person at the client: takes the first choice of every question."""
+
+    async def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        properties = params["requestedSchema"]["properties"]
+        content = {name: field["enum"][0] for name, field in properties.items() if "enum" in field}
+        screen.said(f"the client asks its person: {params['message']} → {', '.join(content.values())}")
+        return {"action": "accept", "content": content}
+
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def _small_web() -> AsyncGenerator[str, None]:
+    """A page and a search engine's answer, on loopback; gives the base URL."""
+    stories = msgspec.json.encode(STORIES)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            is_page = b" /lighthouses" in head.split(b"\r\n")[0]
+            body, kind = (PAGE.encode(), "text/html; charset=utf-8") if is_page else (stories, "application/json")
+            answer = (
+                f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            writer.write(answer.encode() + body)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+
+
+def _bitmap(width: int, height: int) -> bytes:
+    """A picture as an uncompressed 24-bit BMP: a sky that goes from blue to orange."""
+    rows = []
+    for y in range(height):
+        share = y / height
+        rows.append(bytes((int(60 + 150 * share), int(140 - 40 * share), int(255 - 200 * share))) * width)
+    pixels = b"".join(row + b"\0" * (-len(row) % 4) for row in rows)
+    header = struct.pack("<2sIHHI", b"BM", 54 + len(pixels), 0, 0, 54)
+    return header + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(pixels), 2835, 2835, 0, 0) + pixels
+
+
+def _told(block: dict[str, Any]) -> str:
+    return (
+        str(block["text"]) if block["type"] == "text" else f"[{block['mimeType']}, {len(block['data']):,} characters]"
+    )
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 48 else text[:47] + "…"

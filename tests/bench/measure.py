@@ -1,0 +1,171 @@
+"""What is measured, and how: rounds in which each side has its turn, so that the machine's moods hit all."""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.bench.driver import Peer
+from tests.bench.sides import OURS, Sides, environment
+
+START, MEMORY, SEQUENTIAL, CALLS, LISTS, LARGE = "start", "memory", "sequential", "calls", "lists", "large"
+IMPORT, SHELL, BARE_SHELL = "import asyncio", "Bash true", "bash -c true"
+YARDSTICKS = "yardsticks"
+LARGE_TEXT = "x" * 100_000
+WINDOW = 64  # calls in flight
+LARGE_WINDOW = 8  # large ones: 800 kB under way, more than any pipe holds
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is done. `seconds`: of one throughput figure in one round, about."""
+
+    rounds: int
+    starts: int = 2
+    idle: float = 2.5  # seconds before memory is looked at
+    calls: int = 400  # sequential ones
+    seconds: float = 0.6
+    commands: int = 30  # shell commands
+
+
+class Figures:
+    """side → metric → one value a round. The units are those of the report's columns."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], list[float]] = defaultdict(list)
+
+    def add(self, side: str, metric: str, value: float) -> None:
+        self._values[side, metric].append(value)
+
+    def median(self, side: str, metric: str) -> float:
+        return statistics.median(self._values[side, metric])
+
+
+def measure(sides: Sides, effort: Effort, tell: Callable[[str], None]) -> Figures:
+    """All figures. Raises RuntimeError or TimeoutError when a side breaks."""
+    figures = Figures()
+    _starts(sides, Figures(), 1)  # unmeasured: what the first start caches is there from now on
+    for turn in range(1, effort.rounds + 1):
+        tell(f"round {turn} of {effort.rounds}: start-up")
+        _starts(sides, figures, effort.starts)
+        tell(f"round {turn} of {effort.rounds}: idle memory")
+        _memory(sides, figures, effort)
+        for name in sides.commands:
+            tell(f"round {turn} of {effort.rounds}: {name}")
+            _work(sides, name, figures, effort)
+        tell(f"round {turn} of {effort.rounds}: shell")
+        _shell(sides, figures, effort)
+    sides.cores.free()
+    return figures
+
+
+def _starts(sides: Sides, figures: Figures, count: int) -> None:
+    for _ in range(count):
+        figures.add(YARDSTICKS, IMPORT, _import_asyncio(sides))
+        for name in sides.commands:
+            with sides.start(name) as peer:
+                _open(peer, sides)
+                figures.add(name, START, (time.perf_counter() - peer.started) * 1e3)
+
+
+def _import_asyncio(sides: Sides) -> float:
+    sides.cores.server()
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import asyncio"], env=environment(sides.folder), check=True)
+    taken = time.perf_counter() - begun
+    sides.cores.driver()
+    return taken * 1e3
+
+
+def _open(peer: Peer, sides: Sides) -> None:
+    peer.handshake()
+    names = [tool["name"] for tool in peer.request("tools/list", {})["tools"]]
+    if names != list(sides.tools):
+        raise RuntimeError(f"not the same list: {names}")
+
+
+def _memory(sides: Sides, figures: Figures, effort: Effort) -> None:
+    peers = {}
+    try:
+        for name in sides.commands:
+            peers[name] = sides.start(name)
+            _open(peers[name], sides)
+        time.sleep(effort.idle)  # what is measured is the state after nothing happened
+        for name, peer in peers.items():
+            figures.add(name, MEMORY, peer.memory() / 1024)
+    finally:
+        for peer in peers.values():
+            peer.close()
+
+
+def _work(sides: Sides, name: str, figures: Figures, effort: Effort) -> None:
+    small, large = _echo("hello"), _echo(LARGE_TEXT)
+    tools = len(sides.tools)
+
+    def listed(result: Any) -> bool:
+        return len(result["tools"]) == tools
+
+    with sides.start(name) as peer:
+        _open(peer, sides)
+        figures.add(name, CALLS, _rate(peer, effort, "tools/call", small, WINDOW, _says("hello")))
+        latencies = peer.latencies("tools/call", small, effort.calls)
+        figures.add(name, SEQUENTIAL, statistics.median(latencies) * 1e6)
+        figures.add(name, LISTS, _rate(peer, effort, "tools/list", {}, WINDOW, listed))
+        figures.add(name, LARGE, _rate(peer, effort, "tools/call", large, LARGE_WINDOW, _says(LARGE_TEXT)))
+
+
+def _echo(text: str) -> dict[str, Any]:
+    return {"name": "echo", "arguments": {"text": text}}
+
+
+def _says(text: str) -> Callable[[Any], bool]:
+    return lambda result: result["content"] == [{"type": "text", "text": text}]
+
+
+def _rate(
+    peer: Peer, effort: Effort, method: str, params: dict[str, Any], window: int, good: Callable[[Any], bool]
+) -> float:
+    """Calls a second, warm: two runs before the one that counts find out how many calls fill the time."""
+    rate = peer.pipeline(method, params, 2 * window, window, good)
+    rate = peer.pipeline(method, params, _count(rate, effort.seconds, window), window, good)
+    return peer.pipeline(method, params, _count(rate, effort.seconds, window), window, good)
+
+
+def _count(rate: float, seconds: float, window: int) -> int:
+    return max(2 * window, min(int(rate * seconds), 100_000))
+
+
+def _shell(sides: Sides, figures: Figures, effort: Effort) -> None:
+    """What our Bash tool adds to starting bash: its p50, in ms, beside a bare spawn on the same core."""
+    call = {"name": "Bash", "arguments": {"command": "true"}}
+    with sides.start(OURS) as peer:
+        _open(peer, sides)
+        if peer.request("tools/call", call).get("isError"):
+            raise RuntimeError("Bash refused to run 'true'")
+        latencies = peer.latencies("tools/call", call, effort.commands)
+    figures.add(YARDSTICKS, SHELL, statistics.median(latencies) * 1e3)
+    sides.cores.server()
+    bare = statistics.median(_spawn() for _ in range(effort.commands))
+    figures.add(YARDSTICKS, BARE_SHELL, bare * 1e3)
+    sides.cores.driver()
+
+
+def _spawn() -> float:
+    """Seconds to start `bash -c true`, read its output to the end and collect it."""
+    bash = shutil.which("bash") or "/bin/bash"
+    begun = time.perf_counter()
+    source, sink = os.pipe()
+    redirect = [(os.POSIX_SPAWN_DUP2, sink, 1), (os.POSIX_SPAWN_DUP2, sink, 2)]
+    pid = os.posix_spawn(bash, ["bash", "-c", "true"], os.environ, file_actions=redirect)
+    os.close(sink)
+    while os.read(source, 4096):
+        pass
+    os.close(source)
+    os.waitpid(pid, 0)
+    return time.perf_counter() - begun

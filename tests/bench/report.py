@@ -1,0 +1,98 @@
+"""The figures as two tables: absolutes, and ratios against what we hold ourselves to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.bench import measure
+from tests.bench.measure import (
+    BARE_SHELL,
+    CALLS,
+    IMPORT,
+    LARGE,
+    LISTS,
+    MEMORY,
+    SEQUENTIAL,
+    SHELL,
+    START,
+    YARDSTICKS,
+    Figures,
+)
+from tests.bench.sides import FLOOR, OURS, PYTHON, TYPESCRIPT
+
+COLUMNS = {  # metric → heading
+    START: "start to tools/list, ms",
+    MEMORY: "idle RSS, MB",
+    SEQUENTIAL: "sequential p50, µs",
+    CALLS: f"calls/s, {measure.WINDOW} in flight",
+    LISTS: "tools/list/s",
+    LARGE: "100 KB texts/s",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ratio of ours to another's in one run, and where it should be: at most or at least `limit`."""
+
+    says: str
+    metric: str
+    to: str
+    limit: float
+    at_least: bool
+    of: str = ""  # a yardstick's metric instead of the other's same one
+
+    def ratio(self, figures: Figures) -> float:
+        return figures.median(OURS, self.metric) / figures.median(self.to, self.of or self.metric)
+
+    def met(self, ratio: float) -> bool:
+        return ratio >= self.limit if self.at_least else ratio < self.limit
+
+
+TARGETS = (
+    Target("start-up: under 3 × import asyncio", START, YARDSTICKS, 3.0, False, IMPORT),
+    Target("start-up: ahead of the Python SDK", START, PYTHON, 1.0, False),
+    Target("start-up: ahead of the TypeScript SDK", START, TYPESCRIPT, 1.0, False),
+    Target("idle memory: under half of the Python SDK's", MEMORY, PYTHON, 0.5, False),
+    Target("idle memory: under half of the TypeScript SDK's", MEMORY, TYPESCRIPT, 0.5, False),
+    Target("pipelined calls: at least 12 × the Python SDK's", CALLS, PYTHON, 12.0, True),
+    Target("pipelined calls: level with the TypeScript SDK's", CALLS, TYPESCRIPT, 0.9, True),  # less is noise
+    Target("sequential latency: at most 1.5 × the bare loop's", SEQUENTIAL, FLOOR, 1.5, False),
+    Target("tools/list: at least 5 × the TypeScript SDK's", LISTS, TYPESCRIPT, 5.0, True),
+)
+
+
+def report(figures: Figures) -> str:
+    """Both tables and the shell's line, ready to print."""
+    sides = (OURS, PYTHON, TYPESCRIPT, FLOOR)
+    absolutes = [["", *COLUMNS.values()]]
+    absolutes += [[side, *(_number(figures.median(side, metric)) for metric in COLUMNS)] for side in sides]
+    ratios = [["", "ratio", "wanted", ""]]
+    for target in TARGETS:
+        ratio = target.ratio(figures)
+        wanted = f"{'≥' if target.at_least else '<'} {target.limit:g}"
+        ratios.append([target.says, f"{ratio:.2f}", wanted, "met" if target.met(ratio) else "NOT MET"])
+    return "\n".join(
+        (*_table(absolutes), _yardstick(figures), "", *_table(ratios), "", _shell(figures)),
+    )
+
+
+def _yardstick(figures: Figures) -> str:
+    return f"python -c 'import asyncio' takes {figures.median(YARDSTICKS, IMPORT):.0f} ms."
+
+
+def _shell(figures: Figures) -> str:
+    ours, bare = figures.median(YARDSTICKS, SHELL), figures.median(YARDSTICKS, BARE_SHELL)
+    return f"Bash 'true' takes {ours:.2f} ms, a bare spawn of bash -c true {bare:.2f} ms: {ours / bare:.2f} ×."
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        first, *rest = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join((row[0].ljust(len(first)), *rest)).rstrip())
+    lines.insert(1, "-" * sum(widths, 2 * (len(widths) - 1)))
+    return lines

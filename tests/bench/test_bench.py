@@ -1,0 +1,25 @@
+"""That the benchmark's machinery works. How fast anything is, only `make bench` tells."""
+
+from pathlib import Path
+
+from tests.bench.driver import Cores
+from tests.bench.measure import Effort, measure
+from tests.bench.report import TARGETS, report
+from tests.bench.sides import FLOOR, OURS, PYTHON, TYPESCRIPT, prepared
+
+
+def test_the_benchmark_measures_all_sides_and_holds_them_against_the_targets(tmp_path: Path) -> None:
+    told: list[str] = []
+    cores = Cores()
+    try:
+        effort = Effort(rounds=1, starts=1, idle=0, calls=2, seconds=0, commands=1)
+        printed = report(measure(prepared(tmp_path, cores), effort, told.append))
+    finally:
+        cores.free()
+    lines = printed.splitlines()
+    for side in (OURS, PYTHON, TYPESCRIPT, FLOOR):
+        assert sum(line.startswith(side + " ") for line in lines) == 1
+    for target in TARGETS:
+        (line,) = (line for line in lines if line.startswith(target.says))
+        assert line.endswith(("met", "NOT MET"))
+    assert told

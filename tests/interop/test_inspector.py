@@ -1,0 +1,64 @@
+"""The official Inspector's command line against the real server process. Its exit codes: 0, 1 usage or fault, 5 the tool
+said no, 6 a tool's schema that some client can't take."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.known import THIRTEEN
+from tests.interop.node import node, package
+from tests.wire import COMMAND, PATIENCE
+
+eras = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+def inspect(folder: Path, era: str, *arguments: str) -> tuple[int, Any, str]:
+    """The exit code of the Inspector, what it printed, decoded, and what it said besides."""
+    launcher = package("@modelcontextprotocol/inspector") / "clients" / "launcher" / "build" / "index.js"
+    options = ["--protocol-era", era, *arguments, "--format", "json"]
+    ended = subprocess.run(
+        [node(), str(launcher), "--cli", *options, "--", COMMAND, "--state", str(folder / "state")],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=2 * PATIENCE,
+    )
+    said = ended.stdout.strip()
+    return ended.returncode, json.loads(said) if said else None, ended.stderr.decode()
+
+
+@eras
+def test_the_inspector_lists_the_thirteen_and_finds_no_fault_with_their_schemas(tmp_path: Path, era: str) -> None:
+    code, said, besides = inspect(tmp_path, era, "--method", "tools/list", "--strict")
+    assert code == 0, besides
+    assert [tool["name"] for tool in said["result"]["tools"]] == THIRTEEN
+    assert "portab" not in besides.lower(), besides
+
+
+@eras
+def test_the_inspector_calls_a_tool(tmp_path: Path, era: str) -> None:
+    call = ("--method", "tools/call", "--tool-name", "Bash", "--tool-arg", "command=echo out; exit 3")
+    code, said, besides = inspect(tmp_path, era, *call)
+    assert code == 0, besides
+    assert said["result"]["content"] == [{"type": "text", "text": "out\nexit code: 3"}]
+    assert said["result"]["structuredContent"]["exit_code"] == 3
+
+
+@eras
+def test_the_inspector_tells_an_error_of_a_tool(tmp_path: Path, era: str) -> None:
+    call = ("--method", "tools/call", "--tool-name", "ReadImage", "--tool-arg", "file_path=not/absolute.png")
+    code, said, besides = inspect(tmp_path, era, *call)
+    assert code == 5, besides
+    assert said["result"]["isError"] is True
+
+
+@eras
+def test_the_inspector_tells_an_unknown_tool(tmp_path: Path, era: str) -> None:
+    code, _, besides = inspect(tmp_path, era, "--method", "tools/call", "--tool-name", "NoSuchTool")
+    assert code == 1
+    assert "NoSuchTool" in besides

@@ -1,0 +1,63 @@
+"""The official TypeScript client against the real server process, in each way it can negotiate."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.known import MODES, THIRTEEN
+from tests.interop.node import FOLDER, node, package
+from tests.wire import COMMAND, PATIENCE, children
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path, mode: str) -> None:
+    package("@modelcontextprotocol/client")
+    before = children(os.getpid())
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "TOOLGATE_STATE": str(tmp_path / "state"),
+    }
+    ended = subprocess.run(
+        [node(), str(FOLDER / "client.mjs"), mode, str(tmp_path), COMMAND],
+        env=environment,
+        capture_output=True,
+        timeout=2 * PATIENCE,
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
+    said: dict[str, Any] = json.loads(ended.stdout)
+    assert said["revision"] == ("2025-11-25" if mode == "legacy" else "2026-07-28")
+    assert said["server"] == "toolgate"
+    assert said["tools"] == THIRTEEN
+    _check_calls(said, tmp_path)
+    _check_conversation(said)
+    assert said["closing"] < 1_000  # ms; nothing ran any more
+    assert children(os.getpid()) <= before
+
+
+def _check_calls(said: dict[str, Any], cwd: Path) -> None:
+    called = said["called"]
+    assert called["content"] == [{"type": "text", "text": "out\nexit code: 3"}]
+    assert called["structuredContent"]["exit_code"] == 3
+    assert called["structuredContent"]["cwd"] == str(cwd)
+    assert not called.get("isError")
+    assert said["unknown"]["code"] == -32602
+    assert said["wrong"]["isError"] is True
+    assert "timeout" in said["wrong"]["content"][0]["text"]
+
+
+def _check_conversation(said: dict[str, Any]) -> None:
+    answers = [{"question": "Tea or coffee?", "selected": "tea"}]
+    assert said["asked"]["structuredContent"] == {"answers": answers, "outcome": "answered"}
+    (form,) = said["forms"]
+    assert form["choices"] == ["tea", "coffee"]
+    assert said["slow"]["content"] == [{"type": "text", "text": "one\ntwo\n"}]
+    steps = [step["progress"] for step in said["progress"]]
+    assert steps == sorted(set(steps))
+    assert steps
+    assert "result" not in said["cancelled"]
+    assert said["after"]["content"] == [{"type": "text", "text": "gone\n"}]

@@ -1,0 +1,222 @@
+"""The command line as a person uses it: help, refusals, call, tools, config, demo, config file, environment."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.wire import COMMAND, ROOT, eventually
+
+THIRTEEN = [
+    "Bash",
+    "ReadImage",
+    "ReadDocs",
+    "WebSearch",
+    "TaskManager",
+    "PlanMode",
+    "AskUserQuestion",
+    "InvokeSkill",
+    "BackgroundBash",
+    "ReadBgOutput",
+    "ListBgTasks",
+    "KillBgTask",
+    "SetCallback",
+]
+
+
+def run(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **env}
+    return subprocess.run(
+        [COMMAND, *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=120,
+    )
+
+
+def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) -> None:
+    told = run(tmp_path, "--help")
+    assert told.returncode == 0
+    for word in ("--plugins", "--state", "--allow-private", "TOOLGATE_", "demo", "call", "tools", "config"):
+        assert word in told.stdout
+    assert "--redis" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--no-such"], "--no-such"),
+        (["nonsense"], "nonsense"),
+        (["-t"], "--http"),
+        (["--sse"], "--sse"),
+        (["--sandbox", "bwrap"], "--sandbox"),
+        (["--hold", "soon"], "--hold"),
+        (["--hold", "-1"], "--hold"),
+        (["--grace", "1e9"], "--grace"),
+        (["--workspace", "/no/such/folder"], "--workspace"),
+        (["--state", "/proc/no"], "--state"),
+        (["--config", "/no/such/file"], "--config"),
+        (["--name", ""], "--name"),
+        (["config", "nonesuch"], "config"),
+        (["config", "chatgpt"], "config"),
+        (["call"], "call"),
+        (["call", "Nope"], "Nope"),
+        (["call", "Bash", "noequals"], "noequals"),
+        (["demo", "extra"], "extra"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_2_and_names_what_is_wrong(
+    tmp_path: Path, words: list[str], named: str
+) -> None:
+    told = run(tmp_path, *words)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert named in told.stderr and "Traceback" not in told.stderr
+
+
+def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('name = "from-file"\nhold = 7\nplugins = []\n')
+    hello = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
+
+    def name(*words: str, **env: str) -> str:
+        told = run(tmp_path, *words, stdin=hello, **env)
+        assert told.returncode == 0, told.stderr
+        return str(json.loads(told.stdout)["result"]["serverInfo"]["name"])
+
+    assert name() == "toolgate"
+    assert name("--config", str(file)) == "from-file"
+    assert name(TOOLGATE_CONFIG=str(file), TOOLGATE_NAME="from-env") == "from-env"
+    assert name("-n", "from-flag", TOOLGATE_NAME="from-env") == "from-flag"
+
+
+def test_a_config_file_in_the_current_directory_is_not_read_unless_named(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("nonsense = 1\n")
+    (tmp_path / "toolgate.toml").write_text("nonsense = 1\n")
+    assert run(tmp_path).returncode == 0
+    told = run(tmp_path, "--config", "config.toml")
+    assert told.returncode == 2 and "nonsense" in told.stderr
+
+
+def test_the_users_own_config_file_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / ".config" / "toolgate"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("hold = 'never'\n")
+    told = run(tmp_path)
+    assert told.returncode == 2 and "hold in" in told.stderr
+
+
+def test_an_option_of_a_later_version_is_refused_from_the_environment_too(tmp_path: Path) -> None:
+    told = run(tmp_path, TOOLGATE_REDIS="redis://127.0.0.1")
+    assert told.returncode == 2 and "TOOLGATE_REDIS" in told.stderr
+
+
+def test_call_prints_the_content_and_its_exit_code_says_whether_the_tool_could(tmp_path: Path) -> None:
+    told = run(tmp_path, "call", "Bash", "command=echo $((40 + 2)) > x; cat x", "timeout=5000")
+    assert (told.returncode, told.stdout) == (0, "42\n\n"), told.stderr
+    assert (tmp_path / "x").read_text() == "42\n"
+    failed = run(tmp_path, "call", "ReadImage", "file_path=relative.png")
+    assert failed.returncode == 1 and "absolute" in failed.stdout
+    wrong = run(tmp_path, "call", "Bash", "command=true", "timeout=soon")
+    assert wrong.returncode == 1 and "timeout" in wrong.stdout
+
+
+def test_tools_lists_the_thirteen_in_order_and_plugins_behind_them(tmp_path: Path) -> None:
+    told = run(tmp_path, "tools", "-p", str(ROOT / "tests" / "bench" / "plugins"))
+    assert told.returncode == 0, told.stderr
+    names = [line.partition("(")[0] for line in told.stdout.splitlines() if not line.startswith(" ")]
+    assert names == [*THIRTEEN, "echo"]
+    assert "Bash(command*, timeout)" in told.stdout
+
+
+@pytest.mark.parametrize("client", ["claude-desktop", "cursor", "vscode", "windsurf", "zed"])
+def test_config_prints_json_whose_command_is_absolute_and_works(tmp_path: Path, client: str) -> None:
+    told = run(tmp_path, "config", client, "--name", "mine")
+    assert told.returncode == 0
+    body = json.loads(told.stdout.rpartition("}")[0] + "}")
+    (servers,) = body.values()
+    entry = servers["toolgate"]
+    assert Path(entry["command"]).is_absolute() and entry["args"] == ["--name", "mine"]
+    hello = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    answer = subprocess.run(
+        [entry["command"], *entry["args"], "--state", str(tmp_path / "state")],
+        input=hello,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=30,
+        check=True,
+    )
+    assert json.loads(answer.stdout)["result"] == {}
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex"])
+def test_config_prints_a_command_for_clients_without_json(tmp_path: Path, client: str) -> None:
+    told = run(tmp_path, "config", client)
+    assert told.returncode == 0 and COMMAND in told.stdout
+
+
+def test_a_run_on_a_terminal_explains_itself_on_standard_error(tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    process = subprocess.Popen(
+        [COMMAND], stdin=inner, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
+    )
+    os.close(inner)
+    assert process.stdout and process.stderr
+    try:
+        told = process.stderr.readline() + process.stderr.readline()
+        assert b"waiting for an MCP client" in told and b"toolgate demo" in told
+        os.write(outer, b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        assert json.loads(process.stdout.readline()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        os.write(outer, b"\x04")  # Ctrl-D
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+        os.close(outer)
+
+
+def test_version_is_told(tmp_path: Path) -> None:
+    assert run(tmp_path, "--version").stdout.startswith("toolgate ")
+
+
+def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "toolgate.server", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=30,
+    )
+    assert told.stdout.startswith("toolgate ")
+
+
+def test_logs_go_to_a_file_when_asked(tmp_path: Path) -> None:
+    told = run(tmp_path, "-v", "--logs", str(tmp_path / "logs"), "-p", str(tmp_path / "nowhere"))
+    assert told.returncode == 0
+    assert "nowhere" in (tmp_path / "logs" / "toolgate.log").read_text()
+    assert "nowhere" in told.stderr
+
+
+def test_the_state_folder_is_private(tmp_path: Path) -> None:
+    run(tmp_path, "call", "Bash", "command=true")
+    state = tmp_path / ".local" / "share" / "toolgate"
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_demo_works_from_beginning_to_end(tmp_path: Path) -> None:
+    told = run(tmp_path, "demo")
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
+    for name in THIRTEEN:
+        assert f"✓ {name}" in told.stdout, name
+    assert "All of it worked" in told.stdout
+    assert eventually(lambda: not list(Path("/tmp").glob("toolgate-demo-*/work")))

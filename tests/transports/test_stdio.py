@@ -1,0 +1,221 @@
+"""stdio: large messages, slow readers, the end of it all, and who may write to standard output."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.wire import COMMAND, Server, children, eventually, processes_with
+
+Start = Callable[..., Server]
+MIB = 2**20
+
+
+def memory(pid: int) -> int:
+    """Resident memory in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+def test_a_large_message_in_either_direction_does_not_hold_up_others(probe: Start) -> None:
+    server = probe()
+    text = "é" * (4 * MIB)  # 8 MiB of UTF-8
+    large = server.begin("tools/call", {"name": "echo", "arguments": {"text": text}})
+    small = server.begin("tools/call", {"name": "echo", "arguments": {"text": "small"}})
+    assert server.result(small)["content"][0]["text"] == "small"
+    assert server.result(large)["content"][0]["text"] == text
+
+
+def test_what_json_and_utf8_find_hard_arrives_on_one_line(probe: Start) -> None:
+    server = probe()
+    assert server.text("odd") == "a?b\n\u2028\r\0é"
+    for text in ("\u2028\u2029\x85\x0b\x0c", "\U0001f600", '"\\/\b', ""):
+        assert server.text("echo", {"text": text}) == text
+
+
+def test_blank_lines_and_carriage_returns_are_taken(start: Start) -> None:
+    server = start()
+    server.write(b'\n\r\n  \n{"jsonrpc":"2.0","id":"cr","method":"ping"}\r\n')
+    assert server.result("cr") == {}
+
+
+def test_a_last_line_without_a_line_break_is_answered(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [COMMAND, "--state", str(tmp_path / "state")],
+        input=b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=30,
+        check=True,
+    )
+    assert json.loads(answer.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_input_from_a_file_and_output_to_a_file_work(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(
+        '{"jsonrpc":"2.0","id":1,"method":"ping"}\n' * 1 + '{"jsonrpc":"2.0","id":2,"method":"ping"}\n'
+    )
+    with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
+        subprocess.run(
+            [COMMAND, "--state", str(tmp_path / "state")],
+            stdin=source,
+            stdout=sink,
+            timeout=30,
+            check=True,
+            cwd=tmp_path,
+        )
+    assert [json.loads(line)["id"] for line in (tmp_path / "out").read_text().splitlines()] == [1, 2]
+
+
+def test_nothing_to_read_ends_well(tmp_path: Path) -> None:
+    for source in (subprocess.DEVNULL, None):
+        done = subprocess.run(
+            [COMMAND, "--state", str(tmp_path / "state")],
+            stdin=source if source is not None else subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            cwd=tmp_path,
+        )
+        assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_stray_output_never_reaches_the_protocol(probe: Start) -> None:
+    server = probe()
+    assert server.text("shout") == ""
+    assert eventually(lambda: all(word in server.log() for word in ("stray print", "stray write", "stray child")))
+    assert server.text("echo", {"text": "clean"}) == "clean"
+
+
+def test_a_client_that_stops_reading_does_not_make_memory_grow(tmp_path: Path) -> None:
+    """64 MiB of answers are asked for and none is read: the server must stop reading rather than pile them up."""
+    plugins = Path(__file__).parent.parent / "plugins"
+    with (tmp_path / "err").open("wb") as log:
+        process = subprocess.Popen(
+            [COMMAND, "-p", str(plugins), "--state", str(tmp_path / "state")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=tmp_path,
+        )
+    assert process.stdin and process.stdout
+    try:
+        hello = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        first = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        os.write(process.stdin.fileno(), json.dumps(first).encode() + b"\n")
+        process.stdout.readline()
+        before = memory(process.pid)
+        os.set_blocking(process.stdin.fileno(), False)
+        text = "x" * 100_000
+        sent = b"".join(
+            json.dumps(
+                {
+                    "jsonrpc": "2.0",
+                    "id": n,
+                    "method": "tools/call",
+                    "params": {"name": "echo", "arguments": {"text": text}},
+                }
+            ).encode()
+            + b"\n"
+            for n in range(1, 641)
+        )
+        waiting = memoryview(sent)
+        stuck_since = time.monotonic()
+        while waiting and time.monotonic() - stuck_since < 2.0:
+            try:
+                waiting = waiting[os.write(process.stdin.fileno(), waiting) :]
+                stuck_since = time.monotonic()
+            except BlockingIOError:
+                eventually(lambda: False, 0.05)
+        assert waiting, "the server read everything although nobody read its answers"
+        assert memory(process.pid) - before < 40 * MIB
+        os.set_blocking(process.stdin.fileno(), True)
+
+        def rest() -> None:
+            os.write(process.stdin.fileno(), waiting) if len(waiting) < 65_536 else process.stdin.write(waiting)
+            process.stdin.close()
+
+        import threading
+
+        writer = threading.Thread(target=rest)
+        writer.start()
+        ids = [json.loads(line)["id"] for line in process.stdout]
+        writer.join(30)
+        assert sorted(ids) == list(range(1, 641))  # and once it reads, it gets them all
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_end_of_input_lets_what_runs_finish_within_the_grace(probe: Start) -> None:
+    server = probe("--grace", "5")
+    id = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 0.7}})
+    assert server.close() == 0
+    assert [message["result"]["content"][0]["text"] for message in server.messages if message.get("id") == id] == [
+        "waited"
+    ]
+
+
+@pytest.mark.parametrize("how", ["end of input", "SIGTERM", "SIGINT"])
+def test_the_end_kills_every_child_and_exits_0(start: Start, how: str) -> None:
+    server = start()
+    begun = time.monotonic()
+    mark = f"86{os.getpid()}.{len(how)}"
+    server.begin("tools/call", {"name": "Bash", "arguments": {"command": f"sleep {mark}; true"}})
+    server.call("BackgroundBash", {"command": f"(setsid sleep {mark} &) ; sleep {mark}; true"})
+    assert eventually(lambda: len(processes_with(mark)) >= 3)
+    tree = children(server.process.pid)
+    assert tree
+    begun = time.monotonic()
+    if how == "end of input":
+        server.close()
+    else:
+        server.process.send_signal(getattr(signal, how))
+    assert server.process.wait(10) == 0
+    assert time.monotonic() - begun < 4.0  # grace 1.5 s, and these machines are slow
+    assert eventually(lambda: not processes_with(mark), 2)
+
+
+def test_kill_9_of_the_server_takes_its_commands_along(start: Start) -> None:
+    server = start()
+    mark = f"87{os.getpid()}.5"
+    server.call("BackgroundBash", {"command": f"(setsid sleep {mark} &) ; sleep {mark}; true"})
+    assert eventually(lambda: len(processes_with(mark)) >= 2)
+    server.process.kill()
+    server.process.wait()
+    assert eventually(lambda: not processes_with(mark), 5)
+
+
+def test_a_client_that_goes_away_ends_the_server(start: Start) -> None:
+    server = start()
+    assert server.process.stdout is not None
+    server.begin("tools/call", {"name": "Bash", "arguments": {"command": "sleep 0.3; echo over"}})
+    os.close(os.dup(server.process.stdout.fileno()))
+    assert server.close() == 0
+
+
+def test_a_second_of_silence_costs_nothing(start: Start) -> None:
+    """No polling: an idle server uses no processor time to speak of."""
+    server = start()
+    server.request("ping")
+    eventually(lambda: False, 2.0)  # past what is started late
+
+    def ticks() -> int:
+        fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    before = ticks()
+    eventually(lambda: False, 1.5)
+    assert ticks() - before <= 2  # hundredths of a second
