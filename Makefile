@@ -37,14 +37,18 @@ check: .venv/.dev ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy .links/toolgate
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright -p .links
 
 bench: .venv/.dev tests/interop/node_modules/.installed ## side by side with the official SDKs
 	$(BIN)/python -m tests.bench
 
+LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links
 lock: .venv/bin/python ## resolve the dependencies anew: versions and hashes, no addresses
 	$(BIN)/python -m pip install -q uv
-	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml <(echo setuptools) -o requirements.lock
+	echo 'setuptools>=77' | $(LOCK) pyproject.toml - -o requirements.lock
+	echo 'setuptools>=77' | $(LOCK) --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
+	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only
 
 clean:
 	rm -rf .venv build *.egg-info tests/interop/node_modules
