@@ -4,6 +4,7 @@ Up to 2025-11-25 a question is a request to the client. From 2026-07-28 it ends 
 retry brings the answers. Knows nothing of tools: it is the `Peer` their Context speaks to.
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -44,6 +45,7 @@ class Caller:
         self._call = call
         self._seal = seal
         self._hold = hold
+        self._heart: asyncio.TimerHandle | None = None
         self._last_progress = -math.inf
         token = call.meta.get("progressToken")
         self._token = token if streaming and type(token) in (int, str) else None
@@ -81,13 +83,19 @@ class Caller:
             params["message"] = message
         self._call.channel.send(Notification("notifications/progress", params))
 
+    def start_heartbeat(self, seconds: float) -> None:
+        """Tell a client that waits, every so often, that the call lives."""
+        self._heart = asyncio.get_running_loop().call_later(seconds, self._beat, seconds)
+
+    def _beat(self, seconds: float) -> None:
+        self.progress(max(self._last_progress, 0.0), None, "still running")
+        self.start_heartbeat(seconds)
+
     def stop(self) -> None:
         """The call is answered: no progress may follow (basic/patterns/progress)."""
         self._token = None
-
-    def still_running(self) -> None:
-        """Tell a client that waits that the call lives."""
-        self.progress(max(self._last_progress, 0.0), None, "still running")
+        if self._heart is not None:
+            self._heart.cancel()
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         rank = LEVELS.index(level)

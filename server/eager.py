@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from typing import Any
 
 
@@ -16,19 +15,15 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
     """
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
-    steps: list[tuple[Callable[[], Any], Context | None]] = []
-
-    def catch(step: Callable[[], Any], *, context: Context | None = None) -> None:
-        steps.append((step, context))
-
+    steps: list[Callable[[], object]] = []
     try:
-        loop.call_soon = catch  # type: ignore[method-assign, assignment]
+        loop.call_soon = lambda step, *, context: steps.append(lambda: context.run(step))  # type: ignore[method-assign, assignment, misc]
     except AttributeError:
         return loop.create_task(work)
     try:
         task = asyncio.Task(work, loop=loop)
     finally:
         del loop.call_soon
-    for step, context in steps:
-        context.run(step) if context is not None else step()
+    for step in steps:
+        step()
     return task

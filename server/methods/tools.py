@@ -9,6 +9,7 @@ import msgspec
 from toolgate.server import shape
 from toolgate.server.caller import Caller, InputRequired
 from toolgate.server.errors import InvalidParams, MissingClientCapability
+from toolgate.server.hold import Hold
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.content import Output, Text
@@ -18,7 +19,7 @@ from toolgate.tools.notices import Notices
 from toolgate.tools.tool import Tool
 
 HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
-MARGIN = 5.0  # seconds past the hold that a tool gets to end by itself, as the shell does
+MARGIN = 5.0  # most seconds past the hold that a tool gets to end by itself, as the shell does
 
 
 def list_tools(server: Server) -> Callable[[Call], msgspec.Raw]:
@@ -32,6 +33,8 @@ def list_tools(server: Server) -> Callable[[Call], msgspec.Raw]:
 
 
 def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    hold = Hold(server.settings.hold + min(server.settings.hold, MARGIN))
+
     async def answer(call: Call) -> dict[str, Any]:
         """tools/call. An unknown tool is an error of the request; what a tool says no to is a result."""
         name, arguments = call.params.get("name"), call.params.get("arguments")
@@ -45,7 +48,7 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         belongings = server.belongings(call.session)
         caller = Caller(call, server.seal, server.settings.hold, server.streaming)
         try:
-            output = await _run(tool, arguments, belongings, caller, server.settings.hold)
+            output = await _run(tool, arguments, belongings, caller, hold)
         except InputRequired as questions:
             return caller.input_required(questions)
         except CannotAsk as refusal:
@@ -58,39 +61,36 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     return answer
 
 
-async def _run(tool: Tool, arguments: dict[str, Any], belongings: Belongings, caller: Caller, hold: float) -> Output:
+async def _run(tool: Tool, arguments: dict[str, Any], belongings: Belongings, caller: Caller, hold: Hold) -> Output:
     if changes_things(tool) and await belongings.plan.active():
         return Output(
             [Text(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")],
             is_error=True,
         )
-    context = Context(belongings, caller)
-    heart = asyncio.get_running_loop().call_later(HEARTBEAT, _beat, caller) if caller.wants_progress else None
+    task = asyncio.current_task()
+    assert task is not None
+    hold.take(task)
+    if caller.wants_progress:
+        caller.start_heartbeat(HEARTBEAT)
     try:
-        async with asyncio.timeout(hold + MARGIN):
-            return await tool.run(arguments, context)
-    except TimeoutError:
-        return Output([Text(f"{tool.name} did not end within {hold:g} s and was stopped")], is_error=True)
+        return await tool.run(arguments, Context(belongings, caller))
+    except asyncio.CancelledError:
+        if not hold.release(task):
+            raise
+        return Output([Text(f"{tool.name} took too long and was stopped")], is_error=True)
     except BaseExceptionGroup as group:  # a question asked inside a task group
         questions = group.subgroup(InputRequired)
         if questions is None:
             raise
         raise InputRequired(_all_questions(questions)) from None
     finally:
-        if heart is not None:
-            caller.stop()
-            heart.cancel()
+        hold.release(task)
+        caller.stop()
 
 
 def changes_things(tool: Tool) -> bool:
     """Whether an active plan holds the tool back: what acts on the world, but not the planner's own notes."""
     return not tool.annotations.read_only and tool.scope != "tools:workflow"
-
-
-def _beat(caller: Caller) -> None:
-    if caller.wants_progress:
-        caller.still_running()
-        asyncio.get_running_loop().call_later(HEARTBEAT, _beat, caller)
 
 
 def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[str, Any]]:

@@ -309,3 +309,18 @@ def test_a_call_is_held_no_longer_than_the_hold(probe: Start) -> None:
     task = answer["structuredContent"]["task_id"]
     assert task is not None and str(task) in answer["content"][0]["text"]
     assert server.call("KillBgTask", {"task_id": task})["structuredContent"]["status"] == "killed"
+
+
+def test_a_tool_that_does_not_end_by_itself_is_stopped(probe: Start) -> None:
+    server = probe("--hold", "0.3")
+    assert "took too long" in server.error("wait", {"seconds": 30})
+    assert server.text("wait", {"seconds": 0.1}) == "waited"
+
+
+def test_a_call_that_is_cancelled_while_others_are_held_leaves_them_alone(probe: Start) -> None:
+    server = probe("--hold", "0.5")
+    one = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 30}})
+    other = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 30}})
+    server.notify("notifications/cancelled", {"requestId": one})
+    assert "took too long" in server.result(other)["content"][0]["text"]
+    assert not [message for message in server.messages if message.get("id") == one]
