@@ -1,5 +1,5 @@
-"""The official Inspector's command line against the real server process. Its exit codes: 0, 1 usage or fault, 5 the tool
-said no, 6 a tool's schema that some client can't take."""
+"""The official Inspector's command line against the real server process. Its exit codes: 0 done, 5 the
+tool said no, 6 a tool's schema that some client can't take."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_the_inspector_lists_the_thirteen_and_finds_no_fault_with_their_schemas(
     code, said, besides = inspect(tmp_path, era, "--method", "tools/list", "--strict")
     assert code == 0, besides
     assert [tool["name"] for tool in said["result"]["tools"]] == THIRTEEN
-    assert "portab" not in besides.lower(), besides
+    assert besides == ""  # not even a warning
 
 
 @eras
@@ -55,10 +55,3 @@ def test_the_inspector_tells_an_error_of_a_tool(tmp_path: Path, era: str) -> Non
     code, said, besides = inspect(tmp_path, era, *call)
     assert code == 5, besides
     assert said["result"]["isError"] is True
-
-
-@eras
-def test_the_inspector_tells_an_unknown_tool(tmp_path: Path, era: str) -> None:
-    code, _, besides = inspect(tmp_path, era, "--method", "tools/call", "--tool-name", "NoSuchTool")
-    assert code == 1
-    assert "NoSuchTool" in besides
