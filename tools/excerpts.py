@@ -14,7 +14,7 @@ Reader = Callable[[int, int], Awaitable[bytes]]  # offset and limit, in bytes
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """`text` is all, or the beginning and the end around a note; `dropped` characters are in neither; `used` is bytes."""
+    """`text` is all, or beginning and end around a note, less `dropped` characters; it took `used` bytes."""
 
     text: str
     dropped: int

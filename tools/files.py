@@ -6,8 +6,8 @@ Everything here blocks, and raises ToolError with a text for the model.
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from toolgate.tools.errors import ToolError
@@ -74,15 +74,13 @@ def _below(path: str, root: Path) -> list[str]:
 
 
 @contextmanager
-def _folder(root: Path, parts: list[str]) -> Iterator[int]:
+def _folder(root: Path, parts: list[str]) -> Generator[int, None, None]:
     """A descriptor of the folder `parts` below `root`, made where missing."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts:
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=folder)
-            except FileExistsError:
-                pass
             deeper = os.open(part, FOLDER, dir_fd=folder)
             os.close(folder)
             folder = deeper

@@ -1,54 +1,22 @@
-"""Starts process trees through the zygote and tells what becomes of them. Knows nothing of workspaces or tools.
-
-The other end of every socket here is `supervisor.py`, whose head describes what is said on them.
-"""
+"""Every process tree of one server, and the zygote they come from. Knows nothing of workspaces or tools."""
 
 import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
-import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
+from toolgate.tools.process import Launch, NotStarted, Process
+
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
-CHUNK = 2**16  # what a pipe holds unless told otherwise
-DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
-MAX_REQUEST = 8 * 2**20  # four times what Linux takes in one exec: anything larger only costs memory
-START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped zygote must not hang a call
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
 
 log = logging.getLogger(__name__)
-
-
-class NotStarted(Exception):
-    """Nothing runs; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What to run: `fallback` is the directory to run in when `cwd` can't be entered."""
-
-    argv: Sequence[str]
-    cwd: Path
-    fallback: Path
-    environment: Mapping[str, str]
-
-    def encoded(self) -> bytes:
-        """As a supervisor reads it. Raises NotStarted for what no system could run."""
-        fields = [str(self.cwd), str(self.fallback), str(len(self.argv)), *self.argv]
-        fields += [f"{name}={value}" for name, value in self.environment.items() if name]
-        encoded = [os.fsencode(field) for field in fields]
-        if any(b"\0" in field for field in encoded):
-            raise NotStarted("a NUL character in the command, a directory or the environment")
-        request = b"\0".join(encoded)
-        if len(request) > MAX_REQUEST:
-            raise NotStarted(f"command and environment are {len(request):,} bytes, over {MAX_REQUEST:,}")
-        return struct.pack("!I", len(request)) + request
 
 
 class Processes:
@@ -57,12 +25,12 @@ class Processes:
     def __init__(self) -> None:
         self._zygote: Zygote | None = None
 
-    async def start(self, launch: Launch, sink: Callable[[bytes], None]) -> "Process":
+    async def start(self, launch: Launch, sink: Callable[[bytes], None]) -> Process:
         """Run; `sink` gets the output as it comes. Raises NotStarted."""
         request = launch.encoded()
-        for _ in range(2):  # a zygote that somebody killed is replaced, once
+        for _ in range(2):  # a zygote that was killed, or stopped, is replaced, once
             try:
-                zygote = self._living()
+                zygote = await self._living()
                 control, output = await zygote.hatch()
             except OSError as error:
                 raise NotStarted(f"no process or descriptor to be had for it: {error.strerror}") from error
@@ -70,31 +38,40 @@ class Processes:
             try:
                 await process.begin(request)
                 return process
-            except NotStarted:
+            except NotStarted as failure:
                 if process.hatched:
                     raise
-                log.warning("the zygote is gone; starting another")
-                await zygote.close()
+                log.warning("a new zygote is needed: %s", failure)
+                await self._end(zygote)
         raise NotStarted("its supervisor did not start; see the server's log")
-
-    def _living(self) -> "Zygote":
-        if self._zygote is None or not self._zygote.alive:
-            self._zygote = Zygote()
-        return self._zygote
 
     async def close(self) -> None:
         """End the zygote. The trees end when their processes do: close those first."""
-        zygote, self._zygote = self._zygote, None
-        if zygote is not None:
+        if self._zygote is not None:
+            await self._end(self._zygote)
+
+    async def _living(self) -> "Zygote":
+        if self._zygote is not None and not self._zygote.alive:
+            await self._end(self._zygote)
+        if self._zygote is None:
+            self._zygote = Zygote()
+        return self._zygote
+
+    async def _end(self, zygote: "Zygote") -> None:
+        """From now on another one serves; several starts may find out at once that it must."""
+        if self._zygote is zygote:
+            self._zygote = None
             await zygote.close()
 
 
 class Zygote:
-    """The small process that forks supervisors."""
+    """The small process that forks supervisors. Raises OSError when it can't be had."""
 
     def __init__(self) -> None:
         self._channel, theirs = socket.socketpair()
-        with theirs:
+        self._channel.setblocking(False)
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(self._channel.close)
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno()), *_psutil()],
                 stdin=subprocess.DEVNULL,
@@ -104,7 +81,7 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._channel.setblocking(False)
+            undo.pop_all()
 
     @property
     def alive(self) -> bool:
@@ -142,152 +119,23 @@ class Zygote:
                 return  # a dead zygote: the control socket says so too
 
     async def close(self) -> None:
-        """Wait until it is gone."""
-        loop = asyncio.get_running_loop()
-        with self._channel, contextlib.suppress(OSError):
+        """Have it end, and wait until it is gone."""
+        with self._channel, contextlib.suppress(OSError, TimeoutError, subprocess.TimeoutExpired):
             self._channel.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(END_WITHIN):
-                    await loop.sock_recv(self._channel, 1)  # nothing is ever said: this is its end
-                self._process.wait(END_WITHIN)
-                return
-        self._process.kill()
-        self._process.wait()
-
-
-class Process:
-    """One command's process tree, as its supervisor tells of it, and the reader of its output.
-
-    `ended`: the command's exit code, 128 + N for signal N; None when it can't be known. `gone`: nothing of the tree is
-    left; False when contact was lost instead. `left`: processes the command left running. `moved`: it runs in the
-    fallback directory.
-    """
-
-    def __init__(self, control: socket.socket, output: int, sink: Callable[[bytes], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._control = control
-        self._output: int | None = output
-        self._sink = sink
-        self._heard = b""
-        self._started: asyncio.Future[str | None] = self._loop.create_future()
-        self.ended: asyncio.Future[int | None] = self._loop.create_future()
-        self.gone: asyncio.Future[bool] = self._loop.create_future()
-        self.hatched = False
-        self.moved = False
-        self.left = 0
-        self._loop.add_reader(output, self._on_output)
-        self._loop.add_reader(control, self._on_control)
-
-    async def begin(self, request: bytes) -> None:
-        """Have the command started. Raises NotStarted; cancelled, it ends what may have started."""
-        try:
-            async with asyncio.timeout(START_WITHIN):
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    await self._loop.sock_sendall(self._control, request)
-                failure = await self._started
-        except TimeoutError:
-            self.abandon()
-            raise NotStarted(f"its supervisor did not answer within {START_WITHIN:g} s") from None
-        except BaseException:
-            self.abandon()
-            raise
-        if failure is not None:
-            self.abandon()
-            raise NotStarted(failure)
-
-    def terminate(self, grace: float) -> None:
-        """SIGTERM to the whole tree, SIGKILL after `grace` seconds to what is left. A second call may shorten it."""
-        if not self.gone.done():
-            with contextlib.suppress(OSError):  # a lost supervisor is noticed by its reader
-                self._control.send(f"terminate {grace:.3f}\n".encode())
-
-    def abandon(self) -> None:
-        """Let go: the supervisor sees its socket close and kills what is left at once."""
-        if not self.gone.done():
-            self._settle(gone=False)
-
-    def _on_output(self) -> None:
-        self._read(CHUNK)
-
-    def _read(self, limit: int) -> int:
-        """Pass on what is there, at most `limit` bytes; 0 when there is nothing now, or never will be."""
-        if self._output is None:
-            return 0
-        try:
-            data = os.read(self._output, limit)
-        except BlockingIOError:
-            return 0
-        if data:
-            self._sink(data)
-        else:
-            self._close_output()
-        return len(data)
-
-    def _drain(self) -> None:
-        """Take what is in the pipe, and don't wait for its end: a daemon may hold that for ever."""
-        left = DRAIN
-        while left > 0 and (size := self._read(CHUNK)):
-            left -= size
-
-    def _close_output(self) -> None:
-        if self._output is not None:
-            self._loop.remove_reader(self._output)
-            os.close(self._output)
-            self._output = None
-
-    def _on_control(self) -> None:
-        try:
-            said = self._control.recv(4096)
-        except BlockingIOError:
-            return
-        except OSError:
-            said = b""
-        *lines, self._heard = (self._heard + said).split(b"\n")
-        for line in lines:
-            self._hear(line.decode())
-        if not said:
-            self.abandon()
-
-    def _hear(self, line: str) -> None:
-        word, _, rest = line.partition(" ")
-        match word:
-            case "here":
-                self.hatched = True
-            case "started":
-                self.moved = rest == "1"
-                self._started.set_result(None)
-            case "failed":
-                self._started.set_result(rest)
-            case "exited":
-                code, self.left = map(int, rest.split())
-                self._drain()
-                self.ended.set_result(code if code >= 0 else 128 - code)
-            case "gone":
-                self._settle(gone=True)
-            case _:
-                log.error("a supervisor said %r", line)
-
-    def _settle(self, gone: bool) -> None:
-        """The last that will ever be known."""
-        self._drain()
-        self._close_output()
-        self._loop.remove_reader(self._control)
-        self._control.close()
-        if not self._started.done():
-            self._started.set_result("its supervisor died")
-        if not self.ended.done():
-            self.ended.set_result(None)
-        self.gone.set_result(gone)
+            async with asyncio.timeout(END_WITHIN):
+                await asyncio.get_running_loop().sock_recv(self._channel, 1)  # it says nothing: this is its end
+            self._process.wait(END_WITHIN)
+        if self.alive:
+            os.killpg(self._process.pid, signal.SIGKILL)  # with the supervisor that waits, not those that work
+            self._process.wait()
 
 
 async def _writable(channel: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    loop.add_writer(channel, lambda: ready.done() or ready.set_result(None))
-    try:
-        await ready
-    finally:
-        loop.remove_writer(channel)
+    loop.add_writer(channel, ready.set_result, None)
+    ready.add_done_callback(lambda _: loop.remove_writer(channel))
+    await ready
 
 
 def _psutil() -> list[str]:

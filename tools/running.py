@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
-from toolgate.tools.processes import Launch, NotStarted, Process, Processes
+from toolgate.tools.process import Launch, NotStarted, Process
+from toolgate.tools.processes import Processes
 from toolgate.tools.spool import OutputFile, Run
 
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
@@ -17,8 +19,11 @@ class Running:
         self.run = run
         self.output = output
         self.on_end = on_end
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[None] = loop.create_future()
         self.doomed = False  # its end is our doing
+        self._ended: asyncio.Future[None] = loop.create_future()  # the command itself, and `run` says so
+        self._gone: asyncio.Future[None] = loop.create_future()  # all of it, and `run` says so
         self._process: Process | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._news: asyncio.Event | None = None  # somebody waits for output
@@ -32,6 +37,8 @@ class Running:
                 raise NotStarted("it was stopped as it started")
         except BaseException:
             self.output.close()
+            self._ended.set_result(None)
+            self._gone.set_result(None)
             raise
         finally:
             self.begun.set_result(None)
@@ -57,30 +64,24 @@ class Running:
             self._process.abandon()
 
     async def wait_shell(self, timeout: float) -> bool:
-        return await self._wait(lambda process: process.ended, timeout)
+        """Has the command itself ended, `timeout` seconds from now at the latest?"""
+        return await _done(self._ended, timeout)
 
     async def wait(self, timeout: float) -> bool:
-        return await self._wait(lambda process: process.gone, timeout)
+        """Is nothing of its tree left, `timeout` seconds from now at the latest?"""
+        return await _done(self._gone, timeout)
 
     async def grown(self, beyond: int, timeout: float) -> None:
         """Until there are more than `beyond` bytes of output, or the command itself has ended."""
-        if self._process is None or self._process.ended.done() or self.output.size > beyond:
+        if self._ended.done() or self.output.size > beyond:
             return
         self._news = self._news or asyncio.Event()
         news = asyncio.ensure_future(self._news.wait())
         try:
-            await asyncio.wait([news, self._process.ended], timeout=timeout, return_when="FIRST_COMPLETED")
+            either: list[asyncio.Future[Any]] = [news, self._ended]
+            await asyncio.wait(either, timeout=timeout, return_when="FIRST_COMPLETED")
         finally:
             news.cancel()
-
-    async def _wait(self, which: Callable[[Process], "asyncio.Future[object]"], timeout: float) -> bool:
-        await self.begun
-        if self._process is None:
-            return True
-        future = which(self._process)
-        if not future.done():
-            await asyncio.wait([future], timeout=timeout)
-        return future.done()
 
     def _write(self, data: bytes) -> None:
         self.output.write(data)
@@ -100,6 +101,7 @@ class Running:
         if self._process is not None:
             self.run.left = self._process.left
         self.run.exit_code = ended.result()
+        self._ended.set_result(None)
 
     def _on_gone(self, gone: "asyncio.Future[bool]") -> None:
         self.run.status = "killed" if self.doomed else "exited" if gone.result() else "lost"
@@ -107,3 +109,10 @@ class Running:
         self.run.size = self.output.size
         self.output.close()
         self.on_end(self)
+        self._gone.set_result(None)
+
+
+async def _done(future: "asyncio.Future[Any]", timeout: float) -> bool:
+    if not future.done():
+        await asyncio.wait([future], timeout=timeout)
+    return future.done()

@@ -12,7 +12,7 @@ those of servers that ended; it never touches those of another one that lives.
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -64,7 +64,7 @@ class Spool:
         self._last = -1
 
     def open(self) -> list[Run]:
-        """Take the folder into use; the runs of servers that ended, by id. Blocking; raises OSError."""
+        """Take the folder into use; the runs of servers that ended. Blocking; raises OSError."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -77,7 +77,8 @@ class Spool:
         for run in runs:
             if run.status == "running":
                 self._lose(run)
-        return self.retain(runs)
+        forgotten = self.retain(runs)
+        return [run for run in runs if run.id not in forgotten]
 
     def claim(self, command: str, key: str | None, background: bool) -> Run:
         """A new run under the next run_id, with its folder. Raises OSError."""
@@ -140,18 +141,20 @@ class Spool:
 
             shutil.rmtree(folder, ignore_errors=True)
 
-    def retain(self, runs: Iterable[Run]) -> list[Run]:
-        """Of ended runs keep the newest, by number, age and size, and forget the others; those kept, by id."""
-        kept: list[Run] = []
+    def retain(self, runs: Iterable[Run]) -> set[int]:
+        """Of ended runs keep the newest, by number, age and size, and forget the others: those forgotten, by id."""
+        kept = 0
+        forgotten: set[int] = set()
         room = KEPT_BYTES
         oldest = time.time() - KEPT_FOR
         for run in sorted(runs, key=lambda run: run.ended or run.started, reverse=True):
             room -= run.size
-            if len(kept) < KEPT and (run.ended or run.started) > oldest and room >= 0:
-                kept.append(run)
+            if kept < KEPT and (run.ended or run.started) > oldest and room >= 0:
+                kept += 1
             else:
+                forgotten.add(run.id)
                 self.forget(run.id)
-        return sorted(kept, key=lambda run: run.id)
+        return forgotten
 
     def close(self) -> None:
         """Leave the folder: another server may now look after what is in it."""
@@ -163,7 +166,7 @@ class Spool:
         self._lock = self._last = -1
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> Generator[None, None, None]:
         """One server at a time, for as long as a few system calls take."""
         fcntl.flock(self._last, fcntl.LOCK_EX)
         try:

@@ -109,13 +109,13 @@ def bury(supervisors: set[int]) -> None:
 
 
 def supervise(channel: socket.socket, taken: int) -> None:
-    """Wait for a command, then see it through."""
-    os.setsid()
+    """Wait for a command, then see it through. Until it comes, whoever kills the zygote's group kills this too."""
     adopt_orphans()
     wake, _ = wake_on_child()
     said, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
     if not said:
         return
+    os.setsid()
     os.write(taken, TAKEN)
     os.close(taken)
     channel.close()
@@ -140,7 +140,8 @@ class Supervisor:
         self.abandoned: float | None = None  # when the server went
 
     def run(self) -> None:
-        self.say("here")
+        if not self.say("here"):
+            return  # the server gave us up, and may have the command started by another
         request = self.request()
         if request is None:
             return
@@ -246,12 +247,21 @@ class Supervisor:
         """SIGKILL the tree. All are stopped first, until a look finds no new one, so that none is born meanwhile."""
         stopped: set[int] = set()
         for _ in range(PASSES):
-            fresh = set(self.members()) - stopped
-            if not fresh:
+            if not self.stop(stopped):
                 break
-            send(signal.SIGSTOP, fresh)
-            stopped |= fresh
         send(signal.SIGKILL, stopped)
+
+    def stop(self, stopped: set[int]) -> bool:
+        """SIGSTOP those not stopped yet, each before its children are looked for; true when there were any."""
+        known = len(stopped)
+        waiting = self.members() if not CHILDREN_LISTED else children(os.getpid())
+        while waiting:
+            pid = waiting.pop()
+            if pid not in stopped:
+                send(signal.SIGSTOP, [pid])
+                stopped.add(pid)
+                waiting += children(pid)
+        return len(stopped) > known
 
     def reap(self) -> bool:
         """Bury the dead, and report the command when it is among them; false when nothing lives."""
@@ -271,11 +281,13 @@ class Supervisor:
         members = descendants(os.getpid())
         return members if LINUX else members + strays(self.shell, members)
 
-    def say(self, line: str) -> None:
+    def say(self, line: str) -> bool:
+        """False when the server is gone, which `listen` sees too."""
         try:
-            self.control.sendall(f"{line}\n".encode())
+            self.control.sendall(os.fsencode(" ".join(line.splitlines()) + "\n"))
         except OSError:
-            return  # the server is gone, which `listen` sees too
+            return False
+        return True
 
 
 def enter(directories: list[bytes]) -> bool:
@@ -284,18 +296,23 @@ def enter(directories: list[bytes]) -> bool:
         os.chdir(directories[0])
         return False
     except OSError:
+        pass
+    try:
         os.chdir(directories[1])
         return True
+    except OSError as error:
+        names = " nor ".join(os.fsdecode(directory) for directory in directories)
+        raise OSError(error.errno, f"neither {names} can be entered: {error.strerror}") from None
 
 
 def found(program: bytes, environment: dict[bytes, bytes]) -> bytes:
     """The program's path, by the PATH it will have."""
-    for folder in os.get_exec_path(environment):
-        path = os.path.join(os.fsencode(folder), program)
+    searched = environment.get(b"PATH", os.fsencode(os.defpath))
+    for folder in searched.split(b":"):
+        path = os.path.join(folder, program)
         if os.access(path, os.X_OK) and os.path.isfile(path):
             return path
-    name = os.fsdecode(program)
-    raise OSError(errno.ENOENT, f"{name} is not on the PATH {os.fsdecode(environment.get(b'PATH', b''))!r}")
+    raise OSError(errno.ENOENT, f"{os.fsdecode(program)} is not on the PATH {os.fsdecode(searched)!r}")
 
 
 def send(number: signal.Signals, members: list[int] | set[int]) -> None:

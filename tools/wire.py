@@ -7,7 +7,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolgate.tools.guard import Allowed, check_host
 from toolgate.tools.names import Names
@@ -36,7 +36,7 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
     """Connects to addresses resolved and vetted here. TLS and `Host`, which are set above, keep the name."""
     import httpcore  # start-up
 
-    inner = httpcore.AnyIOBackend()
+    inner: Any = httpcore.AnyIOBackend()  # without anyio, to a type checker, it is an empty class
 
     class Pinned(httpcore.AsyncNetworkBackend):
         async def connect_tcp(
@@ -52,7 +52,10 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
             failure: Exception | None = None
             for address in addresses:
                 try:
-                    return await inner.connect_tcp(address, port, share, local_address, socket_options)
+                    stream: httpcore.AsyncNetworkStream = await inner.connect_tcp(
+                        address, port, share, local_address, socket_options
+                    )
+                    return stream
                 except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                     failure = error
             raise Unreachable(f"could not connect to {host} port {port}: {_reason(failure)}")

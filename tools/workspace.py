@@ -1,27 +1,26 @@
-"""The one object through which a tool touches processes and files: those of one principal. Knows nothing of tools' texts.
+"""The one object through which a tool touches processes and files, those of one principal. Knows nothing of tools.
 
-A run of a command has an id; everything about it is done by that run_id, from anywhere. Its output is read by offset from
-a capped spool. Work may leave this machine behind these methods one day, so none hands out a process or a descriptor.
+A run of a command has an id, and everything about it is done by that id, from anywhere. Output is read by offset from
+a capped spool. Work may leave this machine behind these methods one day: none hands out a process or a descriptor.
 """
 
 import asyncio
 import logging
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from toolgate.tools import files
+from toolgate.tools import files, whereabouts
 from toolgate.tools.errors import ToolError
 from toolgate.tools.excerpts import decoded, ending, shortened
 from toolgate.tools.notices import Notices
-from toolgate.tools.processes import Launch, NotStarted, Processes
+from toolgate.tools.process import Launch, NotStarted
+from toolgate.tools.processes import Processes
 from toolgate.tools.running import GRACE, Running
 from toolgate.tools.spool import OutputFile, Run, Spool
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
-MAX_PATH = 4096  # bytes
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
 NAMED = 60  # characters of a command in a notice
@@ -53,6 +52,7 @@ class Workspace:
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._running: dict[int, Running] = {}
+        self._attended: set[int] = set()  # foreground runs whose caller has not said what is to become of them
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
@@ -66,7 +66,7 @@ class Workspace:
         key: str | None = None,
         background: bool = False,
     ) -> int:
-        """Run `bash -c command` and give its run_id, which is never reused. A key given twice starts nothing twice.
+        """Run `bash -c command` and give its id, which is never reused. A key given twice starts nothing twice.
 
         `cwd` None is the root, which also takes the place of a directory that is gone (`Run.moved`). After `timeout`
         seconds the tree is killed, unless the shell itself has ended. Raises ToolError.
@@ -154,17 +154,18 @@ class Workspace:
             await running.wait(grace + KILL_WITHIN)
         return run
 
-    async def keep(self, run_id: int) -> Run:
-        """Make a run that goes on a background task: it is listed, and its end becomes a notice."""
+    async def keep(self, run_id: int) -> None:
+        """Leave a foreground run to the retention limit. One that goes on is a background task from now on."""
         run = await self.run(run_id)
-        run.background = True
+        run.background = run.background or run.status == "running"
         self._save(run)
-        return run
+        self._attended.discard(run_id)
+        self._retain()
 
     async def forget(self, run_id: int) -> None:
         """Remove a run that ended, and its output."""
-        runs = await self._open()
-        if run_id not in self._running and runs.pop(run_id, None) is not None:
+        if run_id not in self._running and self._runs.pop(run_id, None) is not None:
+            self._attended.discard(run_id)
             self._spool.forget(run_id)
 
     def told(self, run_id: int) -> None:
@@ -177,12 +178,7 @@ class Workspace:
 
     async def landed(self, run_id: int) -> Path | None:
         """The directory a foreground command ended in, where it said so and that exists."""
-        try:
-            said = files.read(str(self._spool.path(run_id, "cwd")), MAX_PATH, None)
-        except ToolError:
-            return None
-        folder = os.fsdecode(said.removesuffix(b"\n"))
-        return Path(folder) if os.path.isabs(folder) and "\0" not in folder and os.path.isdir(folder) else None
+        return whereabouts.landed(self._spool.path(run_id, "cwd"))
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         """A regular file's bytes. `path` is absolute and, unless `anywhere`, inside the root with links resolved.
@@ -206,12 +202,12 @@ class Workspace:
         still = [*self._running.values()]
         for running in still:
             running.doom("the server stopped", grace)
-        waits = [asyncio.ensure_future(running.wait(grace + CLOSE_WITHIN)) for running in still]
-        if waits:
-            await asyncio.wait(waits, timeout=grace + CLOSE_WITHIN)
+        gone = asyncio.gather(*(running.wait(grace + CLOSE_WITHIN) for running in still))
+        await asyncio.wait([gone], timeout=grace + CLOSE_WITHIN)
         for running in still:
             running.abandon()
-        await asyncio.gather(*waits)
+        await asyncio.wait([gone], timeout=CLOSE_WITHIN)
+        gone.cancel()
         self._spool.close()
 
     async def _open(self) -> dict[int, Run]:
@@ -247,7 +243,7 @@ class Workspace:
             raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
 
     def _claim(self, command: str, key: str | None, background: bool) -> Running:
-        """An run_id, and files to go with it."""
+        """An id, and files to go with it."""
         try:
             run = self._spool.claim(command, key, background)
             running = Running(run, OutputFile(self.output_path(run.id)), self._on_end)
@@ -255,47 +251,31 @@ class Workspace:
             raise _no_room(error) from None
         self._runs[run.id] = run
         self._running[run.id] = running
+        if not background:
+            self._attended.add(run.id)
         return running
 
     async def _begin(self, running: Running, command: str, cwd: Path, timeout: float | None) -> None:
         run = running.run
         try:
-            environment = self._environment if run.background else self._followed(run.id)
+            environment = self._environment
+            if not run.background:
+                rc, word = self._spool.path(run.id, "rc"), self._spool.path(run.id, "cwd")
+                environment = whereabouts.followed(environment, rc, word)
             launch = Launch(self._argv(command), cwd, self.root, environment)
             await running.begin(self._processes, launch, timeout)
         except BaseException as error:
-            del self._running[run.id], self._runs[run.id]
-            self._spool.forget(run.id)
+            del self._running[run.id]
+            await self.forget(run.id)
             if isinstance(error, NotStarted):
                 raise ToolError(f"the command was not started: {error}") from None
+            if isinstance(error, OSError):
+                raise _no_room(error) from None
             raise
 
     def _argv(self, command: str) -> Sequence[str]:
         """The command line. A sandbox is put around it here."""
         return ["bash", "-c", command]
-
-    def _followed(self, run_id: int) -> Mapping[str, str]:
-        """The environment of a command that leaves word of the directory it ends in.
-
-        `BASH_ENV` is a file that bash reads first, so the command itself stays as it was given. A command that sets a
-        trap on EXIT of its own, or ends in `exec`, leaves no word.
-        """
-        own = self._environment.get("BASH_ENV")
-        trap = f"builtin pwd -P 2>/dev/null >|{shlex.quote(str(self._spool.path(run_id, 'cwd')))} || :"
-        lines = [f"trap -- {shlex.quote(trap)} EXIT"]
-        if own is None:
-            lines.append("unset BASH_ENV")
-        else:
-            lines += [
-                f"BASH_ENV={shlex.quote(own)}",
-                'eval ". \\"$BASH_ENV\\""',
-            ]  # bash expands it the same way
-        path = self._spool.path(run_id, "rc")
-        try:
-            path.write_text("\n".join(lines) + "\n", errors="surrogateescape")
-        except OSError as error:
-            raise _no_room(error) from None
-        return {**self._environment, "BASH_ENV": str(path)}
 
     def _on_end(self, running: Running) -> None:
         run = running.run
@@ -308,8 +288,13 @@ class Workspace:
                     f"bg-{run.id}",
                     f"background task {run.id} ({name}) {ending(run)}; read it with ReadBgOutput",
                 )
-        kept = self._spool.retain(run for run in self._runs.values() if run.id not in self._running)
-        self._runs = {run.id: run for run in [*kept, *(running.run for running in self._running.values())]}
+        self._retain()
+
+    def _retain(self) -> None:
+        """Forget old runs that nobody needs."""
+        needed = self._running.keys() | self._attended
+        for run_id in self._spool.retain(run for run in self._runs.values() if run.id not in needed):
+            del self._runs[run_id]
 
     def _save(self, run: Run) -> None:
         try:

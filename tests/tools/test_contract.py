@@ -1,4 +1,4 @@
-"""The thirteen tools as they are offered: names, order, parameters, hints, output schemas, and what they cost a model."""
+"""The thirteen tools as they are offered: names, order, parameters, hints, output schemas, their cost to a model."""
 
 import json
 from collections.abc import Callable

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,11 @@ def told(output: Output) -> str:
 
 
 @contextlib.asynccontextmanager
-async def caller(folder: Path) -> AsyncIterator[Caller]:
+async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Caller]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
     processes, notices = Processes(), Notices()
-    workspace = Workspace(root, folder / "spool", ENVIRONMENT, notices, processes=processes)
+    workspace = Workspace(root, folder / "spool", environment, notices, processes=processes)
     try:
         yield Caller(workspace, notices)
     finally:
@@ -81,9 +82,13 @@ async def caller(folder: Path) -> AsyncIterator[Caller]:
         await processes.close()
 
 
-def on_caller(body: Callable[[Caller], Coroutine[Any, Any, None]], folder: Path) -> None:
+def on_caller(
+    body: Callable[[Caller], Coroutine[Any, Any, None]],
+    folder: Path,
+    environment: Mapping[str, str] = ENVIRONMENT,
+) -> None:
     async def run() -> None:
-        async with caller(folder) as me:
+        async with caller(folder, environment) as me:
             await body(me)
 
     asyncio.run(run())
@@ -192,11 +197,10 @@ def test_of_two_commands_at_once_the_one_that_stayed_does_not_undo_the_others_cd
 def test_a_users_own_bash_env_still_works(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         (me.workspace.root / "rc").write_text("hello() { echo hello $BASH_ENV; }")
-        me.workspace._environment = {**ENVIRONMENT, "BASH_ENV": "$HERE/rc", "HERE": str(me.workspace.root)}
         assert told(await me.bash("hello; cd /; bash -c hello")) == "hello $HERE/rc\n" * 2
         assert me.place.cwd == Path("/")
 
-    on_caller(body, tmp_path)
+    on_caller(body, tmp_path, {**ENVIRONMENT, "BASH_ENV": "$HERE/rc", "HERE": str(tmp_path / "root")})
 
 
 def test_long_output_loses_its_middle_and_says_where_all_of_it_is(tmp_path: Path) -> None:
@@ -453,7 +457,7 @@ def test_output_streams_as_progress_that_grows_and_is_not_too_much(tmp_path: Pat
         amounts = [amount for amount, _, _ in me.heard]
         times = [when for _, _, when in me.heard]
         assert amounts == sorted(set(amounts))
-        assert all(late - early >= 0.25 for early, late in zip(times, times[1:], strict=False))
+        assert all(late - early >= 0.25 for early, late in itertools.pairwise(times))
 
     on_caller(body, tmp_path)
 
@@ -490,14 +494,26 @@ def test_what_can_not_be_run_is_refused_with_a_reason(tmp_path: Path, arguments:
     on_caller(body, tmp_path)
 
 
-def test_an_environment_too_large_is_refused_by_the_system_with_a_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({f"V{n}": "x" * 100_000 for n in range(30)}, "the command was not started: Argument list too long"),
+        ({f"V{n}": "x" * 100_000 for n in range(100)}, "over 8,388,608"),
+        ({"PATH": "/nowhere"}, "bash is not on the PATH '/nowhere'"),
+    ],
+)
+def test_an_environment_that_will_not_do_is_a_reason(tmp_path: Path, environment: dict[str, str], says: str) -> None:
     async def body(me: Caller) -> None:
-        me.workspace._environment = {**ENVIRONMENT, **{f"V{n}": "x" * 100_000 for n in range(30)}}
-        assert text_of(await me.bash("true")) == "the command was not started: Argument list too long"
-        me.workspace._environment = {**ENVIRONMENT, **{f"V{n}": "x" * 100_000 for n in range(100)}}
-        assert "over 8,388,608" in text_of(await me.bash("true"))
-        me.workspace._environment = {"PATH": "/nowhere"}
-        assert "bash is not on the PATH '/nowhere'" in text_of(await me.bash("true"))
+        output = await me.bash("true")
+        assert output.is_error and says in text_of(output)
+
+    on_caller(body, tmp_path, {"PATH": ENVIRONMENT["PATH"], **environment})
+
+
+def test_a_workspace_that_is_gone_is_a_reason(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        me.workspace.root.rmdir()
+        assert "can be entered: No such file or directory" in text_of(await me.bash("true"))
 
     on_caller(body, tmp_path)
 
@@ -536,7 +552,18 @@ def test_more_commands_than_allowed_are_refused_until_one_ends(tmp_path: Path) -
     on_caller(body, tmp_path)
 
 
-def test_the_descriptions_are_short_and_the_schemas_are_the_contracts(tmp_path: Path) -> None:
+def test_a_call_in_flight_is_told_that_the_server_stopped(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        call = asyncio.ensure_future(me.bash("touch up; sleep 600"))
+        await until((me.workspace.root / "up").exists)
+        await me.workspace.close(0.2)
+        output = await call
+        assert output.is_error and "the server stopped" in text_of(output)
+
+    on_caller(body, tmp_path)
+
+
+def test_the_tools_are_declared_as_the_contract_has_them() -> None:
     shapes = {tool.name: (list(tool.input["properties"]), tool.input.get("required", [])) for tool in TOOLS}
     assert shapes == {
         "Bash": (["command", "timeout"], ["command"]),
@@ -547,3 +574,20 @@ def test_the_descriptions_are_short_and_the_schemas_are_the_contracts(tmp_path: 
     }
     assert TOOLS[0].input["properties"]["timeout"]["default"] == 30_000
     assert all(len(tool.description) < 470 for tool in TOOLS)
+    hints = {tool.name: (vars(tool.annotations), tool.scope) for tool in TOOLS}
+
+    def hint(read_only: bool, destructive: bool, idempotent: bool, open_world: bool) -> dict[str, bool]:
+        return {
+            "read_only": read_only,
+            "destructive": destructive,
+            "idempotent": idempotent,
+            "open_world": open_world,
+        }
+
+    assert hints == {
+        "Bash": (hint(False, True, False, True), "tools:shell"),
+        "BackgroundBash": (hint(False, True, False, True), "tools:shell"),
+        "ReadBgOutput": (hint(True, False, False, False), "tools:read"),
+        "ListBgTasks": (hint(True, False, True, False), "tools:read"),
+        "KillBgTask": (hint(False, True, True, False), "tools:shell"),
+    }

@@ -1,0 +1,139 @@
+"""One call of Bash: the wait for its command, and what is said of how it went. Knows nothing of processes."""
+
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from toolgate.tools.content import Output, Text
+from toolgate.tools.context import Context
+from toolgate.tools.excerpts import Excerpt, decoded, ending, excerpt, with_notes
+from toolgate.tools.spool import Run
+
+MAX_TEXT = 30_000  # characters of output in a result: what a model's context is spent on
+LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such as `> >(tee log)`
+SETTLE = 5.0  # seconds for a tree that is being killed to be gone: SIGTERM, 2 s, SIGKILL, and room
+THROTTLE = 0.25  # seconds between progress messages
+HEARTBEAT = 8.0  # seconds: clients are promised progress every 10
+MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
+
+
+class Ran(msgspec.Struct, frozen=True):
+    stdout_and_stderr: str
+    exit_code: int | None
+    timed_out: bool
+    duration_ms: int
+    truncated: bool
+    output_file: str | None
+    cwd: str
+    sandbox: str
+    task_id: int | None
+
+
+class Call:
+    """`timeout` in milliseconds."""
+
+    def __init__(self, ctx: Context, timeout: int) -> None:
+        self.ctx = ctx
+        self.timeout = timeout
+        self.began = time.monotonic()
+        self.asked = ctx.place.cwd  # where to run; a concurrent call may move the place meanwhile
+
+    async def watch(self, run_id: int) -> None:
+        """Wait for the command to end, as long as a call is held; with progress, where that is wanted."""
+        ctx, workspace = self.ctx, self.ctx.workspace
+        until = self.began + ctx.settings.hold
+        offset = 0
+        while ctx.wants_progress and (left := until - time.monotonic()) > 0:
+            if await workspace.wait_shell(run_id, min(THROTTLE, left)):
+                return
+            size = await workspace.grown(run_id, offset, min(HEARTBEAT, left))
+            text, offset = await self._fresh(run_id, offset, size)
+            elapsed = time.monotonic() - self.began
+            await ctx.progress(elapsed, None, text or f"running for {elapsed:.0f} s")
+        await workspace.wait_shell(run_id, max(0.0, until - time.monotonic()))
+
+    async def result(self, run_id: int) -> Output:
+        """What to say of a command that ended, timed out, left something running or goes on."""
+        workspace = self.ctx.workspace
+        run = await workspace.run(run_id)
+        ended = await workspace.wait_shell(run_id, SETTLE if run.timed_out else 0.0)
+        duration = round((time.monotonic() - self.began) * 1000)
+        gone = ended and await workspace.wait(run_id, SETTLE if run.timed_out else LINGER)
+        if not gone:
+            await workspace.keep(run_id)  # before anything else is waited for: from now on its end is news
+        cwd, notes = await self._stand(run)
+        shown = await self._shown(run_id, gone)
+        ran = Ran(
+            stdout_and_stderr=shown.text,
+            exit_code=None if run.timed_out or not ended else run.exit_code,
+            timed_out=run.timed_out,
+            duration_ms=duration,
+            truncated=shown.dropped > 0,
+            output_file=str(workspace.output_path(run_id)) if shown.dropped else None,
+            cwd=str(cwd),
+            sandbox=workspace.sandbox,
+            task_id=None if gone else run_id,
+        )
+        notes += self._fate(run, ended, gone)
+        failed = run.timed_out or run.status in ("killed", "lost")
+        return Output([Text(with_notes(shown.text, *notes))], ran, is_error=failed)
+
+    async def _fresh(self, run_id: int, offset: int, size: int) -> tuple[str, int]:
+        """Output from `offset` on, the newest of it if there is much, and the offset to go on from."""
+        start = max(offset, size - MAX_PROGRESS)
+        data = await self.ctx.workspace.read(run_id, start, size - start)
+        text, used = decoded(data, final=False)
+        return text if start == offset else f"…{text}", start + used
+
+    async def _shown(self, run_id: int, gone: bool) -> Excerpt:
+        """The output to show; what is not needed after that is removed."""
+        workspace = self.ctx.workspace
+        path = str(workspace.output_path(run_id))
+        size = await workspace.size(run_id)
+        shown = await excerpt(partial(workspace.read, run_id), size, MAX_TEXT, path, final=gone)
+        if not gone:
+            await workspace.taken(run_id, shown.used)
+        elif shown.dropped:
+            await workspace.keep(run_id)
+        else:
+            await workspace.forget(run_id)
+        return shown
+
+    async def _stand(self, run: Run) -> tuple[Path, list[str]]:
+        """Where the command stands now, and what to say about that; the caller stands there too, if it moved.
+
+        Only a command that moved moves the caller: of two at once, the one that stayed must not undo the other's `cd`.
+        """
+        root = self.ctx.workspace.root
+        notes = [gone(self.ctx, self.asked)] if run.moved else []
+        began = root if run.moved or self.asked is None else self.asked
+        landed = await self.ctx.workspace.landed(run.id) or began
+        if landed != began:
+            self.ctx.place.cwd = landed
+        return landed, notes
+
+    def _fate(self, run: Run, ended: bool, gone: bool) -> list[str]:
+        """What became of the command, where that is worth saying."""
+        notes: list[str] = []
+        if run.timed_out:
+            notes.append(f"timed out after {self.timeout} ms")
+        elif run.status in ("killed", "lost"):
+            notes.append(f"the command {ending(run)}")
+        elif ended and run.exit_code:
+            notes.append(f"exit code: {run.exit_code}")
+        use = f"background task {run.id}: ReadBgOutput reads on, KillBgTask ends it"
+        if not ended:
+            hold = f"{self.ctx.settings.hold:g} s"
+            notes.append(f"still running after {hold}; goes on, with its timeout of {self.timeout} ms, as {use}")
+        elif not gone:
+            notes.append(f"left running: {run.left} process{'es' if run.left != 1 else ''}, now {use}")
+        return notes
+
+
+def gone(ctx: Context, asked: Path | None) -> str:
+    """Say that the directory asked for is gone, and stand in the root from now on."""
+    if ctx.place.cwd == asked:
+        ctx.place.cwd = None
+    return f"the working directory {asked} is gone: ran in {ctx.workspace.root}"

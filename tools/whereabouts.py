@@ -1,0 +1,38 @@
+"""Lets a bash command leave word of the directory it ends in. Knows nothing of who asks.
+
+`BASH_ENV` names a file that bash reads first, so the command itself is run as it was given. A command that sets a trap
+on EXIT of its own, or ends in `exec`, leaves no word.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolgate.tools import files
+from toolgate.tools.errors import ToolError
+
+MAX_PATH = 4096  # bytes, of any path the system takes
+
+
+def followed(environment: Mapping[str, str], rc: Path, word: Path) -> Mapping[str, str]:
+    """The environment for a command that leaves word in the file `word`; the file `rc` is written. Raises OSError."""
+    trap = f"builtin pwd -P 2>/dev/null >|{shlex.quote(str(word))} || :"
+    lines = [f"trap -- {shlex.quote(trap)} EXIT"]
+    own = environment.get("BASH_ENV")
+    if own is None:
+        lines.append("unset BASH_ENV")
+    else:  # read it as bash would have done, its value expanded
+        lines += [f"BASH_ENV={shlex.quote(own)}", 'eval ". \\"$BASH_ENV\\""']
+    rc.write_text("\n".join(lines) + "\n", errors="surrogateescape")
+    return {**environment, "BASH_ENV": str(rc)}
+
+
+def landed(word: Path) -> Path | None:
+    """The directory that a command left word of, if it did and that exists: anything may have been written there."""
+    try:
+        said = files.read(str(word), MAX_PATH, None).removesuffix(b"\n")
+    except ToolError:
+        return None
+    folder = Path(os.fsdecode(said))
+    return folder if folder.is_absolute() and b"\0" not in said and folder.is_dir() else None
