@@ -33,6 +33,7 @@ from toolgate.transports import stdio
 log = logging.getLogger("toolgate")
 
 LOCAL = "local"  # the one principal over stdio
+MARGIN = 2.0  # seconds before the hold at which a tool ends by itself with what it has, as the shell does
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
 
@@ -45,7 +46,10 @@ class App:
         self.root = _workspace(config)
         self.state = _state_folder(config)
         self.settings = Settings(
-            hold=config.hold, engines=config.engines, search_deadline=config.search_deadline, any_file=True
+            hold=config.hold - min(MARGIN, config.hold / 4),
+            engines=config.engines,
+            search_deadline=config.search_deadline,
+            any_file=True,
         )
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
@@ -57,6 +61,7 @@ class App:
             version=VERSION,
             registry=self._registry(),
             settings=self.settings,
+            hold=config.hold,
             seal=Seal(self.state / "keys" / "request-state"),
             lend=self._lend,
             streaming=config.classic.streaming,
@@ -164,9 +169,12 @@ class App:
 
 
 def _state_folder(config: Config) -> Path:
+    """The state folder, made where it is missing. What is made here is its owner's alone."""
     state: Path = config.state
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (state, state / "spool", state / "keys"):
+            folder.mkdir(mode=0o700, exist_ok=True)
         if not os.access(state, os.W_OK | os.X_OK):
             raise PermissionError(f"{state} is not writable")
     except OSError as error:
@@ -182,7 +190,10 @@ def _web(config: Config) -> Web:
 
 
 def _workspace(config: Config) -> Path:
-    root: Path = config.workspace or Path.cwd()
+    try:
+        root: Path = config.workspace or Path.cwd()
+    except OSError:
+        raise UsageError("--workspace: the current directory is gone; name a folder") from None
     if not root.is_dir():
         raise UsageError(f"--workspace: there is no folder {root}")
     return root.resolve()

@@ -71,13 +71,13 @@ class Caller:
         return self._call.revision.has(feature)
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        if self._token is None:
+        if self._token is None or not math.isfinite(progress):
             return
         if progress <= self._last_progress:  # it must grow (basic/utilities/progress)
             progress = math.nextafter(self._last_progress, math.inf)
         self._last_progress = progress
         params: dict[str, Any] = {"progressToken": self._token, "progress": progress}
-        if total is not None:
+        if total is not None and math.isfinite(total):
             params["total"] = total
         if message is not None and self._call.revision.progress_messages:
             params["message"] = message
@@ -139,7 +139,7 @@ class Caller:
             responses = params["inputResponses"]
             if not isinstance(responses, dict):
                 raise InvalidParams("'inputResponses' must be an object")
-            self._answers = {**self._answers, **responses}
+            self._answers = {**responses, **self._answers}  # what was answered stays answered
 
     def _answered(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         missing = {key: request for key, request in requests.items() if not self._fits(key, request)}

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import fcntl
 import logging
 import os
 import sys
@@ -33,6 +34,9 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
 
 def run(words: Sequence[str]) -> int:
     """Run one command line. A refusal is a sentence on standard error and exit code 2."""
+    open_standard()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a file name may hold anything
     try:
         return _run(words)
     except UsageError as error:
@@ -40,9 +44,15 @@ def run(words: Sequence[str]) -> int:
         return USAGE
     except KeyboardInterrupt:
         return FAULT
+    except UnicodeEncodeError as error:
+        print(f"toolgate: {error.object[error.start : error.end]!r} can't be printed here", file=sys.stderr)
+        return FAULT
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return DONE
+    except OSError as error:
+        print(f"toolgate: {error}", file=sys.stderr)
+        return FAULT
 
 
 def _run(words: Sequence[str]) -> int:
@@ -51,7 +61,7 @@ def _run(words: Sequence[str]) -> int:
     command: str = parsed.command or "serve"
     if command not in COMMANDS:
         raise UsageError(f"there is no command {command!r}; there are {', '.join(COMMANDS)}")
-    return RUNNERS[command](options, parsed.words, _own_options(words, parsed.command, parsed.words))
+    return RUNNERS[command](options, parsed.words)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,20 +81,15 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _own_options(words: Sequence[str], command: str | None, rest: Sequence[str]) -> list[str]:
-    """The options of the command line without the command and its words: what a server spawned for it is given."""
-    own = list(words)
-    for word in [*([command] if command else []), *rest]:
-        own.remove(word)
-    return own
-
-
-def _serve(options: config.Config, words: Sequence[str], _own: Sequence[str]) -> int:
+def _serve(options: config.Config, words: Sequence[str]) -> int:
     if words:
         raise UsageError(f"unexpected {words[0]!r}")
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
-    from toolgate.server.app import App  # start-up: sub-commands and --help do without
+    if not (_is_open(0) and _is_open(1)):
+        raise UsageError("standard input or output is closed: serving stdio needs both")
+    from toolgate.server import running  # start-up: sub-commands and --help do without
+    from toolgate.server.app import App
     from toolgate.transports import stdio
 
     logs.start(options.verbose, options.logs)
@@ -95,59 +100,84 @@ def _serve(options: config.Config, words: Sequence[str], _own: Sequence[str]) ->
     async def serve() -> None:
         await App(options).serve_stdio(source, sink)
 
+    code = DONE
     try:
-        asyncio.run(serve())
+        running.run(serve)
     except UsageError:
         raise
     except Exception:
         logging.getLogger("toolgate").exception("the server failed")
-        return FAULT
+        code = FAULT
     finally:
         logs.stop()
-    return DONE
+    running.leave(code)
+    return code
 
 
-def _demo(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+def _is_open(descriptor: int) -> bool:
+    """Whether it was open when we were started: what `open_standard` opened is not inheritable, the rest is."""
+    return not fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+def open_standard() -> None:
+    """Fill the standard descriptors that are closed, so that nothing else is ever opened in their place."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, "w", closefd=False))  # noqa: SIM115
+
+
+def _demo(options: config.Config, words: Sequence[str]) -> int:
     if words:
         raise UsageError(f"unexpected {words[0]!r}")
     from toolgate.server import demo
 
-    return asyncio.run(demo.tour(own))
+    return asyncio.run(demo.tour(options.words(), options.coloured))
 
 
-def _call(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+def _call(options: config.Config, words: Sequence[str]) -> int:
     from toolgate.server import calling
 
-    return _asked(calling.call(words, own))
+    return _asked(calling.call(words, options.words()))
 
 
-def _tools(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+def _tools(options: config.Config, words: Sequence[str]) -> int:
     if words:
         raise UsageError(f"unexpected {words[0]!r}")
     from toolgate.server import calling
 
-    return _asked(calling.list_tools(own))
+    return _asked(calling.list_tools(options.words()))
 
 
 def _asked(question: Coroutine[Any, Any, int]) -> int:
-    """Ask a server of our own; why it ended, if it did, it has said itself."""
-    from toolgate.server.client import Fault
+    """Ask a server of our own."""
+    from toolgate.server.client import Ended, Fault
 
     try:
         return asyncio.run(question)
+    except Ended as ended:  # why, it has said itself
+        return ended.code or FAULT
     except (Fault, TimeoutError) as error:
         print(f"toolgate: {error or 'no answer in time'}", file=sys.stderr)
         return FAULT
 
 
-def _config(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+def _config(options: config.Config, words: Sequence[str]) -> int:
     from toolgate.server import snippets
 
-    print(snippets.snippet(words, own))
+    body, where = snippets.snippet(words, options.words())
+    print(body)
+    print(where, file=sys.stderr)  # what is on standard output can be pasted as it is
     return DONE
 
 
-Runner = Callable[[config.Config, Sequence[str], Sequence[str]], int]
+Runner = Callable[[config.Config, Sequence[str]], int]
 RUNNERS: dict[str, Runner] = {
     "serve": _serve,
     "demo": _demo,

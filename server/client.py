@@ -20,6 +20,14 @@ class Fault(Exception):
     """The server answered with an error, or not at all."""
 
 
+class Ended(Fault):
+    """The server ended before it had answered, with exit code `code`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("the server ended")
+        self.code = code
+
+
 class Client:
     """`note(method, params)` hears notifications; `question(method, params)` answers requests of the server."""
 
@@ -29,10 +37,13 @@ class Client:
         self._question = question
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
+        self._ended: Ended | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, method: str, params: dict[str, Any] | None = None) -> "tuple[int, asyncio.Future[Any]]":
         """Send a request; gives its id and the future of its result."""
+        if self._ended is not None:
+            raise self._ended
         self._last_id += 1
         answer = asyncio.get_running_loop().create_future()
         self._waiting[self._last_id] = answer
@@ -69,9 +80,10 @@ class Client:
                 task.add_done_callback(self._tasks.discard)
             elif self._note is not None:
                 self._note(message["method"], message.get("params", {}))
+        self._ended = Ended(await self._process.wait())
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(Fault("the server ended"))
+                answer.set_exception(self._ended)
                 answer.exception()  # nobody may be waiting for it any more, which is no fault
 
     def _settle(self, message: dict[str, Any]) -> None:

@@ -5,7 +5,8 @@ Flags beat the environment, the environment beats the file. The only module that
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -65,9 +66,12 @@ def seconds(word: str) -> float:
 
 
 def folder(word: str) -> Path:
-    if not word:
+    if not word or "\0" in word:
         raise ValueError("must name a folder")
-    return Path(word).expanduser().absolute()
+    try:
+        return Path(word).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # no such home, no current directory
+        raise ValueError(str(error)) from None
 
 
 def server_name(word: str) -> str:
@@ -140,12 +144,12 @@ class Classic:
 
 
 class Config:
-    """The value of every option, as attributes: `config.allow_private`. `given` are the keys that were set at all."""
+    """The value of every option, as attributes: `config.allow_private`."""
 
     def __init__(self, values: Mapping[str, Any], classic: Classic, environment: Mapping[str, str]) -> None:
         self.classic = classic
         self.environment = environment
-        self.given = frozenset(values)
+        self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
         for key, value in {**defaults, **values}.items():
@@ -153,6 +157,24 @@ class Config:
 
     def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
         raise AttributeError(name)
+
+    @property
+    def coloured(self) -> bool:
+        """Whether a terminal may be told things in colour (no-color.org)."""
+        return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"
+
+    def words(self) -> list[str]:
+        """The options that were given, from wherever, as flags with absolute paths: a server started with them is the
+        same server from any folder."""
+        words: list[str] = []
+        for option in OPTIONS:
+            value = self._given.get(option.key)
+            if option.is_switch:
+                words += [option.flag] if value else []
+            elif value is not None:
+                parts = value if option.many else (value,)
+                words += [word for part in parts for word in (option.flag, _spelled(part))]
+        return words
 
     @property
     def children_environment(self) -> dict[str, str]:
@@ -199,9 +221,10 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     for option in OPTIONS:
         if option.key in given:
             source, raw = given[option.key]
-            if option.later:
+            value = _convert(option, source, raw)
+            if option.later and value is not False:
                 raise UsageError(f"{source} is not available in this version")
-            values[option.key] = _convert(option, source, raw)
+            values[option.key] = value
     return Config(values, _classic(Path(CLASSIC_FILE)), environment)
 
 
@@ -242,6 +265,10 @@ def _from_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
     return given
 
 
+def _spelled(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _as_word(value: Any) -> Any:
     """A TOML value as the word the command line would have: one conversion serves both."""
     if isinstance(value, bool):
@@ -253,11 +280,14 @@ def _as_word(value: Any) -> Any:
 
 def _classic(path: Path) -> Classic:
     """`KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            lines = file.read(CLASSIC_LIMIT).splitlines()
+    try:  # a cloned repository may hold a link to anything, or a pipe that waits for ever
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return Classic()
+    with open(descriptor, encoding="utf-8-sig", errors="replace") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return Classic()
+        lines = file.read(CLASSIC_LIMIT).splitlines()
     hidden: list[str] = []
     unknown: list[str] = []
     streaming = True
@@ -281,7 +311,3 @@ def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
     """The XDG base directory; relative values are invalid and ignored (XDG Base Directory Specification)."""
     given = environment.get(variable, "")
     return Path(given) if given.startswith("/") else Path(environment.get("HOME") or "/") / default
-
-
-def parse(words: Sequence[str], parser: argparse.ArgumentParser) -> argparse.Namespace:
-    return parser.parse_args(words)

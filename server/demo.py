@@ -52,8 +52,8 @@ class Failed(Exception):
 class Screen:
     """Where the tour is told; colours only on a terminal that wants them."""
 
-    def __init__(self) -> None:
-        self._coloured = sys.stdout.isatty()
+    def __init__(self, coloured: bool) -> None:
+        self._coloured = coloured and sys.stdout.isatty()
 
     def chapter(self, title: str) -> None:
         print(f"\n{self._paint('1;36', title)}\n{self._paint('2', '─' * min(len(title), LEFT))}")
@@ -98,9 +98,9 @@ class Tour:
         return result
 
 
-async def tour(options: Sequence[str]) -> int:
+async def tour(options: Sequence[str], coloured: bool) -> int:
     """Give the tour with a server that has `options`; 0 when all worked."""
-    screen = Screen()
+    screen = Screen(coloured)
     folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
     begun = time.perf_counter()
     try:

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from toolgate.server import envelope
 from toolgate.server.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.messages import (
@@ -25,14 +27,13 @@ from toolgate.server.messages import (
     Response,
     Result,
     decode,
+    encode,
 )
 from toolgate.server.session import Call, Channel, Flight, Session
 
 log = logging.getLogger("toolgate.dispatcher")
 
 MAX_IN_FLIGHT = 4_096  # of one session; a client with more unanswered requests than this is broken or hostile
-MAX_BATCH = 256  # messages; each becomes a task
-
 Answer = Any  # what a method gives back: an object, or one that was encoded before
 
 
@@ -47,7 +48,7 @@ class Method:
 
 
 class Dispatcher:
-    """`finish(answer, revision)` gives a method's answer what its revision wants on every result."""
+    """`finish(answer, call)` gives a method's answer what its revision wants on every result."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class Dispatcher:
         flight = Flight(task)
         try:
             method, call = self._admit(request, session, channel)
+            call.flight = flight
             session.in_flight[request.id] = flight
             try:
                 answer = method.function(call)
@@ -96,24 +98,33 @@ class Dispatcher:
                 del session.in_flight[request.id]
             if not flight.cancelled:
                 channel.send(Result(request.id, self._finish(answer, call)))
+            elif flight.undo is not None:
+                flight.undo()
         except asyncio.CancelledError:
-            if not flight.cancelled:
-                raise
-            task.uncancel()
+            if flight.cancelled:
+                task.uncancel()
+            elif task.cancelling():
+                raise  # the server ends
+            else:  # of something the method itself had cancelled
+                self._fault(request, flight, channel)
         except RpcError as error:
             self._refuse(request, error, flight, channel)
-        except (
-            Exception,
-            SystemExit,
-            BaseExceptionGroup,
-        ):  # a bug, here or in a plugin; told by reference only
-            reference = secrets.token_hex(6)
-            log.exception("reference %s: %s failed", reference, request.method)
-            self._refuse(request, InternalError(f"internal error, reference {reference}"), flight, channel)
+        except GeneratorExit:
+            raise
+        except BaseException:  # noqa: BLE001  # a bug, here or in a plugin, whatever it raised
+            self._fault(request, flight, channel)
 
     def _refuse(self, request: Request, error: RpcError, flight: Flight, channel: Channel) -> None:
+        if flight.undo is not None:
+            flight.undo()
         if not flight.cancelled:
             channel.send(Failure(request.id, error))
+
+    def _fault(self, request: Request, flight: Flight, channel: Channel) -> None:
+        """Tell of the exception being handled by a reference that is also in the log: it may hold anything."""
+        reference = secrets.token_hex(6)
+        log.exception("reference %s: %s failed", reference, request.method)
+        self._refuse(request, InternalError(f"internal error, reference {reference}"), flight, channel)
 
     def _admit(self, request: Request, session: Session, channel: Channel) -> tuple[Method, Call]:
         """The method and the call, or the RpcError that says why there is none."""
@@ -171,7 +182,7 @@ class _Collected:
 
     def send(self, message: Outbound) -> None:
         if isinstance(message, (Result, Failure)):
-            self.messages.append(message)
+            self.messages.append(msgspec.Raw(encode(message)))  # now, so that what can't be encoded costs itself alone
         else:
             self._channel.send(message)
 
@@ -181,6 +192,4 @@ def _refuse_batch(messages: list[Inbound], session: Session) -> RpcError | None:
         return InvalidRequest("batches are known to revision 2025-03-26 only; send one message at a time")
     if not messages:
         return InvalidRequest("an empty batch")
-    if len(messages) > MAX_BATCH:
-        return InvalidRequest(f"a batch of more than {MAX_BATCH} messages")
     return None

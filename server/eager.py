@@ -16,14 +16,21 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
     steps: list[Callable[[], object]] = []
+    late: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+
+    covered = lambda step, *rest, context=None: (  # noqa: E731  # a def would build its annotations at every call
+        late.append((step, rest)) if context is None or rest else steps.append(lambda: context.run(step))
+    )
     try:
-        loop.call_soon = lambda step, *, context: steps.append(lambda: context.run(step))  # type: ignore[method-assign, assignment, misc]
+        loop.call_soon = covered  # type: ignore[method-assign, assignment]
     except AttributeError:
         return loop.create_task(work)
     try:
         task = asyncio.Task(work, loop=loop)
     finally:
         del loop.call_soon
-    for step in steps:
-        step()
+    for step, rest in late:  # a finalizer's, which ran in between
+        loop.call_soon(step, *rest)
+    for first in steps:
+        first()
     return task

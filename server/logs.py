@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+HEAD = 1_000  # bytes of a line that is too long kept from its beginning
 MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIPE_BUF is 4096)
 FILE_SIZE, FILES = 5 * 2**20, 3  # bytes a file, files kept: a week of a busy server, and bounded
 
@@ -41,14 +42,16 @@ class StandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record).encode("utf-8", "replace")
-            data = line[:MAX_LINE] + b"\n"
+            if len(line) > MAX_LINE:  # the beginning says what it is, the end of a traceback what went wrong
+                line = line[:HEAD] + b" ... " + line[HEAD - MAX_LINE :]
+            data = line + b"\n"
             descriptor = sys.stderr.fileno()
             waiting = select.poll()
             waiting.register(descriptor, select.POLLOUT)
             if any(event & select.POLLOUT for _, event in waiting.poll(0)):
                 os.write(descriptor, data)
-        except (OSError, ValueError):
-            pass  # nowhere left to complain
+        except Exception:  # noqa: BLE001, S110  # nowhere left to complain; logging never breaks what it tells of
+            pass
 
 
 def _file(folder: Path) -> logging.Handler:

@@ -4,6 +4,7 @@ What is wrong with a message is itself a value (`Malformed`): a bad line is answ
 Source: JSON-RPC 2.0; MCP basic, "Messages" (ids are strings or integers and never null).
 """
 
+import math
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from toolgate.server.errors import InvalidRequest, ParseError, RpcError
 
 Id = int | str
 
+MAX_BATCH = 256  # messages; each becomes a task
 MAX_SHOWN = 200  # characters of a decoder's complaint told back
 
 
@@ -56,7 +58,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 Inbound = Request | Notification | Response | Malformed
-Outbound = Request | Notification | Result | Failure | list[Any]
+Outbound = Request | Notification | Result | Failure | msgspec.Raw | list[Any]
 
 
 class _Wire(msgspec.Struct):
@@ -107,7 +109,7 @@ def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
     except msgspec.ValidationError:
         return _decode_oddity(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Malformed(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
+        return _decode_leniently(data, error)
 
 
 def encode(message: Outbound) -> bytes:
@@ -122,8 +124,10 @@ def encode(message: Outbound) -> bytes:
         return _encode(_scrubbed(msgspec.to_builtins(wire)))
 
 
-def _shape(message: Request | Notification | Result | Failure) -> msgspec.Struct:
+def _shape(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:
     match message:
+        case msgspec.Raw():
+            return message
         case Result(id, result):
             return _Answer(id, result)
         case Failure(id, error):
@@ -156,17 +160,54 @@ def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbou
     try:
         value = _decode_any(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Malformed(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
-    return [_convert(item) for item in value] if isinstance(value, list) else _convert(value)
+        return _decode_leniently(data, error)
+    return _sorted(value)
+
+
+def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) -> Inbound | list[Inbound]:
+    """What a strict decoder refuses: a lone surrogate (half an emoji, as JavaScript sends it) is replaced, a number
+    beyond all bounds is refused under its message's id. Anything else is not JSON."""
+    import json  # start-up: hardly anyone sends this
+
+    refusal = Malformed(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
+    if b"\\u" not in data and b"e" not in data and b"E" not in data:
+        return refusal
+    try:
+        value = json.loads(bytes(data), parse_constant=_refuse_constant)
+        return _sorted(msgspec.to_builtins(_scrubbed(value)))
+    except (ValueError, RecursionError):
+        return refusal
+
+
+def _sorted(value: Any) -> Inbound | list[Inbound]:
+    if not isinstance(value, list):
+        return _convert(value)
+    if len(value) > MAX_BATCH:
+        return Malformed(None, InvalidRequest(f"a batch of more than {MAX_BATCH} messages"))
+    return [_convert(item) for item in value]
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _convert(value: Any) -> Inbound:
     try:
+        if _has_infinity(value):
+            raise msgspec.ValidationError("a number is out of range")
         return _classify(msgspec.convert(value, _Wire))
     except (msgspec.ValidationError, RecursionError) as error:
         given = value.get("id") if isinstance(value, dict) else None
         readable = given if type(given) in (int, str) else None
         return Malformed(readable, InvalidRequest(f"not a JSON-RPC message: {error}"[:MAX_SHOWN]))
+
+
+def _has_infinity(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, dict):
+        return any(map(_has_infinity, value.values()))
+    return isinstance(value, list) and any(map(_has_infinity, value))
 
 
 def _scrubbed(value: Any) -> Any:

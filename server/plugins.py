@@ -6,6 +6,7 @@ Knows nothing of the registry's use. A plugin that fails to load is named in the
 import hashlib
 import importlib.util
 import logging
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -35,26 +36,40 @@ def load(registry: Registry, folders: Sequence[Path]) -> Registry:
 
 
 def files(folders: Iterable[Path]) -> Iterator[Path]:
-    """The plugin files: every `.py` and every package below, in order; names that begin with `.` or `_` are not."""
+    """The plugin files: every `.py` and every package below, in order, each once; names that begin with `.` or `_` are
+    not. Links are followed, but nowhere twice."""
+    seen: set[tuple[int, int]] = set()
     for folder in folders:
         if not folder.is_dir():
             log.error("there is no plugin folder %s", folder)
             continue
-        for count, file in enumerate(_below(folder)):
+        for count, file in enumerate(_below(folder, seen)):
             if count == MAX_FILES:
                 log.error("more than %d files in plugin folder %s: the rest is left out", MAX_FILES, folder)
                 break
             yield file
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for entry in sorted(folder.iterdir()):
+def _below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        log.error("plugin folder %s can't be read: %s", folder, error)
+        return
+    for entry in entries:
         if entry.name.startswith((".", "_")):
             continue
-        if entry.is_dir():
+        try:
+            kind = entry.stat()
+        except OSError:
+            continue  # a broken link
+        if (kind.st_dev, kind.st_ino) in seen:
+            continue
+        seen.add((kind.st_dev, kind.st_ino))
+        if stat.S_ISDIR(kind.st_mode):
             package = entry / "__init__.py"
-            yield from [package] if package.is_file() else _below(entry)
-        elif entry.suffix == ".py":
+            yield from [package] if package.is_file() else _below(entry, seen)
+        elif stat.S_ISREG(kind.st_mode) and entry.suffix == ".py":
             yield entry
 
 
@@ -66,7 +81,7 @@ def _tools_of(file: Path) -> list[Tool]:
         own = [tool for tool in dict.fromkeys(tools) if tool.function.__module__.startswith(module.__name__)]
         for tool in own:
             tool.verify()
-    except (Exception, SystemExit):
+    except BaseException:  # whatever a plugin raises, it takes nothing but itself down
         log.exception("plugin %s is left out: it failed to load", file)
         return []
     if not own:

@@ -15,14 +15,12 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     tool_annotations: bool = True
     audio: bool = True
     progress_messages: bool = True
-    completions: bool = True
     titles: bool = True  # `title` on tools, prompts, resources and implementations
     structured: bool = True  # outputSchema and structuredContent, objects only
     any_structured: bool = False  # … of any JSON type
     resource_links: bool = True
     elicitation: bool = True
     multi_select: bool = True  # multi-select enums in elicitation
-    icons: bool = True
     result_types: bool = False  # `resultType`, and serverInfo in the `_meta` of a result
     caching: bool = False  # ttlMs and cacheScope on lists
 
@@ -39,13 +37,11 @@ REVISIONS = {
             tool_annotations=False,
             audio=False,
             progress_messages=False,
-            completions=False,
             titles=False,
             structured=False,
             resource_links=False,
             elicitation=False,
             multi_select=False,
-            icons=False,
         ),
         Revision(
             name="2025-03-26",
@@ -55,9 +51,8 @@ REVISIONS = {
             resource_links=False,
             elicitation=False,
             multi_select=False,
-            icons=False,
         ),
-        Revision(name="2025-06-18", multi_select=False, icons=False),
+        Revision(name="2025-06-18", multi_select=False),
         Revision(name="2025-11-25"),
         Revision(name="2026-07-28", stateless=True, any_structured=True, result_types=True, caching=True),
     )

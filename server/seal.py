@@ -16,8 +16,8 @@ import msgspec
 from toolgate.server.errors import InvalidParams
 
 LIFETIME = 15 * 60  # seconds a person may take to answer
-MAX_STATE = 256 * 1024  # characters of a requestState we look at
-NONCE = 12  # bytes, as GCM wants them
+MAX_STATE = 32 * 2**20  # characters of a requestState we look at: what answers one message can carry
+KEY, NONCE = 32, 12  # bytes, as AES-256 and GCM want them
 VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
 
 
@@ -69,13 +69,16 @@ class Seal:
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
             with open(descriptor, "wb") as file:
-                file.write(os.urandom(32))
+                file.write(os.urandom(KEY))
             os.link(draft, self._key_file)  # fails where another was first: never half a key, never two
         except FileExistsError:
             pass
         finally:
             draft.unlink(missing_ok=True)
-        return self._key_file.read_bytes()
+        key = self._key_file.read_bytes()
+        if len(key) != KEY:
+            raise OSError(f"{self._key_file} is damaged: remove it, and a new key is made")
+        return key
 
 
 def _binding(principal: str, request: Any) -> bytes:

@@ -3,6 +3,7 @@
 Knows nothing of JSON-RPC methods or transports. `app` builds it, the methods use it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.messages import Id, Notification
 from toolgate.server.revisions import Revision
 from toolgate.server.seal import Seal
-from toolgate.server.session import Channel, Session
-from toolgate.tools.context import Belongings, Place, Plan, Settings
+from toolgate.server.session import LEVELS, Channel, Session
+from toolgate.tools.context import Belongings, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.registry import Registry
 
@@ -32,7 +33,7 @@ class Listener:
     id: Id
     channel: Channel
     kinds: frozenset[str]
-    ended: Any  # asyncio.Event: set when the server ends it
+    ended: asyncio.Event  # set when the server ends it
 
 
 @dataclass(eq=False)
@@ -43,6 +44,7 @@ class Server:
     version: str
     registry: Registry
     settings: Settings
+    hold: float  # seconds after which any call is ended
     seal: Seal
     lend: Callable[[str, Place, Notices], Belongings]
     streaming: bool = True  # progress is sent at all
@@ -74,9 +76,6 @@ class Server:
             held = self.lend(session.principal, Place(), self.notices(session.principal))
             self._shared[session.principal] = held
         return held
-
-    def plan(self, session: Session) -> Plan:
-        return self.belongings(session).plan
 
     def close_session(self, session: Session) -> None:
         self.sessions.discard(session)
@@ -110,7 +109,8 @@ class Server:
 
     def tell(self, principal: str, key: str, level: str, text: str) -> None:
         """Log `text` to the session `key` if it is open, else to one open session of the principal, if any."""
-        open_ones = [s for s in self.sessions if s.principal == principal and s.ready and s.channel is not None]
+        rank = LEVELS.index(level)
+        open_ones = [session for session in self.sessions if session.hears(rank) and session.principal == principal]
         chosen = next((session for session in open_ones if session.key == key), None) or next(iter(open_ones), None)
         if chosen is None or chosen.channel is None:
             return

@@ -2,13 +2,14 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from toolgate.server.errors import RpcError
 from toolgate.server.messages import Id, Notification, Outbound, Request, Response
 from toolgate.server.revisions import Revision
-from toolgate.tools.context import Place, Plan
+from toolgate.tools.context import Place
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
 DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; lets callbacks (notice) through
@@ -32,6 +33,7 @@ class Flight:
 
     task: "asyncio.Task[Any]"
     cancelled: bool = False
+    undo: Callable[[], None] | None = None  # called when the answer does not go out after all
 
 
 class Session:
@@ -54,7 +56,6 @@ class Session:
         self.ready = False  # after notifications/initialized: may be sent what it did not ask for
         self.in_flight: dict[Id, Flight] = {}
         self.place = Place(self.key)
-        self.plan: Plan | None = None
         self._asked: dict[Id, asyncio.Future[Any]] = {}
         self._last_id = 0
 
@@ -74,7 +75,6 @@ class Session:
         session.ready = False
         session.in_flight = self.in_flight
         session.place = Place()
-        session.plan = None
         session._asked = {}
         session._last_id = 0
         return session
@@ -117,6 +117,10 @@ class Session:
             said = response.error.get("message") if isinstance(response.error, dict) else None
             waiting.set_exception(Refused(str(said)[:500]))
 
+    def hears(self, rank: int) -> bool:
+        """Whether a log message of level `rank` that no request asked for may be sent."""
+        return self.ready and self.channel is not None and self.log_level is not None and rank >= self.log_level
+
     def can(self, capability: str) -> bool:
         """Whether the client declared `capability`."""
         return capability in self.capabilities
@@ -131,6 +135,7 @@ class Call:
     params: dict[str, Any]
     session: Session
     channel: Channel
+    flight: Flight | None = None
 
     @property
     def revision(self) -> Revision:

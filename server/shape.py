@@ -60,7 +60,7 @@ def implementation(name: str, version: str, revision: Revision) -> dict[str, Any
     """Who we are, as `Implementation`."""
     spelled = {"name": name, "version": version}
     if revision.titles:
-        spelled["title"] = "Toolgate"
+        spelled["title"] = "Toolgate" if name == "toolgate" else name
     return spelled
 
 

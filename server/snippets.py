@@ -12,8 +12,8 @@ import msgspec
 from toolgate.server.errors import UsageError
 
 
-def snippet(words: Sequence[str], options: Sequence[str]) -> str:
-    """The configuration for the client `words[0]`, with absolute paths and `options` kept."""
+def snippet(words: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
+    """The configuration for the client `words[0]`, with `options` kept; and where it belongs."""
     if len(words) != 1 or words[0] not in CLIENTS:
         raise UsageError(f"config: name a client: {', '.join(CLIENTS)}")
     return CLIENTS[words[0]](_command(), list(options))
@@ -26,33 +26,34 @@ def _command() -> str:
     return found or str(Path(sys.argv[0]).absolute())
 
 
-def _servers(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], str]:
+def _servers(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], tuple[str, str]]:
     """The JSON most clients read: `{key: {"toolgate": {…}}}`, and where it belongs."""
 
-    def told(command: str, options: list[str]) -> str:
+    def told(command: str, options: list[str]) -> tuple[str, str]:
         entry = {**extra, "command": command, "args": options}
         body = msgspec.json.format(msgspec.json.encode({key: {"toolgate": entry}}), indent=2).decode()
-        return f"{body}\n# {where}"
+        return body, where
 
     return told
 
 
-def _claude_code(command: str, options: list[str]) -> str:
-    return shlex.join(["claude", "mcp", "add", "toolgate", "--", command, *options])
+def _claude_code(command: str, options: list[str]) -> tuple[str, str]:
+    return shlex.join(["claude", "mcp", "add", "toolgate", "--", command, *options]), "run it in a shell"
 
 
-def _codex(command: str, options: list[str]) -> str:
-    arguments = msgspec.json.encode(options).decode()
-    return f'[mcp_servers.toolgate]\ncommand = "{command}"\nargs = {arguments}\n# in ~/.codex/config.toml'
+def _codex(command: str, options: list[str]) -> tuple[str, str]:
+    """TOML, whose strings and lists are spelled as JSON's."""
+    program, arguments = (msgspec.json.encode(value).decode() for value in (command, options))
+    return f"[mcp_servers.toolgate]\ncommand = {program}\nargs = {arguments}", "in ~/.codex/config.toml"
 
 
-def _hosted(command: str, options: list[str]) -> str:
+def _hosted(command: str, options: list[str]) -> tuple[str, str]:
     raise UsageError(
         "config: a hosted client needs a URL, which this version does not serve yet; it serves local clients over stdio"
     )
 
 
-CLIENTS: dict[str, Callable[[str, list[str]], str]] = {
+CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
     "claude-desktop": _servers("mcpServers", "in claude_desktop_config.json (Settings, Developer, Edit Config)"),
     "claude-code": _claude_code,
     "cursor": _servers("mcpServers", "in ~/.cursor/mcp.json, or .cursor/mcp.json of a project"),

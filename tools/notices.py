@@ -8,23 +8,32 @@ class Notices:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._times: dict[str, int] = {}
 
     def add(self, key: str, text: str) -> None:
-        """Keep `text` under `key`; a later notice under the same key takes its place."""
+        """Keep `text` under `key`; a later notice under the same key takes its place, and is counted."""
         self._texts.pop(key, None)
         self._texts[key] = text
+        self._times[key] = self._times.get(key, 0) + 1
         while len(self._texts) > MAX_NOTICES:
-            del self._texts[next(iter(self._texts))]
+            self.drop(next(iter(self._texts)))
 
     def drop(self, key: str) -> None:
         """Forget a notice: its news has been told another way."""
         self._texts.pop(key, None)
+        self._times.pop(key, None)
 
     def take(self) -> dict[str, str]:
         """All of them, oldest first; they are no longer here."""
-        taken, self._texts = self._texts, {}
+        taken = {
+            key: text if self._times[key] == 1 else f"{text} ({self._times[key]} times)"
+            for key, text in self._texts.items()
+        }
+        self._texts, self._times = {}, {}
         return taken
 
     def restore(self, taken: dict[str, str]) -> None:
         """Put back what could not be told after all."""
-        self._texts = {**taken, **self._texts}
+        for key, text in taken.items():
+            if key not in self._texts:
+                self.add(key, text)

@@ -7,6 +7,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -85,14 +86,12 @@ def check(schema: dict[str, Any]) -> Check:
     is_valid, errors = validator.is_valid, validator.iter_errors
 
     def findings(value: Any) -> str | None:
-        if is_valid(value):
-            return None
-        found: list[str] = []
-        for error in errors(value):
-            found.append(_finding(error, schema))
-            if len(found) == MAX_FINDINGS:
-                break
-        return "; ".join(found)
+        try:
+            if is_valid(value):
+                return None
+            return "; ".join(_finding(error, schema) for error in islice(errors(value), MAX_FINDINGS))
+        except ValueError:  # the validator's own limit
+            return "the arguments are nested too deeply"
 
     return findings
 

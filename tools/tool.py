@@ -1,10 +1,10 @@
 """One tool: a typed function, what a model is told of it, and how a call of it runs. Knows nothing of the wire."""
 
-import asyncio
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, overload
 
 import msgspec
@@ -13,6 +13,10 @@ from toolgate.tools import schema
 from toolgate.tools.content import Content, Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import CannotAsk, ToolError
+from toolgate.tools.threads import Busy, Threads
+
+MAX_PLAIN = 32  # calls at once of a plain function, those that were given up and still run included
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Tool:
         self._output = output
         self._context = schema.context_parameter(function, Context)
         self._is_async = inspect.iscoroutinefunction(function)
+        self._threads = Threads(MAX_PLAIN)
 
     def __repr__(self) -> str:
         return f"<tool {self.name} from {self.source}>"
@@ -75,7 +80,16 @@ class Tool:
         )
 
     def verify(self) -> None:
-        """Raise TypeError or UnusableSchema for what no client could be told or no call be checked against."""
+        """Raise TypeError, UnicodeError or UnusableSchema for what no client can be told or no call checked against."""
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise TypeError(f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ . -, not {self.name!r}"[:200])
+        if not isinstance(self.title, str) or not isinstance(self.description, str):
+            raise TypeError(f"title and description of {self.name} must be strings")
+        if self.input.get("type") != "object":
+            raise schema.UnusableSchema(f'the input schema of {self.name} must have "type": "object"')
+        msgspec.json.encode(
+            [self.title, self.description, self.input, self.output]
+        )  # what can't be encoded can't be told
         schema.guard(self.input)
         if self._input is not None:
             schema.check(self._input)  # a raw schema may be anything; ours are right by construction
@@ -98,11 +112,20 @@ class Tool:
             if self._is_async:
                 value = await self.function(**keywords)
             else:  # a plain function may block, so it gets a thread
-                value = await asyncio.to_thread(self.function, **keywords)
+                value = await self._threads.run(partial(self.function, **keywords))
+        except Busy:
+            return Output([Text(f"{self.name}: {MAX_PLAIN} calls of it still run; try again later")], is_error=True)
         except CannotAsk:
             raise
         except ToolError as error:
             return Output([Text(error.text)], error.structured, is_error=True)
+        except ExceptionGroup as group:  # a refusal from inside a task group
+            refusal = _refusal(group)
+            if isinstance(refusal, CannotAsk):
+                raise refusal from None
+            if refusal is None:
+                raise
+            return Output([Text(refusal.text)], refusal.structured, is_error=True)
         return self._shaped(value)
 
     @cached_property
@@ -195,7 +218,7 @@ def tool(
     """
 
     def declare(function: Callable[..., Any]) -> Tool:
-        called = name or function.__name__
+        called = function.__name__ if name is None else name
         text = description or inspect.cleandoc(function.__doc__ or "")
         if not text:
             raise TypeError(f"tool {called!r} has no docstring: a model would not know what it is for")
@@ -209,6 +232,15 @@ def tool(
         return Tool(function, called, title or called, text, hints, input, shape, scope)
 
     return declare if function is None else declare(function)
+
+
+def _refusal(group: BaseExceptionGroup[BaseException]) -> ToolError | None:
+    """The first ToolError of a group that holds nothing else."""
+    refusals, others = group.split(ToolError)
+    if others is not None or refusals is None:
+        return None
+    first = refusals.exceptions[0]
+    return _refusal(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _returned(function: Callable[..., Any]) -> Any:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import signal
 import stat
 import sys
@@ -28,8 +29,10 @@ log = logging.getLogger("toolgate.stdio")
 CHUNK = 256 * 1024  # bytes a read; a pipe holds 64 KiB, a socket more
 MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 with room for its envelope; a longer line is refused unread
 PAUSE_ABOVE = 4 * 2**20  # bytes of unread output at which no more input is read
+HELD_ABOVE = 64 * 2**20  # bytes of messages being worked on at which no more input is read: two of the largest
 RESUME_BELOW = 2**20
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
+STALL = 5.0  # seconds between looks at a client that reads nothing
 FLUSH_TIME = 0.3  # seconds a client gets to read the last answers at the end
 
 
@@ -70,6 +73,7 @@ class Output:
     def __init__(self, loop: asyncio.AbstractEventLoop, sink: int) -> None:
         self.broken = False
         self.waiting = 0  # bytes not taken by the pipe
+        self.taken = 0  # bytes taken by it, ever
         self.on_room: Any = None  # called when so little waits that input may be read again
         self.on_break: Any = None
         self.corked = False  # a batch of input is being worked on: one write for all its answers
@@ -129,6 +133,7 @@ class Output:
 
     def _took(self, written: int, offered: int) -> None:
         self.waiting -= written
+        self.taken += written
         if written == offered:
             self._chunks.popleft()
             self._offset = 0
@@ -172,45 +177,51 @@ class Connection:
         self._session = session
         self._source = source
         self._output = output
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], int] = {}  # the size of the message each works on
+        self._held = 0  # bytes: the sum of those
         self._lines: deque[bytes] = deque()  # read, but not begun: the output was full
         self._part: list[bytes] = []  # the beginning of a line
         self._part_size = 0
         self._skipping = False  # inside a line that is too long
         self._reading = False
-        self._watched = True
+        self._at_end = False  # of the input
+        self._work_due = False
+        self._stalled: asyncio.TimerHandle | None = None
+        self._filing: asyncio.Task[None] | None = None  # reads where waiting is not possible
         output.on_room = self.read
         output.on_break = self.end
 
     def read(self) -> None:
-        """Go on reading, unless that is being done already."""
-        if self._reading or self.ended.is_set():
+        """Go on: with lines that were read but not begun, and with reading."""
+        if self.ended.is_set():
+            return
+        if self._lines or self._at_end:
+            self._work_soon()
+        if self._reading or self._at_end:
             return
         self._reading = True
-        if self._lines:
-            self._loop.call_soon(self._work)
         try:
             self._loop.add_reader(self._source, self._readable)
         except PermissionError:  # a regular file or /dev/null can't be waited for
-            self._watched = False
-            task = self._loop.create_task(self._read_file())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            if self._filing is None or self._filing.done():
+                self._filing = self._loop.create_task(self._read_file())
 
     def end(self) -> None:
         """No more input: the end of it, a signal, or a client that has gone."""
-        self._pause()
-        self._lines.clear()
         self.ended.set()
+        self._lines.clear()
+        self._pause()
+        if self._stalled is not None:
+            self._stalled.cancel()
 
     async def finish(self, grace: float) -> None:
         """Let what is running finish, at most `grace` seconds, and call off the rest."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=0 if self._output.broken else grace)
+            await asyncio.wait(list(self._tasks), timeout=0 if self._output.broken else grace)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1.0)  # a task that ignores its cancellation is left behind
+            await asyncio.wait(list(self._tasks), timeout=1.0)  # a task that ignores its cancellation is left behind
 
     def _readable(self) -> None:
         try:
@@ -224,7 +235,11 @@ class Connection:
 
     async def _read_file(self) -> None:
         while self._reading:
-            data = await asyncio.to_thread(os.read, self._source, CHUNK)
+            try:
+                data = await asyncio.to_thread(os.read, self._source, CHUNK)
+            except OSError as error:
+                log.info("reading the input failed: %s", error)
+                data = b""
             taken = asyncio.Event()
             self._loop.call_soon(self._take_from_file, data, taken)
             await taken.wait()
@@ -236,7 +251,7 @@ class Connection:
 
     def _take(self, data: bytes) -> None:
         if not data:
-            self._at_end()
+            self._no_more()
             return
         *whole, rest = data.split(b"\n")
         for line in whole:
@@ -246,8 +261,7 @@ class Connection:
             self._part_size += len(rest)
             if self._part_size > MAX_LINE:
                 self._too_long()
-        if self._lines:
-            self._work()
+        self._work()
 
     def _complete(self, line: bytes) -> None:
         if self._skipping:
@@ -265,39 +279,69 @@ class Connection:
         self._skipping = True
         self._output.send(Failure(None, InvalidRequest(f"a message of more than {MAX_LINE} bytes")))
 
+    def _work_soon(self) -> None:
+        if not self._work_due:
+            self._work_due = True
+            self._loop.call_soon(self._work)
+
     def _work(self) -> None:
         """Start a task for each line read, and write their immediate answers in one go."""
+        self._work_due = False
         output = self._output
         output.corked = True
         try:
-            while self._lines and not output.full:
-                work = self._dispatcher.handle(self._lines.popleft(), self._session, output)
-                task = eager.start(self._loop, work)
+            while self._lines and not output.full and self._held < HELD_ABOVE:
+                line = self._lines.popleft()
+                task = eager.start(self._loop, self._dispatcher.handle(line, self._session, output))
                 if not task.done():
-                    self._tasks.add(task)
+                    self._tasks[task] = len(line)
+                    self._held += len(line)
                     task.add_done_callback(self._done)
         finally:
             output.corked = False
         output.flush()
-        if output.full:
+        if self._at_end and not self._lines:
+            self.end()
+        elif output.full or self._held >= HELD_ABOVE:
             self._pause()
+        elif self._lines:
+            self._work_soon()  # the pipe took enough meanwhile: nobody else would come back for them
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
+        self._held -= self._tasks.pop(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a message's task failed", exc_info=task.exception())
+        if self._held < HELD_ABOVE and not self._output.full:
+            self.read()
 
-    def _at_end(self) -> None:
+    def _no_more(self) -> None:
+        """The input has ended; what was read of it is still worked on, when the output has room."""
+        self._at_end = True
         if self._part:  # a last line without its line break
             self._complete(b"")
-            self._work()
-        if not self._lines:
-            self.end()
-        else:
-            self._pause()
+        self._pause()
+        self._work()
 
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
-            if self._watched:
-                self._loop.remove_reader(self._source)
+            self._loop.remove_reader(self._source)
+        if self._output.full and self._stalled is None:
+            self._stalled = self._loop.call_later(STALL, self._look, self._output.taken)
+
+    def _look(self, taken: int) -> None:
+        """A client that takes nothing and has hung up would not be noticed otherwise: its end of input is not read."""
+        self._stalled = None
+        if self.ended.is_set() or not self._output.full:
+            return
+        if self._output.taken == taken and _has_hung_up(self._source):
+            log.info("the client has hung up without reading its answers")
+            self.end()
+        else:
+            self._stalled = self._loop.call_later(STALL, self._look, self._output.taken)
+
+
+def _has_hung_up(descriptor: int) -> bool:
+    state = select.poll()
+    state.register(descriptor, select.POLLHUP)
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in state.poll(0))

@@ -5,15 +5,11 @@ from typing import Any
 
 from toolgate.server import shape
 from toolgate.server.errors import InvalidParams, InvalidRequest
-from toolgate.server.revisions import SUPPORTED, Revision, negotiate
+from toolgate.server.revisions import SUPPORTED, negotiate
 from toolgate.server.server import Server
 from toolgate.server.session import Call, Session
 
-
-def capabilities(revision: Revision) -> dict[str, Any]:
-    """Exactly what is served. Logging without a session has no capability to set: it goes by request."""
-    served: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
-    return served
+CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}  # exactly what is served
 
 
 def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
@@ -30,7 +26,7 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
         server.sessions.add(session)
         return {
             "protocolVersion": revision.name,
-            "capabilities": capabilities(revision),
+            "capabilities": CAPABILITIES,
             "serverInfo": server.identity(revision),
         }
 
@@ -40,7 +36,7 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
 def discover(server: Server) -> Callable[[Call], dict[str, Any]]:
     def answer(call: Call) -> dict[str, Any]:
         """server/discover: what a client of the stateless era may know before it asks for anything."""
-        known = {"supportedVersions": list(SUPPORTED), "capabilities": capabilities(call.revision)}
+        known = {"supportedVersions": list(SUPPORTED), "capabilities": CAPABILITIES}
         return shape.cached(known, call.revision)
 
     return answer

@@ -18,8 +18,8 @@ from toolgate.tools.errors import CannotAsk
 from toolgate.tools.notices import Notices
 from toolgate.tools.tool import Tool
 
+PLANNING = frozenset(("TaskManager", "PlanMode", "AskUserQuestion", "InvokeSkill", "SetCallback"))
 HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
-MARGIN = 5.0  # most seconds past the hold that a tool gets to end by itself, as the shell does
 
 
 def list_tools(server: Server) -> Callable[[Call], msgspec.Raw]:
@@ -33,7 +33,7 @@ def list_tools(server: Server) -> Callable[[Call], msgspec.Raw]:
 
 
 def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    hold = Hold(server.settings.hold + min(server.settings.hold, MARGIN))
+    hold = Hold(server.hold)
 
     async def answer(call: Call) -> dict[str, Any]:
         """tools/call. An unknown tool is an error of the request; what a tool says no to is a result."""
@@ -55,7 +55,7 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             if call.revision.stateless:
                 raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
             output = Output([Text(refusal.text)], is_error=True)
-        output = _with_notices(output, server.notices(call.session.principal))
+        output = _with_notices(output, server.notices(call.session.principal), call)
         return shape.output(output, call.revision, tool.output is not None)
 
     return answer
@@ -90,7 +90,7 @@ async def _run(tool: Tool, arguments: dict[str, Any], belongings: Belongings, ca
 
 def changes_things(tool: Tool) -> bool:
     """Whether an active plan holds the tool back: what acts on the world, but not the planner's own notes."""
-    return not tool.annotations.read_only and tool.scope != "tools:workflow"
+    return not tool.annotations.read_only and tool.name not in PLANNING
 
 
 def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[str, Any]]:
@@ -100,10 +100,12 @@ def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[s
     return questions
 
 
-def _with_notices(output: Output, notices: Notices) -> Output:
-    """What happened meanwhile rides along as the last block, once."""
+def _with_notices(output: Output, notices: Notices, call: Call) -> Output:
+    """What happened meanwhile rides along as the last block, once; it is kept when the answer does not go out."""
     news = notices.take()
     if not news:
         return output
+    if call.flight is not None:
+        call.flight.undo = lambda: notices.restore(news)
     block = Text("Meanwhile:\n" + "\n".join(f"- {text}" for text in news.values()))
     return Output([*output.content, block], output.structured, output.is_error)

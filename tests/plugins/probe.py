@@ -225,3 +225,85 @@ async def odd() -> str:
 async def change() -> str:
     """A tool that changes things."""
     return "changed"
+
+
+@tool(read_only=True)
+async def drops_its_own_task() -> str:
+    """Await a task it has cancelled."""
+    task = asyncio.create_task(asyncio.sleep(30))
+    task.cancel()
+    await task
+    return ""
+
+
+class Odd(BaseException):
+    """No Exception."""
+
+
+@tool(read_only=True)
+async def raises_odd() -> str:
+    """Raise what is no Exception."""
+    raise Odd
+
+
+@tool(read_only=True)
+async def interrupts() -> str:
+    """Raise what a Ctrl-C raises."""
+    raise KeyboardInterrupt
+
+
+@tool(read_only=True)
+async def exits_in_group() -> str:
+    """Call exit from inside a task group."""
+
+    async def leave() -> None:
+        sys.exit(9)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leave())
+    return ""
+
+
+@tool(read_only=True)
+def runs_dry() -> str:
+    """Let a StopIteration escape from a plain function."""
+    return next(iter(()))
+
+
+@tool(read_only=True)
+def blocks(seconds: float) -> str:
+    """Block a thread."""
+    import time
+
+    time.sleep(seconds)
+    return "awake"
+
+
+@tool(read_only=True)
+async def unencodable() -> Output:
+    """Answer with what JSON can't hold."""
+    return Output([Text(object())])  # type: ignore[arg-type]
+
+
+@tool(read_only=True)
+async def refuse_in_group() -> str:
+    """Say no from inside a task group."""
+
+    async def no() -> None:
+        raise ToolError("no, from a group")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(no())
+    return ""
+
+
+@tool(read_only=True, scope="tools:workflow")
+async def idle() -> str:
+    """Read-only, with a scope of the workflow tools."""
+    return ""
+
+
+@tool(scope="tools:workflow")
+async def sneaky() -> str:
+    """Changes things, and says it is a workflow tool."""
+    return "changed"

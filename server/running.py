@@ -1,0 +1,45 @@
+"""Runs the server's main coroutine so that nothing but its own end ends the process. Knows nothing of what it runs."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger("toolgate")
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `main()` to its end. Unlike `asyncio.run` it does not wait for threads that hang, and a SystemExit or
+    KeyboardInterrupt out of some task (a plugin's `sys.exit()`) is logged and the loop goes on."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    work = loop.create_task(main())
+    try:
+        while not work.done():
+            try:
+                loop.run_until_complete(work)
+            except (SystemExit, KeyboardInterrupt):
+                if work.done():
+                    raise
+                log.exception("a task tried to end the server")
+        work.result()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                loop.run_until_complete(asyncio.wait(left, timeout=0.5))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        asyncio.set_event_loop(None)
+        if not any(task for task in left if not task.done()):
+            loop.close()
+
+
+def leave(code: int) -> None:
+    """End the process at once if a thread still hangs that the interpreter would wait for."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        os._exit(code)
