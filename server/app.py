@@ -20,7 +20,7 @@ from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.plans import Plan
 from toolgate.server.state.store import Store
 from toolgate.server.state.tasks import Tasks
-from toolgate.tools import skills
+from toolgate.tools import search, skills
 from toolgate.tools.context import Belongings, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.processes import Processes
@@ -183,6 +183,10 @@ def _state_folder(config: Config) -> Path:
 
 
 def _web(config: Config) -> Web:
+    try:
+        search.verify(config.engines)
+    except ValueError as error:
+        raise UsageError(f"--engines: {error}") from None
     try:
         return Web(config.allow_private)
     except ValueError as error:

@@ -64,6 +64,8 @@ def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) ->
         (["--state", "/proc/no"], "--state"),
         (["--config", "/no/such/file"], "--config"),
         (["--name", ""], "--name"),
+        (["--engines", "altavista"], "--engines"),
+        (["--allow-private", "not a host!"], "--allow-private"),
         (["config", "nonesuch"], "config"),
         (["config", "chatgpt"], "config"),
         (["call"], "call"),

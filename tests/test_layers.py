@@ -9,7 +9,7 @@ STDLIB = frozenset(sys.stdlib_module_names)
 
 # Each dependency has one importing module or folder.
 HOMES = {
-    "PIL": "tools/images.py",
+    "PIL": "tools/pictures.py",
     "cryptography": "server/seal.py",
     "certifi": "tools/wire.py",
     "html_to_markdown": "tools/pages.py",

@@ -9,7 +9,9 @@ import importlib
 import logging
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import urljoin
 
@@ -19,6 +21,7 @@ MAX_ELEMENTS = 30_000  # beyond it trafilatura takes seconds; then the page's ow
 MAX_PIECES = 200  # of the content's text, looked up in the page's
 MAX_CELLS = 200  # in a table row: every row is padded to the longest
 MAX_LINK = 2_000  # characters; longer ones carry data, not an address
+MAX_ATTRIBUTE = 1_000  # characters; longer ones are read again and again by whoever asks about ancestors
 COVERED = 0.97  # of the content's text must be inside what is taken for it
 ENOUGH = 0.4  # of the page's running text must be inside it too, else it was not the content
 LITTLE = 200  # characters: a page with less is one that scripts would have filled
@@ -28,7 +31,10 @@ CONTROLS = ("button", "input", "select", "textarea", "dialog")
 AROUND = ("nav", "footer")
 LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z][\w+#.-]{0,19})")
 NO_LANGUAGE = frozenset({"default", "none", "notranslate", "highlight", "text", "plaintext"})
+LONG = f"descendant-or-self::*[@*[string-length(.) > {MAX_ATTRIBUTE}]]"
+ADDRESSES = frozenset({"href", "src", "data-src"})
 PERMALINKS = frozenset({"", "¶", "#", "§", "🔗", "link"})
+UNWANTED = "toolgate-unwanted"  # the tag of what is stripped for another reason than its own tag
 
 Element = Any  # lxml has no types
 
@@ -42,6 +48,11 @@ class Span:
     start: int
     end: int = 0
     prose: int = 0
+
+
+def prepare() -> None:
+    for name in ("lxml.html", "trafilatura"):
+        importlib.import_module(name)
 
 
 def parsed(html: str) -> Element:
@@ -87,19 +98,51 @@ def content(tree: Element) -> Element:
     if _is_for_scripts(body):
         for noscript in list(body.iter("noscript")):
             noscript.tag = "div"
-    for tag in (*UNREADABLE, *CONTROLS, "noscript"):
-        _drop(body, tag)
+    body = _without(body, (*UNREADABLE, *CONTROLS, "noscript"))
+    for element in body.xpath(LONG):
+        for name in set(element.keys()) - ADDRESSES:
+            if len(element.get(name)) > MAX_ATTRIBUTE:
+                del element.attrib[name]
     part = _main(body)
-    if part is not body:
-        for tag in AROUND:
-            _drop(part, tag)
     _ready(part)
+    _strip(part, (UNWANTED, *(AROUND if part is not body else ())))
     return part
 
 
 def _is_for_scripts(body: Element) -> bool:
-    seen = body.xpath(".//text()[not(ancestor::script or ancestor::style or ancestor::noscript)]")
-    return sum(len(text.strip()) for text in seen) < LITTLE
+    etree: Any = importlib.import_module("lxml.etree")
+    seen = 0
+    walk = etree.iterwalk(body, events=("start", "end"))
+    for event, element in walk:
+        if event == "end":
+            seen += 0 if element is body else len((element.tail or "").strip())
+        elif element.tag in ("script", "style", "noscript"):
+            walk.skip_subtree()
+        else:
+            seen += len((element.text or "").strip())
+        if seen >= LITTLE:
+            return False
+    return True
+
+
+def _without(body: Element, tags: Sequence[str]) -> Element:
+    """The body without these elements; the text behind them stays.
+
+    That leaves pieces of text side by side, which lxml joins in quadratic time whenever they are read. A second
+    parsing joins them once.
+    """
+    if next(body.iter(*tags), None) is None:
+        return body
+    _strip(body, tags)
+    tree = parsed(serialized(body))
+    if tree is None:
+        return body
+    inner = tree.find("body")
+    return tree if inner is None else inner
+
+
+def _strip(part: Element, tags: Sequence[str]) -> None:
+    importlib.import_module("lxml.etree").strip_elements(part, *tags, with_tail=False)
 
 
 def _main(body: Element) -> Element:
@@ -202,24 +245,19 @@ def _found(text: str, squeezed: str) -> tuple[list[int], list[int]]:
     return positions, weights
 
 
-def _drop(part: Element, tag: str) -> None:
-    for element in list(part.iter(tag)):
-        if element is not part:
-            element.drop_tree()  # the text behind it stays
-
-
 def _ready(part: Element) -> None:
-    for pre in part.iter("pre"):
-        _name_language(pre)
+    _name_languages(part)
     for row in part.iter("tr"):
-        for cell in row[MAX_CELLS:]:
-            row.remove(cell)
+        del row[MAX_CELLS:]
     for cell in part.iter("td", "th"):
         for span in ("colspan", "rowspan"):
             if len(cell.get(span, "")) > 2:  # a hundred columns and more
                 del cell.attrib[span]
-    for link in list(part.iter("a")):
+    for link in part.iter("a"):
         _ready_link(link)
+    for link in list(part.iter("a")):
+        if _is_permalink(link):
+            link.tag = UNWANTED
     for image in part.iter("img"):
         lazy = image.get("data-src")
         if lazy and image.get("src", "data:").startswith("data:"):
@@ -230,18 +268,27 @@ def _ready_link(link: Element) -> None:
     target = "".join(link.get("href", "").split()).lower()
     if target.startswith(("javascript:", "data:", "vbscript:")) or len(target) > MAX_LINK:
         del link.attrib["href"]
-    elif target.startswith("#") and "".join(link.itertext()).strip() in PERMALINKS and not len(link):
-        link.drop_tree()
 
 
-def _name_language(pre: Element) -> None:
+def _is_permalink(link: Element) -> bool:
+    return not len(link) and link.get("href", "").lstrip().startswith("#") and (link.text or "").strip() in PERMALINKS
+
+
+def _name_languages(part: Element) -> None:
     """Write the language where the conversion looks for it: `language-…` on the <pre>."""
-    code = pre.find("code")
-    near = [code] if code is not None else []
-    near += [pre, *list(pre.iterancestors())[:2]]
-    for element in near:
-        named = element.get("data-lang") or element.get("data-language") or ""
-        match = LANGUAGE.search(element.get("class", "")) or LANGUAGE.search(f"lang-{named}")
-        if match and match[1].lower() not in NO_LANGUAGE:
-            pre.set("class", f"language-{match[1]}")
-            return
+    named: dict[Element, str] = {}  # one element may stand above many a <pre>
+    for pre in part.iter("pre"):
+        code = pre.find("code")
+        for element in [*([] if code is None else [code]), pre, *islice(pre.iterancestors(), 2)]:
+            if element not in named:
+                named[element] = _language(element)
+            if named[element]:
+                pre.set("class", f"language-{named[element]}")
+                break
+
+
+def _language(element: Element) -> str:
+    """The programming language an element says it is in, "" when it says none."""
+    said = element.get("data-lang") or element.get("data-language") or ""
+    match = LANGUAGE.search(element.get("class", "")) or LANGUAGE.search(f"lang-{said}")
+    return match[1] if match and match[1].lower() not in NO_LANGUAGE else ""

@@ -117,8 +117,11 @@ def parse(text: str) -> list[Question]:
         given = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ToolError(f"questions_json is not JSON ({error}): {SHAPE}") from None
-    if isinstance(given, dict) and set(given) == {"questions"}:
-        given = given["questions"]
+    if isinstance(given, dict):
+        surplus = sorted(set(given) - {"questions"})
+        if surplus:
+            raise ToolError(f"questions_json has {surplus[0][:MAX_LABEL]!r}, which means nothing here: {SHAPE}")
+        given = given.get("questions")
     if not isinstance(given, list):
         raise ToolError(SHAPE)
     if not 1 <= len(given) <= MAX_QUESTIONS:
@@ -210,6 +213,7 @@ def _question(number: int, item: Any) -> Question:
     where = f"question {number}"
     if not isinstance(item, dict):
         raise ToolError(f"{where} must be an object: {SHAPE}")
+    item = _without_nulls(item)
     _refuse_unknown(where, item, {"question", "text", "header", "options", "multiSelect"})
     if ("question" in item) == ("text" in item):
         raise ToolError(f"{where} needs its text in 'question' (or in 'text', not in both)")
@@ -240,9 +244,15 @@ def _option(where: str, item: Any) -> Option:
         return Option(_string(where, "label", item, MAX_LABEL), "")
     if not isinstance(item, dict):
         raise ToolError(f'{where} must be a string, or {{"label": "…", "description": "…"}}')
+    item = _without_nulls(item)
     _refuse_unknown(where, item, {"label", "description"})
     label = _string(where, "label", item.get("label"), MAX_LABEL)
     return Option(label, _optional(where, "description", item, MAX_DESCRIPTION))
+
+
+def _without_nulls(item: Mapping[str, Any]) -> dict[str, Any]:
+    """A null is how some write that they leave something out."""
+    return {name: value for name, value in item.items() if value is not None}
 
 
 def _optional(where: str, name: str, item: Mapping[str, Any], limit: int) -> str:
@@ -262,7 +272,9 @@ def _string(where: str, name: str, value: Any, limit: int) -> str:
 def _refuse_unknown(where: str, item: Mapping[str, Any], known: set[str]) -> None:
     unknown = sorted(set(item) - known)
     if unknown:
-        raise ToolError(f"{where} has {unknown[0]!r}, which means nothing here: known are {', '.join(sorted(known))}")
+        raise ToolError(
+            f"{where} has {unknown[0][:MAX_LABEL]!r}, which means nothing here: known are {', '.join(sorted(known))}"
+        )
 
 
 def _refuse_twice(what: str, texts: Sequence[str]) -> None:

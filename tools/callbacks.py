@@ -8,6 +8,7 @@ import msgspec
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Callback, Context
 from toolgate.tools.errors import ToolError
+from toolgate.tools.plain import clipped
 from toolgate.tools.tool import tool
 
 SLOTS = 8
@@ -44,7 +45,7 @@ async def set_callback(
     ctx: Context,
     message: Annotated[str | None, "up to 2048 characters"] = None,
     delay_seconds: Delay = None,
-    repeat_count: Annotated[int, "firings; -1 for ever"] = 20,
+    repeat_count: Annotated[int, "firings; 1: once, -1: until cancelled"] = 20,
     callback_id: Annotated[int | None, "0 to 7; cancel without it cancels all"] = None,
 ) -> Output:
     """Get message back every delay_seconds, repeat_count times: a reminder to look at something that takes
@@ -67,7 +68,7 @@ async def _set(ctx: Context, message: str | None, delay: int | None, repeats: in
     if len(message) > MAX_MESSAGE:
         raise ToolError(f"message has {len(message)} characters, at most {MAX_MESSAGE} are allowed")
     if not -1 <= repeats <= MAX_REPEATS:
-        raise ToolError(f"repeat_count must be -1 (for ever) or 0 to {MAX_REPEATS}, not {repeats}")
+        raise ToolError(f"repeat_count must be -1 (for ever) or 0 to {MAX_REPEATS}, not {clipped(repeats)}")
     if callback_id is not None:
         raise ToolError("set takes the next free slot: leave callback_id out; to change a callback cancel it first")
     try:
@@ -82,7 +83,7 @@ async def _cancel(ctx: Context, callback_id: int | None) -> Output:
         cancelled = await ctx.callbacks.cancel(callback_id)
     except KeyError:
         held = ", ".join(str(callback.id) for callback in await ctx.callbacks.list()) or "none"
-        raise ToolError(f"callback {callback_id} is not set (of 0 to {SLOTS - 1} there are: {held})") from None
+        raise ToolError(f"callback {clipped(callback_id)} is not set (of 0 to {SLOTS - 1} there are: {held})") from None
     ids = ", ".join(str(callback.id) for callback in cancelled)
     text = f"Cancelled: {ids}." if ids else "No callbacks are set, so there was nothing to cancel."
     return _output(text, await ctx.callbacks.list())

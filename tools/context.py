@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from toolgate.tools.skills import Skills
     from toolgate.tools.web import Web
+    from toolgate.tools.workers import Workers
     from toolgate.tools.workspace import Workspace
 
 T = TypeVar("T")
@@ -201,6 +202,11 @@ class Context:
     @property
     def web(self) -> "Web":
         return self._belongings.web
+
+    @property
+    def workers(self) -> "Workers":
+        """Processes that read foreign pages and pictures, and may be killed."""
+        return self._belongings.web.workers
 
     @property
     def settings(self) -> Settings:

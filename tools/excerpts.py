@@ -28,10 +28,13 @@ def decoded(data: bytes, *, final: bool) -> tuple[str, int]:
     return text, len(data) - len(decoder.getstate()[0])
 
 
-async def excerpt(read: Reader, size: int, limit: int, source: str, *, final: bool) -> Excerpt:
-    """The first `size` bytes as text of at most `limit` characters. `source` is where the model can find the rest."""
-    note = "\n[… {:,} characters dropped; all of it is in " + source + " …]\n"
-    half = max(0, limit - len(note) - 16) // 2
+async def excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool) -> Excerpt:
+    """The first `size` bytes as text of at most `limit` characters. `rest` says where the model can find the rest."""
+
+    def note(dropped: int) -> str:
+        return f"\n[… {dropped:,} characters dropped; {rest} …]\n"
+
+    half = max(0, limit - len(note(size))) // 2
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     head = tail = ""
     total = offset = 0
@@ -53,7 +56,7 @@ async def excerpt(read: Reader, size: int, limit: int, source: str, *, final: bo
     if total <= limit:
         return Excerpt(head, 0, used)
     dropped = total - 2 * half
-    return Excerpt(head[:half] + note.format(dropped) + tail, dropped, used)
+    return Excerpt(head[:half] + note(dropped) + tail, dropped, used)
 
 
 def with_notes(text: str, *notes: str) -> str:

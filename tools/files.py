@@ -46,22 +46,19 @@ def write(path: str, data: bytes, root: Path, suffix: str) -> Path:
 
     `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`.
     """
-    parts = _below(path, root)
-    name = parts[-1]
-    if not name.endswith(suffix) or name == suffix:
-        raise ToolError(f"{path!r} does not end in {suffix}: give a name that does")
+    *folders, name = parts(path, root, suffix)
     try:
-        with _folder(root, parts[:-1]) as folder:
+        with _folder(root, folders) as folder:
             _replace(folder, name, data)
     except NotADirectoryError:
         raise ToolError(f"{path}: a folder on the way is a file or a link, and links are not followed") from None
     except (OSError, ValueError) as error:
         raise ToolError(f"{path} can't be written: {_reason(error)}") from None
-    return root.joinpath(*parts)
+    return root.joinpath(*folders, name)
 
 
-def _below(path: str, root: Path) -> list[str]:
-    """The parts of `path` under `root`."""
+def parts(path: str, root: Path, suffix: str) -> list[str]:
+    """The parts of `path` under `root`, for `write`. Looks at no file."""
     try:
         relative = Path(path).relative_to(root) if os.path.isabs(path) else Path(path)
     except ValueError:
@@ -70,6 +67,12 @@ def _below(path: str, root: Path) -> list[str]:
         raise ToolError(f"{path!r} goes up with ..: give a path below {root}")
     if not relative.parts:
         raise ToolError(f"{path!r} names no file")
+    if "\0" in path:
+        raise ToolError(f"{path!r} can't be written: it holds a NUL character")
+    if not relative.name.endswith(suffix):
+        raise ToolError(f"{path!r} does not end in {suffix}: give a name that does")
+    if relative.name == suffix:
+        raise ToolError(f"{path!r} has no name before {suffix}: give one")
     return list(relative.parts)
 
 
@@ -90,16 +93,20 @@ def _folder(root: Path, parts: list[str]) -> Generator[int, None, None]:
 
 
 def _replace(folder: int, name: str, data: bytes) -> None:
-    try:
-        if not stat.S_ISREG(os.lstat(name, dir_fd=folder).st_mode):
-            raise ToolError(f"{name} is there already and is no regular file: choose another name")
-    except FileNotFoundError:
-        pass
+    """With the mode of the file that is replaced, if there is one."""
+    before = None
+    with suppress(FileNotFoundError):
+        before = os.lstat(name, dir_fd=folder).st_mode
+    if before is not None and not stat.S_ISREG(before):
+        raise ToolError(f"{name} is there already and is no regular file: choose another name")
     fresh = f".{name[:200]}.{os.urandom(4).hex()}"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+    mode = 0o644 if before is None else 0o600
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
+            if before is not None:
+                os.fchmod(descriptor, before & 0o777)
             file.flush()
             os.fsync(file.fileno())
         os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -119,7 +119,11 @@ def _yaml(front: str) -> dict[Any, Any]:
     if front.count("[") + front.count("{") > MAX_BRACKETS:
         raise SkillError(f"its front matter has more than {MAX_BRACKETS} brackets")
     try:
+        if any(isinstance(token, (yaml.AliasToken, yaml.AnchorToken)) for token in yaml.scan(front)):
+            raise SkillError("its front matter has YAML anchors or aliases, which may stand for ever more")
         fields = yaml.safe_load(front)
+    except SkillError:
+        raise
     except Exception as error:  # noqa: BLE001  # hostile tags make it raise nearly anything
         raise SkillError(f"its front matter is not YAML: {error}") from None
     if not isinstance(fields, dict):

@@ -16,6 +16,7 @@ LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such 
 SETTLE = 5.0  # seconds for a tree that is being killed to be gone: SIGTERM, 2 s, SIGKILL, and room
 THROTTLE = 0.25  # seconds between progress messages
 HEARTBEAT = 8.0  # seconds: clients are promised progress every 10
+DISK_FULL = "the disk is full: of the output little is kept, and `cd` does not last"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
 
 
@@ -60,23 +61,26 @@ class Call:
         run = await workspace.run(run_id)
         ended = await workspace.wait_shell(run_id, SETTLE if run.timed_out else 0.0)
         duration = round((time.monotonic() - self.began) * 1000)
+        path = workspace.output_path(run_id)
         gone = ended and await workspace.wait(run_id, SETTLE if run.timed_out else LINGER)
         if not gone:
             await workspace.keep(run_id)  # before anything else is waited for: from now on its end is news
         cwd, notes = await self._stand(run)
-        shown = await self._shown(run_id, gone)
+        shown = await self._shown(run, path, gone)
         ran = Ran(
             stdout_and_stderr=shown.text,
             exit_code=None if run.timed_out or not ended else run.exit_code,
             timed_out=run.timed_out,
             duration_ms=duration,
             truncated=shown.dropped > 0,
-            output_file=str(workspace.output_path(run_id)) if shown.dropped else None,
+            output_file=str(path) if shown.dropped and path else None,
             cwd=str(cwd),
             sandbox=workspace.sandbox,
             task_id=None if gone else run_id,
         )
         notes += self._fate(run, ended, gone)
+        if path is None:
+            notes.append(DISK_FULL)
         failed = run.timed_out or run.status in ("killed", "lost")
         return Output([Text(with_notes(shown.text, *notes))], ran, is_error=failed)
 
@@ -87,18 +91,17 @@ class Call:
         text, used = decoded(data, final=False)
         return text if start == offset else f"…{text}", start + used
 
-    async def _shown(self, run_id: int, gone: bool) -> Excerpt:
+    async def _shown(self, run: Run, path: Path | None, gone: bool) -> Excerpt:
         """The output to show; what is not needed after that is removed."""
         workspace = self.ctx.workspace
-        path = str(workspace.output_path(run_id))
-        size = await workspace.size(run_id)
-        shown = await excerpt(partial(workspace.read, run_id), size, MAX_TEXT, path, final=gone)
+        size = await workspace.size(run.id)
+        shown = await excerpt(partial(workspace.read, run.id), size, MAX_TEXT, _rest(run, path), final=gone)
         if not gone:
-            await workspace.taken(run_id, shown.used)
-        elif shown.dropped:
-            await workspace.keep(run_id)
+            await workspace.taken(run.id, shown.used)
+        elif shown.dropped and path:
+            await workspace.keep(run.id)
         else:
-            await workspace.forget(run_id)
+            await workspace.forget(run.id)
         return shown
 
     async def _stand(self, run: Run) -> tuple[Path, list[str]]:
@@ -130,6 +133,13 @@ class Call:
         elif not gone:
             notes.append(f"left running: {run.left} process{'es' if run.left != 1 else ''}, now {use}")
         return notes
+
+
+def _rest(run: Run, path: Path | None) -> str:
+    """Where more of a run's output is than is shown."""
+    if path is None:
+        return "they are in no file"
+    return f"all of it is in {path}" if run.kept is None else f"the first {run.kept:,} bytes of it are in {path}"
 
 
 def gone(ctx: Context, asked: Path | None) -> str:

@@ -1,16 +1,18 @@
 """Turns the bytes of a page into text for a model: markdown, plain text or HTML. Knows nothing of HTTP beyond
-a content type, nor of how the page was had. CPU work: call it in a thread.
+a content type, nor of how the page was had. CPU work, and where it `needs_worker` it may take for ever.
 """
 
 import codecs
 import importlib
 import re
-from dataclasses import dataclass
 from typing import Any
 
-from toolgate.tools import article
-from toolgate.tools.plain import clean, folded
+import msgspec
 
+from toolgate.tools import article
+from toolgate.tools.plain import clean, folded, stripped
+
+MAX_TEXT = 100_000  # characters of a page that are given back; a call's answer holds fewer
 MAX_TITLE = 300  # characters
 PRESCAN = 4_096  # bytes in which a page says its encoding (the HTML standard: 1024, but pages are sloppy)
 META = re.compile(rb"""<meta[^>]{0,500}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
@@ -33,6 +35,8 @@ SYNONYMS = {
     "tis-620": "cp874",
     "utf-16": "utf-16-le",
 }
+TITLE_WITHIN = 2**17  # characters at whose beginning a page is expected to say its title
+TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,2000})", re.IGNORECASE)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 TEXT_TYPES = re.compile(
     r"text/.+|.+\+(json|xml|yaml)"
@@ -49,30 +53,56 @@ MAGIC = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Readable:
-    """A page's media type, title ("" when it has none) and text (None when its type is not one of text)."""
+class Raw(msgspec.Struct, frozen=True):
+    """A body that came from `url` under the header `content_type`, and what HTML is to become: `read` tells."""
+
+    body: bytes
+    content_type: str
+    url: str
+    form: str
+
+    @property
+    def kind(self) -> str:
+        return media_type(self.content_type.partition(";")[0].strip().lower(), self.body)
+
+    @property
+    def needs_worker(self) -> bool:
+        """Whether a page could have been made such that reading it does not end."""
+        return self.form != "html" and self.kind in HTML_TYPES
+
+
+class Readable(msgspec.Struct, frozen=True):
+    """A page's media type, title ("" when it has none) and text (None when its type is not one of text): its first
+    MAX_TEXT characters, of `length`."""
 
     kind: str
     title: str
     text: str | None
+    length: int
 
     @property
     def is_html(self) -> bool:
         return self.kind in HTML_TYPES
 
 
-def read(body: bytes, content_type: str, url: str, form: str) -> Readable:
-    """Read a body that came from `url` under the header `content_type`.
+def prepare() -> None:
+    """Load what conversion needs: a third of a second."""
+    article.prepare()
+    importlib.import_module("html_to_markdown")
 
-    HTML becomes `form`: "markdown" of its main content, "text" of that content, or stays as it is ("html").
+
+def read(raw: Raw) -> Readable:
+    """HTML becomes "markdown" of its main content, "text" of that content, or stays as it is ("html").
+
     Links and images in the markdown are absolute. Other text stays as it is.
     """
-    kind = media_type(content_type.partition(";")[0].strip().lower(), body)
+    kind = raw.kind
+    if kind not in HTML_TYPES and not TEXT_TYPES.fullmatch(kind):
+        return Readable(kind, "", None, 0)
+    title, text = "", clean(decoded(raw.body, raw.content_type))
     if kind in HTML_TYPES:
-        title, text = converted(decoded(body, content_type), url, form)
-        return Readable(kind, title, text)
-    return Readable(kind, "", clean(decoded(body, content_type)) if TEXT_TYPES.fullmatch(kind) else None)
+        title, text = (_titled(text), text) if raw.form == "html" else converted(text, raw.url, raw.form)
+    return Readable(kind, title, text[:MAX_TEXT], len(text))
 
 
 def media_type(declared: str, body: bytes) -> str:
@@ -110,15 +140,18 @@ def decoded(body: bytes, content_type: str) -> str:
 
 def converted(html: str, url: str, form: str) -> tuple[str, str]:
     """The title of an HTML page, and its text in that format."""
-    html = clean(html)
     tree = article.parsed(html)
     if tree is None:
-        return "", html if form == "html" else ""
+        return "", ""
     title = folded(article.title(tree), MAX_TITLE)
-    if form == "html":
-        return title, html
     base = article.base(tree, url)
     return title, _markdown(article.serialized(article.content(tree)), base, form)
+
+
+def _titled(html: str) -> str:
+    """The title, found without parsing: whatever the page is made of, its source can be had."""
+    found = TITLE.search(html, 0, TITLE_WITHIN)
+    return stripped(found[1], MAX_TITLE) if found else ""
 
 
 def _markdown(html: str, base: str, form: str) -> str:

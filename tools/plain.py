@@ -7,6 +7,9 @@ import re
 _UNSEEN = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 _TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?-->"
 
+MAX_DIGITS = 20
+MAX_BITS = 10_000  # Python prints no number of more than 4300 digits
+
 
 def clean(text: str) -> str:
     """Without control characters; line ends are newlines."""
@@ -25,6 +28,14 @@ def stripped(markup: str, limit: int) -> str:
 
     scrap = markup[: limit * 20]  # tags come on top of the text; what is beyond would be cut anyway
     return folded(html.unescape(re.sub(_TAG, "", scrap)), limit)
+
+
+def clipped(number: int | None) -> str:
+    """A number somebody sent, for an error text: 1e308 has 309 digits."""
+    if number is not None and number.bit_length() > MAX_BITS:
+        return "of thousands of digits"
+    digits = str(number)
+    return digits if len(digits) <= MAX_DIGITS else f"{digits[:MAX_DIGITS]}…"
 
 
 def cut(text: str, limit: int) -> str:

@@ -67,8 +67,11 @@ async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
         raise ToolError("enter needs the goal: say in a sentence what is to be planned", _shown(state))
     if len(goal) > MAX_GOAL:
         raise ToolError(f"the goal is {len(goal)} characters long, {MAX_GOAL} are allowed", _shown(state))
-    if plan_file is not None and not plan_file.endswith(SUFFIX):
-        raise ToolError(f"plan_file must end in {SUFFIX}: {plan_file!r} does not", _shown(state))
+    if plan_file is not None:
+        try:
+            ctx.workspace.check_file(plan_file, suffix=SUFFIX)
+        except ToolError as error:
+            raise ToolError(error.text, _shown(state)) from None
     state = await ctx.plan.enter(goal, plan_file)
     return Output([Text(f"Plan mode is on: {_line(goal)}. Leave it with exit.")], _shown(state))
 
@@ -80,7 +83,10 @@ async def _exit(ctx: Context, plan_file: str | None) -> Output:
     path = plan_file or state.plan_file
     if path is not None:  # before the plan ends: a plan that can't be written stays active
         document = _document(state, await ctx.tasks.all())
-        await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
+        try:
+            await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
+        except ToolError as error:
+            raise ToolError(error.text, _shown(state)) from None
     ended = await ctx.plan.exit(path)
     written = f" The plan is in {path}." if path is not None else ""
     return Output([Text(f"Plan mode is off after {_duration(state)}.{written}")], _shown(ended))

@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
+import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,8 @@ CHUNK = 2**16  # what a pipe holds unless told otherwise
 DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
 MAX_REQUEST = 8 * 2**20  # four times what Linux takes in one exec: anything larger only costs memory
 START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped supervisor must not hang a call
+LATE = 0.5  # seconds after SIGKILL is due: a supervisor that has not done it by then is kept from it
+TRIES = 3  # sweeps of our own, a second apart: what is left after that runs as another user
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +68,17 @@ class Process:
         self._started: asyncio.Future[str | None] = self._loop.create_future()
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
         self.gone: asyncio.Future[bool] = self._loop.create_future()
-        self.hatched = False
+        self._supervisor = 0  # its process id, once it said so
+        self._backstop: asyncio.TimerHandle | None = None
         self.moved = False
         self.left = 0
         self._loop.add_reader(output, self._on_output)
         self._loop.add_reader(control, self._on_control)
+
+    @property
+    def hatched(self) -> bool:
+        """Has a supervisor taken this on?"""
+        return self._supervisor != 0
 
     async def begin(self, request: bytes) -> None:
         """Have the command started. Raises NotStarted; cancelled, it ends what may have started."""
@@ -89,14 +99,54 @@ class Process:
 
     def terminate(self, grace: float) -> None:
         """SIGTERM to the whole tree, SIGKILL after `grace` seconds to what is left. A second call may shorten it."""
-        if not self.gone.done():
-            with contextlib.suppress(OSError):  # a lost supervisor is noticed by its reader
-                self._control.send(f"terminate {grace:.3f}\n".encode())
+        if self.gone.done():
+            return
+        with contextlib.suppress(OSError):  # a lost supervisor is noticed by its reader
+            self._control.send(f"terminate {grace:.3f}\n".encode())
+        self._signal(signal.SIGCONT)
+        due = self._loop.time() + grace + LATE
+        if self._backstop is None or due < self._backstop.when():
+            self._watch_over(due, TRIES)
 
     def abandon(self) -> None:
-        """Let go: the supervisor sees its socket close and kills what is left at once."""
+        """SIGKILL what is left, its supervisor too, and let go."""
         if not self.gone.done():
+            self._signal(signal.SIGSTOP)  # so that it starts nothing meanwhile
+            self._sweep()
+            self._signal(signal.SIGKILL)
             self._settle(gone=False)
+
+    def _watch_over(self, due: float, tries: int) -> None:
+        if self._backstop is not None:
+            self._backstop.cancel()
+        self._backstop = self._loop.call_at(due, self._enforce, tries)
+
+    def _enforce(self, tries: int) -> None:
+        """Do the work of a supervisor that was stopped, perhaps again and again by those it should end."""
+        self._sweep()
+        self._signal(signal.SIGCONT)
+        if tries > 1:
+            self._watch_over(self._loop.time() + 1, tries - 1)
+
+    def _sweep(self) -> None:
+        from toolgate.tools import supervisor  # start-up: it is another process's program, and loads ctypes
+
+        if self._watched:
+            supervisor.kill(lambda: supervisor.below(self._supervisor))
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._watched:
+            with contextlib.suppress(OSError):
+                os.kill(self._supervisor, number)
+
+    @property
+    def _watched(self) -> bool:
+        """Does the supervisor live? Only it has the other end of its socket: its id is nobody else's until then."""
+        if not self.hatched:
+            return False
+        poller = select.poll()
+        poller.register(self._control, 0)  # its end is told unasked
+        return not poller.poll(0)
 
     def _on_output(self) -> None:
         self._read(CHUNK)
@@ -144,7 +194,7 @@ class Process:
         word, _, rest = line.partition(" ")
         match word:
             case "here":
-                self.hatched = True
+                self._supervisor = int(rest)
             case "started":
                 self.moved = rest == "1"
                 self._started.set_result(None)
@@ -161,6 +211,8 @@ class Process:
 
     def _settle(self, gone: bool) -> None:
         """The last that will ever be known."""
+        if self._backstop is not None:
+            self._backstop.cancel()
         self._drain()
         self._close_output()
         self._loop.remove_reader(self._control)

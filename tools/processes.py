@@ -35,6 +35,7 @@ class Processes:
             except OSError as error:
                 raise NotStarted(f"no process or descriptor to be had for it: {error.strerror}") from error
             process = Process(control, output, sink)
+            process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
             try:
                 await process.begin(request)
                 return process
@@ -87,8 +88,14 @@ class Zygote:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    def wake(self, *_: object) -> None:
+        """Have it go on, if a command has stopped it."""
+        with contextlib.suppress(OSError):
+            self._process.send_signal(signal.SIGCONT)
+
     async def hatch(self) -> tuple[socket.socket, int]:
         """A new supervisor's control socket, and the read end of its command's output. Raises OSError."""
+        self.wake()
         control, theirs = socket.socketpair()
         with theirs:
             try:
@@ -120,6 +127,7 @@ class Zygote:
 
     async def close(self) -> None:
         """Have it end, and wait until it is gone."""
+        self.wake()
         with self._channel, contextlib.suppress(OSError, TimeoutError, subprocess.TimeoutExpired):
             self._channel.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(END_WITHIN):

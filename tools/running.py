@@ -7,7 +7,7 @@ from typing import Any
 
 from toolgate.tools.process import Launch, NotStarted, Process
 from toolgate.tools.processes import Processes
-from toolgate.tools.spool import OutputFile, Run
+from toolgate.tools.spool import Kept, Run
 
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 
@@ -15,7 +15,7 @@ GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 class Running:
     """`on_end` is called once, when nothing of the tree is left or nothing more can be known of it."""
 
-    def __init__(self, run: Run, output: OutputFile, on_end: Callable[["Running"], None]) -> None:
+    def __init__(self, run: Run, output: Kept, on_end: Callable[["Running"], None]) -> None:
         self.run = run
         self.output = output
         self.on_end = on_end
@@ -85,6 +85,7 @@ class Running:
 
     def _write(self, data: bytes) -> None:
         self.output.write(data)
+        self.run.kept = self.output.kept
         if self._news is not None:
             self._news.set()
             self._news = None

@@ -129,6 +129,8 @@ def _property(hint: Any, parameter: inspect.Parameter, definitions: dict[str, An
     definitions.update(schema.pop("$defs", {}))
     if all(isinstance(value, str) for value in schema.get("enum", [None])):
         schema = {"type": "string", **schema}
+    if "enum" in schema and typing.get_origin(hint) is typing.Literal:
+        schema["enum"] = list(typing.get_args(hint))  # msgspec sorts them; a model reads an order into them
     if description:
         schema["description"] = description
     if parameter.default is not parameter.empty and parameter.default is not None:

@@ -13,7 +13,7 @@ from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import ToolError
 from toolgate.tools.excerpts import ending, shortened, with_notes
-from toolgate.tools.outcome import Call, Ran, gone
+from toolgate.tools.outcome import DISK_FULL, Call, Ran, gone
 from toolgate.tools.spool import Run, Status
 from toolgate.tools.tool import tool
 from toolgate.tools.workspace import Workspace
@@ -62,9 +62,9 @@ async def bash(
 ) -> Output:
     """Run a bash command and return stdout and stderr together, and the exit code when it isn't 0.
 
-    `cd` persists between calls; variables and functions don't. stdin is empty. Past its timeout the command is
-    killed with all it started. What runs longer than a call may last, or is left running (`server &`), goes on as a
-    background task. Of output over 30,000 characters the middle is dropped; the result names the file with all of it.
+    `cd` persists (unless the command ends in `exec` or traps EXIT); variables don't. stdin is empty. Past its timeout
+    it is killed with all it started. What outlasts a call, or is left running (`server &`), goes on as a background
+    task. Of output over 30,000 characters the middle is dropped; a file, which is named, has its first 64 MiB.
     """
     call = Call(ctx, timeout)
     run_id = await ctx.workspace.start(command, cwd=call.asked, timeout=timeout / 1000)
@@ -94,6 +94,8 @@ async def background_bash(command: str, ctx: Context) -> Output:
     text = f"background task {run_id} started"
     if run.moved:
         text = with_notes(text, gone(ctx, asked))
+    if ctx.workspace.output_path(run_id) is None:
+        text = with_notes(text, DISK_FULL)
     return Output([Text(text)], Started(run_id, ctx.workspace.sandbox))
 
 
@@ -115,7 +117,8 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     text, more = await workspace.take(task_id, MAX_READ)
     notes = [f"[task {task_id} {ending(run)}]"]
     if more:
-        notes.append(f"[more waits: read again, or see {workspace.output_path(task_id)}]")
+        path = workspace.output_path(task_id)
+        notes.append(f"[more waits: read again{f', or see {path}' if path else ''}]")
     if run.status != "running":
         workspace.told(task_id)
     read = Read(task_id, text, run.status, _code(run), more)
@@ -132,8 +135,8 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     scope="tools:read",
 )
 async def list_bg_tasks(ctx: Context) -> Output:
-    """List the background tasks: id, command, status, how long each has run, exit code. The newest ended ones stay
-    readable for a day.
+    """List the background tasks: id, command, status, how long each has run, exit code. Of those that ended the newest
+    50 stay readable, for a day and within 512 MiB of output.
     """
     runs = await ctx.workspace.list()
     for run in runs:

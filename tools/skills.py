@@ -25,7 +25,7 @@ from toolgate.tools.tool import tool
 BUILT_IN = Path(__file__).parent / "skills_builtin"
 
 MAX_TOLD = 1_000  # bytes of the tool's description with the catalogue: the contract's 1 kB
-MAX_SKILLS = 256  # in a folder: each costs a stat whenever the catalogue is asked for
+MAX_SKILLS = 1_000  # in a folder: each costs a stat, 10 µs, whenever the catalogue is asked for
 MAX_CACHED = 1_000  # of all the projects that share the cache
 MAX_FILES = 100  # told of those beside a SKILL.md
 MAX_DEPTH = 4  # folders below the skill's that are listed
@@ -58,6 +58,7 @@ class Skills:
         self.cache = cache
         self._cached: dict[str, Head] | None = None  # as in the file
         self._heads: dict[str, Head] = {}  # by the path of the SKILL.md
+        self._said: set[str] = set()  # in the log
         self._lock = threading.Lock()  # asked from the loop, from calls and from the watch
         self.told: dict[str, str] | None = None  # name → description, as `describe` last gave them
 
@@ -93,7 +94,7 @@ class Skills:
         for folder in self.folders:
             if folder != BUILT_IN:
                 roots.add(next(parent for parent in folder.parents if parent.is_dir()))
-                roots.update([folder, *_folders_in(folder)] if folder.is_dir() else [])
+                roots.update([folder, *_folders_in(folder)[:MAX_SKILLS]] if folder.is_dir() else [])
         return sorted(roots)
 
     def _catalogue(self) -> Mapping[str, Skill]:
@@ -109,11 +110,24 @@ class Skills:
 
     def _files(self) -> Iterator[tuple[Path, frontmatter.Stamp]]:
         for folder in self.folders:
-            for inner in _folders_in(folder):
+            inner_folders = _folders_in(folder)
+            if len(inner_folders) > MAX_SKILLS:
+                rest = len(inner_folders) - MAX_SKILLS
+                self._say_once(
+                    f"of the skills in {folder} {rest} are left out: the first {MAX_SKILLS} by name are read"
+                )
+            for inner in inner_folders[:MAX_SKILLS]:
                 path = inner / "SKILL.md"
                 stamp = frontmatter.stamp(path)
                 if stamp is not None:
                     yield path, stamp
+                elif os.path.lexists(path):
+                    self._say_once(f"skill {inner} is left out: its SKILL.md is a link, or not a file")
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            log.warning("%s", line)
 
     def _head(self, path: Path, stamp: frontmatter.Stamp) -> Head:
         held = self._heads.get(str(path))
@@ -221,7 +235,7 @@ def _folders_in(folder: Path) -> list[Path]:
             names = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir())
     except OSError:
         return []
-    return [folder / name for name in names[:MAX_SKILLS]]
+    return [folder / name for name in names]
 
 
 def _files_in(folder: Path) -> list[str]:

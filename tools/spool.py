@@ -9,13 +9,14 @@ Several servers may share the folder (a desktop client starts one for each proje
 those of servers that ended; it never touches those of another one that lives.
 """
 
+import errno
 import fcntl
 import os
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -23,9 +24,11 @@ MAX_OUTPUT = 64 * 2**20  # bytes a run may keep: more than anyone reads, little 
 KEPT = 50  # ended runs: a list a model can still read
 KEPT_FOR = 24 * 3600.0  # seconds: a day's work
 KEPT_BYTES = 512 * 2**20  # of output of ended runs
+MAX_HELD = 256 * 2**10  # bytes of output held in memory while the disk is full: 64 runs hold 16 MiB
 SHOWN = 1_000  # characters of a command that are remembered, for lists
-CAPPED = f"\n[output after the first {MAX_OUTPUT:,} bytes is not kept]\n".encode()
+CAPPED = b"\n[output from here on is not kept: it is too much]\n"
 NO_ROOM = b"\n[output from here on is not kept: %s]\n"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, what a process may write
 
 Status = Literal["running", "exited", "killed", "lost"]
 
@@ -45,6 +48,7 @@ class Run(msgspec.Struct):
     reason: str | None = None  # why it was killed, for the model
     size: int = 0  # bytes of output, once it has ended
     read: int = 0  # bytes of output the model has been given
+    kept: int | None = None  # bytes of output kept, when that is not all there was
     left: int = 0  # processes the command left running when it ended
     moved: bool = False  # the directory asked for was gone: it ran in the workspace's root
     key: str | None = None
@@ -62,6 +66,7 @@ class Spool:
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = -1
         self._last = -1
+        self._highest = 0  # id given out here: what is on disk may be removed, or have no room for it
 
     def open(self) -> list[Run]:
         """Take the folder into use; the runs of servers that ended. Blocking; raises OSError."""
@@ -80,20 +85,32 @@ class Spool:
         forgotten = self.retain(runs)
         return [run for run in runs if run.id not in forgotten]
 
-    def claim(self, command: str, key: str | None, background: bool) -> Run:
-        """A new run under the next run_id, with its folder. Raises OSError."""
-        shown = command if len(command) <= SHOWN else f"{command[:SHOWN]}…"
+    def claim(self, command: str, key: str | None, background: bool) -> "tuple[Run, OutputFile]":
+        """A new run under the next id, with its folder, and the file for its output. Raises OSError."""
         with self._alone():
-            number = self._last_id() + 1
+            run = self._run(self._last_id() + 1, command, key, background)
             while True:
                 with suppress(FileExistsError):
-                    (self.folder / str(number)).mkdir(mode=0o700)
+                    (self.folder / str(run.id)).mkdir(mode=0o700)
                     break
-                number += 1
-            os.pwrite(self._last, b"%020d" % number, 0)
-            run = Run(number, shown, self._name, time.time(), background, key=key)
-            self.save(run)
-        return run
+                run.id += 1
+            try:
+                os.pwrite(self._last, b"%020d" % run.id, 0)
+                self.save(run)
+                output = OutputFile(self.path(run.id, "output"))
+            except OSError:
+                self.forget(run.id)
+                raise
+            self._highest = run.id
+            return run, output
+
+    def unkept(self, command: str, key: str | None, background: bool) -> "tuple[Run, OutputHeld]":
+        """A new run of which nothing is on disk, where there is no room for it."""
+        with self._alone():
+            self._highest = self._last_id() + 1
+            with suppress(OSError):
+                os.pwrite(self._last, b"%020d" % self._highest, 0)
+        return self._run(self._highest, command, key, background), OutputHeld()
 
     def save(self, run: Run) -> None:
         """Write `task.json`, whole or not at all. Raises OSError."""
@@ -101,7 +118,9 @@ class Spool:
         fresh = path.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
-            os.write(descriptor, msgspec.json.encode(run))
+            data = msgspec.json.encode(run)
+            if os.write(descriptor, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
         fresh.replace(path)
@@ -165,6 +184,10 @@ class Spool:
             os.close(self._last)
         self._lock = self._last = -1
 
+    def _run(self, run_id: int, command: str, key: str | None, background: bool) -> Run:
+        shown = command if len(command) <= SHOWN else f"{command[:SHOWN]}…"
+        return Run(run_id, shown, self._name, time.time(), background, key=key)
+
     @contextmanager
     def _alone(self) -> Generator[None, None, None]:
         """One server at a time, for as long as a few system calls take."""
@@ -208,9 +231,10 @@ class Spool:
 
     def _last_id(self) -> int:
         try:
-            return int(os.pread(self._last, 20, 0))
+            last = int(os.pread(self._last, 20, 0))
         except ValueError:  # new, or damaged: above all that is there
-            return max(self._numbers(), default=0)
+            last = max(self._numbers(), default=0)
+        return max(last, self._highest)
 
     def _lose(self, run: Run) -> None:
         """Its server died; the output tells when it was last heard of."""
@@ -222,26 +246,59 @@ class Spool:
             run.ended = max(run.started, found.st_mtime)
 
 
+class Kept(Protocol):
+    """A command's output: appended up to a cap, read by offset. `kept`: how much, when that is not all there was."""
+
+    size: int
+    kept: int | None
+
+    def write(self, data: bytes) -> None: ...
+    def read(self, offset: int, limit: int) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class OutputHeld:
+    """Output in memory, which outlives the command: for when the disk is full. What is kept of it is little."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.kept: int | None = None
+        self._data = bytearray()
+
+    def write(self, data: bytes) -> None:
+        if self.kept is None:
+            self._data += data[: MAX_HELD - self.size]
+            if self.size + len(data) > MAX_HELD:
+                self.kept = MAX_HELD
+                self._data += NO_ROOM % os.strerror(errno.ENOSPC).encode()
+            self.size = len(self._data)
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return bytes(self._data[offset : offset + limit])
+
+    def close(self) -> None: ...
+
+
 class OutputFile:
-    """A running command's output: appended up to the cap, read by offset."""
+    """Output in a file, which outlives the server."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self.size = 0
-        self._full = False
+        self.kept: int | None = None
 
     def write(self, data: bytes) -> None:
         """Keep what fits; say once, in the file, that there was more."""
-        if self._full:
+        if self.kept is not None:
             return
         room = MAX_OUTPUT - self.size
         try:
             self._append(data[:room])
             if len(data) > room:
-                self._full = True
+                self.kept = self.size
                 self._append(CAPPED)
         except OSError as error:  # the disk is full: the command goes on without us
-            self._full = True
+            self.kept = self.size if self.kept is None else self.kept
             with suppress(OSError):
                 self._append(NO_ROOM % os.strerror(error.errno or 0).encode())
 

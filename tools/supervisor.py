@@ -9,7 +9,8 @@ systems whose /proc does not list children. Standard library only, and little of
 
 The zygote exists because forking a small process is cheap and forking the server is not. It keeps one supervisor
 waiting on FD for a byte with two descriptors, a control socket and the write end of a pipe for the output; the end
-of FD ends it. It adopts, and kills, what a supervisor that was itself killed leaves behind.
+of FD ends it. It adopts, and kills, what a supervisor that was itself killed leaves behind, and wakes one that was
+stopped: commands may do either to it, as they run as the same user. The server wakes the zygote; so does its death.
 
 A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tree is gone when it has no children.
 It ignores polite signals, sits in a session of its own, and ends with its tree. On its control socket it
@@ -18,7 +19,7 @@ It ignores polite signals, sits in a session of its own, and ends with its tree.
             fall back to, number of arguments, arguments…, NAME=value…; then lines:
             `terminate SECONDS`     SIGTERM to the whole tree, SIGKILL to what is left after so long
             end of file             SIGKILL to the whole tree now: the server is gone, however it went
-    writes  `here`                  before it starts anything
+    writes  `here PID`              before it starts anything
             `started 0|1`           1: in the directory to fall back to
             `failed TEXT`           nothing was started
             `exited CODE LEFT`      the command ended, by signal N when CODE is -N, and left so many processes
@@ -35,15 +36,14 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+DEAF_TO = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 SIGNALS = signal.valid_signals()
 TAKEN = b"+"  # among the numbers of signals on the zygote's own pipe: the waiting supervisor has work
-AGAIN, AGAIN_MOST = (
-    0.02,
-    1.0,
-)  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
+AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
 PASSES = 1000  # a fork bomb can outrun this many sweeps only where nothing would stop it
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
@@ -67,7 +67,8 @@ def main() -> None:
 
 def zygote(channel: socket.socket) -> int | None:
     """Keep one supervisor waiting. Returns in each of them, with where to say TAKEN; in the zygote None, at the end."""
-    adopt_orphans()
+    keep_watch()
+    server = os.getppid()
     news, tell = wake_on_child()
     os.set_blocking(news, True)
     supervisors: set[int] = set()
@@ -85,8 +86,13 @@ def zygote(channel: socket.socket) -> int | None:
             waiting = 0
         elif waiting not in supervisors:  # it was killed, or saw the end of the channel
             if ended(channel):
-                return None
+                break
             waiting = 0
+    send(signal.SIGCONT, supervisors)
+    while supervisors and os.getppid() != server:  # it was killed: their trees end now, and until then we are needed
+        os.read(news, 4096)
+        bury(supervisors)
+    return None
 
 
 def ended(channel: socket.socket) -> bool:
@@ -97,10 +103,14 @@ def ended(channel: socket.socket) -> bool:
 
 
 def bury(supervisors: set[int]) -> None:
-    """Reap what ended. A child that is no supervisor is an orphan of one that was killed: end it."""
+    """Reap what ended, and wake what was stopped. A child that is no supervisor is an orphan of one that was killed:
+    end it."""
     try:
-        while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-            supervisors.discard(pid)
+        while (news := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0] != 0:
+            if os.WIFSTOPPED(news[1]):
+                send(signal.SIGCONT, {news[0]} & supervisors)
+            else:
+                supervisors.discard(news[0])
     except ChildProcessError:
         return
     if CHILDREN_LISTED:
@@ -110,7 +120,7 @@ def bury(supervisors: set[int]) -> None:
 
 def supervise(channel: socket.socket, taken: int) -> None:
     """Wait for a command, then see it through. Until it comes, whoever kills the zygote's group kills this too."""
-    adopt_orphans()
+    keep_watch()
     wake, _ = wake_on_child()
     said, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
     if not said:
@@ -140,7 +150,7 @@ class Supervisor:
         self.abandoned: float | None = None  # when the server went
 
     def run(self) -> None:
-        if not self.say("here"):
+        if not self.say(f"here {os.getpid()}"):
             return  # the server gave us up, and may have the command started by another
         request = self.request()
         if request is None:
@@ -209,7 +219,7 @@ class Supervisor:
             if self.abandoned is not None and now > self.abandoned + GIVE_UP:
                 return
             if self.deadline is not None and now >= self.deadline:
-                self.kill()
+                kill(lambda: below(os.getpid()) if CHILDREN_LISTED else self.members())
                 self.deadline = now + self.again
                 self.again = min(self.again * 2, AGAIN_MOST)
 
@@ -242,26 +252,6 @@ class Supervisor:
             send(signal.SIGCONT, members)  # a stopped process would not notice
             self.deadline = deadline
         self.deadline = min(self.deadline, deadline)
-
-    def kill(self) -> None:
-        """SIGKILL the tree. All are stopped first, until a look finds no new one, so that none is born meanwhile."""
-        stopped: set[int] = set()
-        for _ in range(PASSES):
-            if not self.stop(stopped):
-                break
-        send(signal.SIGKILL, stopped)
-
-    def stop(self, stopped: set[int]) -> bool:
-        """SIGSTOP those not stopped yet, each before its children are looked for; true when there were any."""
-        known = len(stopped)
-        waiting = self.members() if not CHILDREN_LISTED else children(os.getpid())
-        while waiting:
-            pid = waiting.pop()
-            if pid not in stopped:
-                send(signal.SIGSTOP, [pid])
-                stopped.add(pid)
-                waiting += children(pid)
-        return len(stopped) > known
 
     def reap(self) -> bool:
         """Bury the dead, and report the command when it is among them; false when nothing lives."""
@@ -315,12 +305,38 @@ def found(program: bytes, environment: dict[bytes, bytes]) -> bytes:
     raise OSError(errno.ENOENT, f"{os.fsdecode(program)} is not on the PATH {os.fsdecode(searched)!r}")
 
 
+def kill(top: Callable[[], list[int]]) -> None:
+    """SIGKILL the trees under `top`. All are stopped first, until a look finds no new one: none is born meanwhile."""
+    stopped: set[int] = set()
+    for _ in range(PASSES):
+        if not stop(top(), stopped):
+            break
+    send(signal.SIGKILL, stopped)
+
+
+def stop(waiting: list[int], stopped: set[int]) -> bool:
+    """SIGSTOP those not stopped yet, each before its children are looked for; true when there were any."""
+    known = len(stopped)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in stopped:
+            send(signal.SIGSTOP, [pid])
+            stopped.add(pid)
+            waiting += children(pid)
+    return len(stopped) > known
+
+
 def send(number: signal.Signals, members: list[int] | set[int]) -> None:
     for pid in members:
         try:
             os.kill(pid, number)
         except OSError:  # gone already, or somebody else's (sudo)
             continue
+
+
+def below(pid: int) -> list[int]:
+    """Where to begin with the tree under `pid`."""
+    return children(pid) if CHILDREN_LISTED else scanned(pid)
 
 
 def descendants(pid: int) -> list[int]:
@@ -380,10 +396,15 @@ def wake_on_child() -> tuple[int, int]:
     return reader, writer
 
 
-def adopt_orphans() -> None:
-    """Best effort: other systems have no such call, and `strays` looks instead."""
+def keep_watch() -> None:
+    """Adopt orphans; and be woken, if stopped, when the parent dies.
+
+    Best effort: other systems have no such calls, and `strays` looks for orphans instead.
+    """
     if LINUX:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl = ctypes.CDLL(None).prctl
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
 
 
 if __name__ == "__main__":

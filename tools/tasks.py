@@ -9,6 +9,7 @@ import msgspec
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context, Task
 from toolgate.tools.errors import ToolError
+from toolgate.tools.plain import clipped
 from toolgate.tools.tool import tool
 
 MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a document
@@ -16,16 +17,6 @@ MAX_LISTED = 100  # tasks in one answer; a model's context is its user's money
 MAX_CHARACTERS = 50_000  # of names and steps in one answer
 
 Action = Literal["create", "add", "complete", "list", "pending", "switch"]
-
-# action → the optional arguments it has a use for; another one is a misunderstanding to be told of
-TAKES: dict[Action, tuple[str, ...]] = {
-    "create": ("text",),
-    "add": ("task_id", "text"),
-    "complete": ("task_id", "step_id"),
-    "list": ("task_id",),
-    "pending": ("task_id",),
-    "switch": ("task_id",),
-}
 
 
 class StepRow(msgspec.Struct, frozen=True):
@@ -69,9 +60,7 @@ async def task_manager(
     becomes current), add steps to it, complete a step (or, without step_id, the task), switch the current
     task. list gives all tasks, pending the open ones, with their steps.
     """
-    query, text = query.strip(), (text or "").strip()
-    given = {"task_id": task_id is not None, "step_id": step_id is not None, "text": bool(text)}
-    _refuse_unused(action, given)
+    query, text = query.strip(), (text or "").strip()  # what an action has no use for it ignores: models fill in all
     match action:
         case "create":
             return await _create(ctx, text or query)
@@ -83,13 +72,6 @@ async def task_manager(
             return await _complete(ctx, await _which(ctx, action, task_id, query), step_id)
         case "switch":
             return await _switch(ctx, task_id, query)
-
-
-def _refuse_unused(action: Action, given: dict[str, bool]) -> None:
-    unused = [name for name, is_given in given.items() if is_given and name not in TAKES[action]]
-    if unused:
-        takes = " and ".join(["query", *TAKES[action]])
-        raise ToolError(f"{action} takes {takes}, not {' or '.join(unused)}: leave that out, or use another action")
 
 
 async def _create(ctx: Context, name: str) -> Output:
@@ -187,12 +169,12 @@ def _named(tasks: Sequence[Task], query: str) -> int:
 async def _no_step(ctx: Context, task_id: int, step_id: int | None) -> str:
     held = next((task for task in await ctx.tasks.all() if task.id == task_id), None)
     if held is None or not held.steps:
-        return f"task {task_id} has no steps: add one, or leave out step_id to complete the task"
-    return f"task {task_id} has no step {step_id}: its steps are 1 to {held.steps[-1].number}"
+        return f"task {clipped(task_id)} has no steps: add one, or leave out step_id to complete the task"
+    return f"task {clipped(task_id)} has no step {clipped(step_id)}: its steps are 1 to {held.steps[-1].number}"
 
 
 def _unknown(task_id: int) -> ToolError:
-    return ToolError(f"there is no task {task_id}: list shows the ids there are")
+    return ToolError(f"there is no task {clipped(task_id)}: list shows the ids there are")
 
 
 def _bounded(what: str, text: str) -> str:

@@ -81,15 +81,14 @@ class Tool:
 
     def verify(self) -> None:
         """Raise TypeError, UnicodeError or UnusableSchema for what no client can be told or no call checked against."""
-        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+        told: list[object] = [self.name, self.title, self.description]  # a plugin may have put anything there
+        if not all(isinstance(word, str) for word in told):
+            raise TypeError(f"name, title and description of {self.name!r} must be strings"[:200])
+        if not NAME.fullmatch(self.name):
             raise TypeError(f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ . -, not {self.name!r}"[:200])
-        if not isinstance(self.title, str) or not isinstance(self.description, str):
-            raise TypeError(f"title and description of {self.name} must be strings")
         if self.input.get("type") != "object":
             raise schema.UnusableSchema(f'the input schema of {self.name} must have "type": "object"')
-        msgspec.json.encode(
-            [self.title, self.description, self.input, self.output]
-        )  # what can't be encoded can't be told
+        msgspec.json.encode([*told, self.input, self.output])  # raises for what no message could hold
         schema.guard(self.input)
         if self._input is not None:
             schema.check(self._input)  # a raw schema may be anything; ours are right by construction

@@ -13,6 +13,7 @@ import msgspec
 
 from toolgate.tools.errors import ToolError
 from toolgate.tools.guard import Allowed
+from toolgate.tools.workers import Workers
 
 if TYPE_CHECKING:
     import ssl
@@ -64,6 +65,7 @@ class Web:
 
     `allow_private`: host names, addresses and networks that may be reached although they are not public;
     raises ValueError for what is none of these. `verify` and `resolve` replace the certificates and the DNS.
+    `workers` read what was fetched: they are here because they end with it.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Web:
         self._verify = verify
         self._resolve = resolve
         self._wire: Wire | None = None
+        self.workers = Workers()
 
     async def fetch(
         self,
@@ -100,10 +103,13 @@ class Web:
             raise TimedOut(f"{shown(url)} did not come in full within {timeout:g} s") from None
 
     async def close(self) -> None:
-        """Close the idle connections. A later fetch opens new ones."""
+        """Close the idle connections and end the workers. A later fetch opens new ones."""
         wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.close()
+        try:
+            if wire is not None:
+                await wire.close()
+        finally:
+            await self.workers.close()
 
     async def _follow(self, url: str, method: str, headers: dict[str, str], limit: int, redirects: int) -> Page:
         wire = self._opened()

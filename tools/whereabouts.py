@@ -1,7 +1,7 @@
 """Lets a bash command leave word of the directory it ends in. Knows nothing of who asks.
 
 `BASH_ENV` names a file that bash reads first, so the command itself is run as it was given. A command that sets a trap
-on EXIT of its own, or ends in `exec`, leaves no word.
+on EXIT of its own, ends in `exec`, or is killed, leaves no word.
 """
 
 import os
@@ -14,10 +14,13 @@ from toolgate.tools.errors import ToolError
 
 MAX_PATH = 4096  # bytes, of any path the system takes
 
+# What the command has set up must neither show our trap nor die of it: `set -x`, a trap on DEBUG, `ulimit -f 0`.
+UNSEEN = "{ builtin trap - DEBUG; builtin set +x; builtin trap '' XFSZ; } >/dev/null 2>&1;"
+
 
 def followed(environment: Mapping[str, str], rc: Path, word: Path) -> Mapping[str, str]:
     """The environment for a command that leaves word in the file `word`; the file `rc` is written. Raises OSError."""
-    trap = f"builtin pwd -P 2>/dev/null >|{shlex.quote(str(word))} || :"
+    trap = f"{UNSEEN} builtin pwd -P 2>/dev/null >|{shlex.quote(str(word))} || :"
     lines = [f"trap -- {shlex.quote(trap)} EXIT"]
     own = environment.get("BASH_ENV")
     if own is None:

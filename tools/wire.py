@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.tools.guard import Allowed, check_host
 from toolgate.tools.names import Names
-from toolgate.tools.web import MAX_URL, Page, Refused, Resolve, Unreachable, shown
+from toolgate.tools.web import MAX_URL, REDIRECTS, Page, Refused, Resolve, Unreachable, shown
 
 if TYPE_CHECKING:
     import ssl
@@ -131,7 +131,7 @@ class Wire:
                 method, address, headers=list(given.items()), extensions={"timeout": {"connect": CONNECT}}
             ) as response:
                 received = _headers(response.headers)
-                if 300 <= response.status < 400:
+                if response.status in REDIRECTS and received.get("location"):
                     limit = 0  # nobody reads what a redirect says besides
                 body, truncated = await _body(response, received.get("content-encoding", ""), limit)
                 return Page(str(url), response.status, received, body, truncated)

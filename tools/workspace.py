@@ -17,7 +17,7 @@ from toolgate.tools.notices import Notices
 from toolgate.tools.process import Launch, NotStarted
 from toolgate.tools.processes import Processes
 from toolgate.tools.running import GRACE, Running
-from toolgate.tools.spool import OutputFile, Run, Spool
+from toolgate.tools.spool import FULL, Kept, OutputHeld, Run, Spool
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
@@ -52,6 +52,7 @@ class Workspace:
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._running: dict[int, Running] = {}
+        self._unkept: dict[int, OutputHeld] = {}  # what began while the disk was full
         self._attended: set[int] = set()  # foreground runs whose caller has not said what is to become of them
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
@@ -94,14 +95,14 @@ class Workspace:
     async def read(self, run_id: int, offset: int, limit: int) -> bytes:
         """Output from byte `offset`, at most `limit` bytes."""
         await self.run(run_id)
-        running = self._running.get(run_id)
-        return running.output.read(offset, limit) if running else self._spool.read(run_id, offset, limit)
+        output = self._output(run_id)
+        return output.read(offset, limit) if output else self._spool.read(run_id, offset, limit)
 
     async def size(self, run_id: int) -> int:
         """Bytes of output there are."""
         await self.run(run_id)
-        running = self._running.get(run_id)
-        return running.output.size if running else self._spool.size(run_id)
+        output = self._output(run_id)
+        return output.size if output else self._spool.size(run_id)
 
     async def take(self, run_id: int, limit: int) -> tuple[str, bool]:
         """The text that nobody took before, from at most `limit` bytes, and whether more waits.
@@ -166,15 +167,16 @@ class Workspace:
         """Remove a run that ended, and its output."""
         if run_id not in self._running and self._runs.pop(run_id, None) is not None:
             self._attended.discard(run_id)
+            self._unkept.pop(run_id, None)
             self._spool.forget(run_id)
 
     def told(self, run_id: int) -> None:
         """The model knows how this background task ended: it needs no notice."""
         self._notices.drop(f"bg-{run_id}")
 
-    def output_path(self, run_id: int) -> Path:
-        """The file that holds a run's output, readable by the next command."""
-        return self._spool.path(run_id, "output")
+    def output_path(self, run_id: int) -> Path | None:
+        """The file that holds a run's output, readable by the next command; None if the disk was full as it began."""
+        return None if run_id in self._unkept else self._spool.path(run_id, "output")
 
     async def landed(self, run_id: int) -> Path | None:
         """The directory a foreground command ended in, where it said so and that exists."""
@@ -186,6 +188,10 @@ class Workspace:
         Raises ToolError for what is not so, for what is no regular file, and for more than `limit` bytes.
         """
         return await asyncio.to_thread(files.read, path, limit, None if anywhere else self.root)
+
+    def check_file(self, path: str, *, suffix: str) -> None:
+        """Refuse a path that `write_file` would refuse whatever is on disk. Raises ToolError."""
+        files.parts(path, self.root, suffix)
 
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
         """Write a file below the root, whole or not at all, and give its path. Raises ToolError.
@@ -245,23 +251,64 @@ class Workspace:
     def _claim(self, command: str, key: str | None, background: bool) -> Running:
         """An id, and files to go with it."""
         try:
-            run = self._spool.claim(command, key, background)
-            running = Running(run, OutputFile(self.output_path(run.id)), self._on_end)
+            run, output = self._placed(command, key, background)
         except OSError as error:
             raise _no_room(error) from None
+        running = Running(run, output, self._on_end)
         self._runs[run.id] = run
         self._running[run.id] = running
         if not background:
             self._attended.add(run.id)
         return running
 
+    def _placed(self, command: str, key: str | None, background: bool) -> tuple[Run, Kept]:
+        """A spool that was removed is made anew; on a full disk old runs make room, or the new one does without."""
+        try:
+            return self._spool.claim(command, key, background)
+        except FileNotFoundError:
+            self._spool.open()  # there is nothing to look through
+            return self._spool.claim(command, key, background)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._make_room()
+        try:
+            return self._spool.claim(command, key, background)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            run, output = self._spool.unkept(command, key, background)
+            self._unkept[run.id] = output
+            return run, output
+
+    def _make_room(self) -> None:
+        """Forget every run that ended and that nobody waits for."""
+        old = [run_id for run_id in self._runs if run_id not in self._running and run_id not in self._attended]
+        log.warning("there is no room in %s: forgetting %d tasks that ended", self._spool.folder, len(old))
+        for run_id in old:
+            del self._runs[run_id]
+            self._unkept.pop(run_id, None)
+            self._spool.forget(run_id)
+
+    def _output(self, run_id: int) -> Kept | None:
+        """Output that is not only in a file."""
+        running = self._running.get(run_id)
+        return running.output if running else self._unkept.get(run_id)
+
+    def _followed(self, run: Run) -> Mapping[str, str]:
+        """The environment of a command that may move its caller, if there is room to say where to."""
+        rc, word = self._spool.path(run.id, "rc"), self._spool.path(run.id, "cwd")
+        try:
+            return self._environment if run.id in self._unkept else whereabouts.followed(self._environment, rc, word)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return self._environment
+
     async def _begin(self, running: Running, command: str, cwd: Path, timeout: float | None) -> None:
         run = running.run
         try:
-            environment = self._environment
-            if not run.background:
-                rc, word = self._spool.path(run.id, "rc"), self._spool.path(run.id, "cwd")
-                environment = whereabouts.followed(environment, rc, word)
+            environment = self._environment if run.background else self._followed(run)
             launch = Launch(self._argv(command), cwd, self.root, environment)
             await running.begin(self._processes, launch, timeout)
         except BaseException as error:
@@ -295,8 +342,11 @@ class Workspace:
         needed = self._running.keys() | self._attended
         for run_id in self._spool.retain(run for run in self._runs.values() if run.id not in needed):
             del self._runs[run_id]
+            self._unkept.pop(run_id, None)
 
     def _save(self, run: Run) -> None:
+        if run.id in self._unkept:
+            return
         try:
             self._spool.save(run)
         except OSError as error:  # it is worth having after a restart, no more

@@ -8,25 +8,27 @@ to import, so nothing here imports it before the first transaction; a flag answe
 without one.
 """
 
-import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from toolgate.server.state.tables import tables
+from toolgate.server.state.worker import Worker
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, RootTransaction
 
 T = TypeVar("T")
 
 VERSION = 1  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
-BUSY = 5.0  # seconds to wait for another process's transaction, each of which takes milliseconds
+BUSY = 1.0  # seconds to wait for another process's transaction, each of which takes milliseconds
+STEP = 0.02  # seconds of that spent in SQLite, which nothing interrupts, at a time
+CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +43,9 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "state.db"
-        self._thread: ThreadPoolExecutor | None = None
+        self._worker: Worker | None = None
         self._connection: Connection | None = None
+        self._file: tuple[int, int] | None = None  # device and inode of what is open
         self._closed = False
 
     async def transact(self, function: "Callable[[Connection], T]") -> T:
@@ -54,11 +57,9 @@ class Store:
         """
         if self._closed:
             raise StateError("the server is shutting down: its state is closed")
-        if self._thread is None:
-            from concurrent.futures import ThreadPoolExecutor  # start-up
-
-            self._thread = ThreadPoolExecutor(1, "state")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, function)
+        if self._worker is None:
+            self._worker = Worker("state")
+        return await self._worker.do(partial(self._transact, function, time.monotonic() + BUSY))
 
     def flag(self, kind: str, key: str, on: bool) -> None:
         """Leave or take away a marker that `flagged` sees. Call it inside a transaction only.
@@ -91,11 +92,15 @@ class Store:
         await self.transact(look)
 
     def close(self) -> None:
-        """Wait for what runs, seconds at most, and close the file. Nothing can be stored any more."""
+        """Let what is under way finish, a third of a second at most, and close the file.
+
+        What is not done by then raises StateError: it was promised to nobody. Nothing can be stored any more.
+        """
         self._closed = True
-        if self._thread is not None:
-            self._thread.submit(self._close)
-            self._thread.shutdown()
+        if self._worker is not None:
+            late = StateError("the server shut down before this was stored")
+            self._worker.end(self._close, CLOSE_WITHIN, late)
+            self._worker = None
 
     def _mark(self, kind: str, key: str) -> Path:
         if not key:
@@ -105,18 +110,41 @@ class Store:
         name = hashlib.sha256(key.encode()).hexdigest()[:32]  # a key may hold anything, a file name may not
         return self.folder / "flags" / f"{kind}-{name}"
 
-    def _transact(self, function: "Callable[[Connection], T]") -> T:
+    def _transact(self, function: "Callable[[Connection], T]", until: float) -> T:
         import sqlite3  # start-up
 
         from sqlalchemy.exc import DBAPIError
 
         try:
-            if self._connection is None:
-                self._connection = self._open()
-            with self._connection.begin():
-                return function(self._connection)
+            with self._begun(until) as transaction:
+                return function(transaction.connection)
         except (DBAPIError, sqlite3.Error) as error:  # the second comes from `_prepare`
             raise self._unusable(_cause(error), error) from error
+
+    def _begun(self, until: float) -> "RootTransaction":
+        """A transaction that holds the write lock, once no other process does: not for long, and not at the end."""
+        import sqlite3  # start-up
+
+        from sqlalchemy.exc import DBAPIError
+
+        while True:
+            try:
+                if self._connection is not None and self._file != self._found():
+                    log.warning("%s was removed or replaced: what is there now is used", self.path)
+                    self._close()
+                if self._connection is None:
+                    self._connection = self._open()
+                return self._connection.begin()
+            except (DBAPIError, sqlite3.Error) as error:
+                if self._closed or time.monotonic() > until or _name(error) not in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+                    raise
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _open(self) -> "Connection":
         try:
@@ -125,6 +153,7 @@ class Store:
                 self._make()
         except OSError as error:
             raise self._unusable("can't be made", error) from error
+        self._file = self._found()
         connection = _connect(self.path)
         try:
             with connection.begin():
@@ -184,7 +213,7 @@ def _connect(path: Path) -> "Connection":
     from sqlalchemy.pool import StaticPool
 
     url = URL.create("sqlite", database=str(path))
-    engine = create_engine(url, poolclass=StaticPool, connect_args={"timeout": BUSY})
+    engine = create_engine(url, poolclass=StaticPool, connect_args={"timeout": STEP})
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine.connect()
@@ -224,6 +253,9 @@ CAUSES = {
 
 
 def _cause(error: Exception) -> str:
+    return CAUSES.get(_name(error), "refused the work")
+
+
+def _name(error: Exception) -> str:
     name = str(getattr(getattr(error, "orig", error), "sqlite_errorname", ""))
-    base = "_".join(name.split("_")[:2])  # SQLITE_IOERR_WRITE is a kind of SQLITE_IOERR
-    return CAUSES.get(base, "refused the work")
+    return "_".join(name.split("_")[:2])  # SQLITE_IOERR_WRITE is a kind of SQLITE_IOERR

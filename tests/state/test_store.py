@@ -1,12 +1,14 @@
 """The state database under what happens to files and processes."""
 
 import asyncio
+import shutil
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -170,6 +172,135 @@ def test_a_held_database_is_told_and_works_again_when_let_go(tmp_path: Path, mon
         other.close()
         await tasks.create("after")
         assert [task.name for task in await tasks.all()] == ["before", "after"]
+
+    with_store(tmp_path, body)
+
+
+HOLDER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+CLOSER = """
+import asyncio, sys, time
+from pathlib import Path
+from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.tasks import Tasks
+
+async def main():
+    store = Store(Path(sys.argv[1]))
+    if sys.argv[2] == "warm":  # what the first transaction imports is there
+        await Tasks(store, "b", "").all()
+    print("up", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    under_way = [asyncio.create_task(Tasks(store, "a", "").create(f"task {n}")) for n in range(6)]
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    store.close()
+    print(time.monotonic() - began, flush=True)
+    print(await asyncio.gather(*under_way, return_exceptions=True), flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("state", ["warm", "cold"])
+def test_a_held_database_does_not_hold_up_the_end(tmp_path: Path, state: str) -> None:
+    assert held(tmp_path, "a") == []
+
+    def begun(*arguments: str) -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    with begun(CLOSER, str(tmp_path), state) as child:
+        assert child.stdin and child.stdout
+        assert child.stdout.readline() == "up\n"
+        with begun(HOLDER, str(tmp_path / "state.db")) as holder:
+            assert holder.stdout and holder.stdout.readline() == "held\n"
+            child.stdin.write("\n")
+            child.stdin.flush()
+            took = float(child.stdout.readline())
+            began = time.monotonic()
+            said = child.stdout.read()  # to its end
+            errors = child.communicate(timeout=20)[1]
+            assert time.monotonic() - began < 0.5
+            assert took < 0.4
+            assert said.count("StateError(") == 6, errors
+            assert child.returncode == 0
+            assert "Fatal" not in errors and "never retrieved" not in errors
+            holder.communicate()
+    assert held(tmp_path, "a") == []
+
+
+def test_what_waits_when_the_store_is_closed_is_still_done(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        tasks = Tasks(store, "a", "")
+        await tasks.create("first")
+        waiting = [asyncio.create_task(tasks.create(str(number))) for number in range(10)]
+        await asyncio.sleep(0)
+        store.close()
+        assert [task.name for task in await asyncio.gather(*waiting)] == [str(number) for number in range(10)]
+
+    with_store(tmp_path, body)
+    assert len(held(tmp_path, "a")) == 11
+
+
+def test_a_state_that_is_removed_while_open_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = tmp_path / "state"
+
+    async def body(store: Store) -> None:
+        tasks = Tasks(store, "a", "")
+        await tasks.create("lost")
+        shutil.rmtree(state)
+        await tasks.create("kept")
+        assert [task.name for task in await tasks.all()] == ["kept"]
+        assert len(await asyncio.to_thread(held, state, "a")) == 1
+        await tasks.create("kept too")
+
+    with_store(state, body)
+    assert len(held(state, "a")) == 2
+    assert "was removed or replaced" in caplog.text
+
+
+def test_a_copy_put_back_while_the_database_is_open_is_used(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        tasks = Tasks(store, "a", "")
+        await tasks.create("one")
+        copy = sqlite3.connect(tmp_path / "copy")
+        source = sqlite3.connect(store.path)
+        source.backup(copy)
+        source.close()
+        copy.close()
+        await tasks.create("two")
+        for name in ("state.db-wal", "state.db-shm"):
+            (tmp_path / name).unlink()
+        (tmp_path / "copy").rename(store.path)
+        assert [task.name for task in await tasks.all()] == ["one"]
+        await tasks.create("three")
+
+    with_store(tmp_path, body)
+    assert len(held(tmp_path, "a")) == 2
+    assert integrity(tmp_path) == "ok"
+
+
+def test_those_who_wait_for_a_held_database_wait_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "BUSY", 0.3)
+
+    async def body(store: Store) -> None:
+        tasks = Tasks(store, "a", "")
+        await tasks.create("before")
+        other = sqlite3.connect(store.path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        told = await asyncio.gather(*(tasks.create("meanwhile") for _ in range(6)), return_exceptions=True)
+        assert time.monotonic() - began < 1
+        assert [type(error) for error in told] == [StateError] * 6
+        other.close()
 
     with_store(tmp_path, body)
 

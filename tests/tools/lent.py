@@ -12,9 +12,9 @@ from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.plans import Plan
 from toolgate.server.state.store import Store
 from toolgate.server.state.tasks import Tasks
+from toolgate.tools import files
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Belongings, Context, Place, Settings
-from toolgate.tools.errors import ToolError
 from toolgate.tools.skills import BUILT_IN, Skills
 from toolgate.tools.tool import Tool
 
@@ -58,11 +58,11 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def check_file(self, path: str, *, suffix: str) -> None:
+        files.parts(path, self.root, suffix)
+
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
-        if ".." in path or not path.endswith(suffix):
-            raise ToolError(f"{path} is outside of the workspace")
-        (self.root / path).write_bytes(data)
-        return self.root / path
+        return files.write(path, data, self.root, suffix)
 
 
 class Lent:
@@ -77,7 +77,7 @@ class Lent:
         self.belongings = Belongings(
             principal=principal,
             place=Place(session),
-            workspace=cast(Any, Folder(folder)),  # of the workspace only write_file is used
+            workspace=cast(Any, Folder(folder)),  # PlanMode needs no more
             tasks=Tasks(self.store, principal, session),
             plan=Plan(self.store, principal, session),
             callbacks=Callbacks(self.store, self.clock, principal, session),

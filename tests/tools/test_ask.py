@@ -10,7 +10,7 @@ import pytest
 
 from tests.tools.lent import Lent, Person, data, refused, run, said
 from toolgate.tools import ask
-from toolgate.tools.ask import ask_user_question
+from toolgate.tools.ask import ask_user_question, parse
 from toolgate.tools.errors import Unanswered
 
 SPEC = Path(__file__).parent.parent / "spec"
@@ -221,7 +221,11 @@ def question(**changes: Any) -> list[Any]:
         ("x" * 50_001, "at most 50000 are allowed"),
         ("3", 'questions_json is {"questions"'),
         ({"question": "x"}, 'questions_json is {"questions"'),
-        ({"questions": [DATABASE], "more": 1}, 'questions_json is {"questions"'),
+        (
+            {"questions": [DATABASE], "more": 1},
+            "questions_json has 'more', which means nothing here: questions_json is",
+        ),
+        ({"questions": None}, 'questions_json is {"questions"'),
         ({"questions": {}}, 'questions_json is {"questions"'),
         ([], "there are 0 questions: ask 1 to 4"),
         ([{**DATABASE, "question": f"{n}?"} for n in range(5)], "there are 5 questions"),
@@ -254,6 +258,14 @@ def test_what_is_wrong_is_said_with_the_question_it_is_in(tmp_path: Path, questi
     person = accepting({})
     assert told in refused(asked(tmp_path, questions, person))
     assert person.asked == []
+
+
+def test_a_null_is_the_same_as_nothing(tmp_path: Path) -> None:
+    option = {"label": "b", "description": None}
+    given = question(header=None, multiSelect=None, text=None, options=["a", option])
+    plain = question(options=["a", "b"])
+    del plain[0]["header"]
+    assert parse(json.dumps(given)) == parse(json.dumps(plain))
 
 
 def test_the_schema_is_the_contracts() -> None:

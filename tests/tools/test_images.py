@@ -5,6 +5,7 @@ import io
 import random
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from toolgate.tools.content import Image, Output, Text
 from toolgate.tools.context import Settings
 from toolgate.tools.errors import ToolError
 from toolgate.tools.images import MAX_FILE, read_image
+from toolgate.tools.web import Web
 
 
 class Shelf:
@@ -31,8 +33,28 @@ class Shelf:
         return self.data
 
 
+class Looking:
+    """One event loop and one worker for all tests: starting one for each would take longer than they do."""
+
+    runner: asyncio.Runner
+    web: Web
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _looking() -> Iterator[None]:
+    with asyncio.Runner() as Looking.runner:
+        Looking.web = Web()
+        yield
+        Looking.runner.run(Looking.web.close())
+
+
 def look(data: bytes, path: str = "/pictures/a.png", **settings: Any) -> Output:
-    return asyncio.run(call(read_image, {"file_path": path}, workspace=Shelf(data), settings=Settings(**settings)))
+    return asked(Shelf(data), path, **settings)
+
+
+def asked(shelf: Shelf, path: str, **settings: Any) -> Output:
+    work = call(read_image, {"file_path": path}, workspace=shelf, web=Looking.web, settings=Settings(**settings))
+    return Looking.runner.run(work)
 
 
 def picture(kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: Any) -> bytes:
@@ -139,6 +161,22 @@ def animation(kind: str, size: tuple[int, int]) -> bytes:
     return buffer.getvalue()
 
 
+def test_a_large_picture_is_decoded_within_the_workers_memory() -> None:
+    buffer = io.BytesIO()
+    pillow.new("RGBA", (8000, 7999), (200, 0, 0, 255)).save(buffer, "PNG")
+    output = look(buffer.getvalue())
+    assert sent(output).size == (2000, 2000)
+    assert sent(output).convert("RGB").getpixel((1999, 1999)) == (200, 0, 0)
+
+
+def test_making_a_picture_smaller_in_strips_leaves_no_seams() -> None:
+    output = look(picture("png", (4010, 9003), "RGBA"))
+    shown = sent(output).convert("L")
+    assert shown.size == (891, 2000)
+    column = [shown.getpixel((400, y)) for y in range(2000)]
+    assert all(abs(column[y] - 255 * y / 2000) < 3 for y in range(2000))  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("kind", ["gif", "webp"])
 def test_of_a_too_large_animation_the_first_frame_is_shown(kind: str) -> None:
     small = animation(kind, (50, 50))
@@ -208,13 +246,10 @@ def test_damage_anywhere_in_a_file_never_raises() -> None:
 
 
 def test_the_workspace_decides_which_files_may_be_read() -> None:
-    async def scenario(**settings: Any) -> Shelf:
-        shelf = Shelf(picture("png"))
-        await call(read_image, {"file_path": "/x/y.png"}, workspace=shelf, settings=Settings(**settings))
-        return shelf
-
-    assert asyncio.run(scenario()).asked == [("/x/y.png", MAX_FILE, True)]
-    assert asyncio.run(scenario(any_file=False)).asked == [("/x/y.png", MAX_FILE, False)]
+    shelf = Shelf(picture("png"))
+    asked(shelf, "/x/y.png")
+    asked(shelf, "/x/y.png", any_file=False)
+    assert shelf.asked == [("/x/y.png", MAX_FILE, True), ("/x/y.png", MAX_FILE, False)]
     output = look(picture("png"), "relative.png")
     assert output.is_error
     assert text(output) == "relative.png is not an absolute path"

@@ -79,7 +79,11 @@ def test_a_plan_that_cannot_be_written_stays_active(tmp_path: Path) -> None:
     async def body() -> None:
         async with Lent(tmp_path) as lent:
             await lent.call(plan_mode, action="enter", goal="x")
-            refused(await lent.call(plan_mode, action="exit", plan_file="../plan.md"))
+            (tmp_path / "folder.md").mkdir()
+            for file in ("../plan.md", "folder.md"):
+                failed = await lent.call(plan_mode, action="exit", plan_file=file)
+                assert file in refused(failed)
+                assert data(failed)["active"] is True and data(failed)["goal"] == "x"
             assert data(await lent.call(plan_mode, action="json"))["active"] is True
 
     run(body())
@@ -91,7 +95,10 @@ def test_a_plan_that_cannot_be_written_stays_active(tmp_path: Path) -> None:
         ({"action": "enter"}, "enter needs the goal"),
         ({"action": "enter", "goal": "  "}, "enter needs the goal"),
         ({"action": "enter", "goal": "x" * 4001}, "4000 are allowed"),
-        ({"action": "enter", "goal": "x", "plan_file": "plan.sh"}, "must end in .md"),
+        ({"action": "enter", "goal": "x", "plan_file": "plan.sh"}, "does not end in .md"),
+        ({"action": "enter", "goal": "x", "plan_file": "../out.md"}, "goes up with .."),
+        ({"action": "enter", "goal": "x", "plan_file": "/out.md"}, "outside the workspace"),
+        ({"action": "enter", "goal": "x", "plan_file": "a\0b.md"}, "NUL"),
         ({"action": "exit"}, "no plan is active: enter one first"),
         ({"action": "exit", "plan_file": "plan.md"}, "no plan is active"),
         ({"action": "pause"}, "action"),

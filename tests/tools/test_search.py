@@ -13,7 +13,7 @@ from tests.tools.calling import call, text
 from tests.tools.site import Answer, Request, Site, never, redirect, site
 from toolgate.tools.content import Output
 from toolgate.tools.context import Settings
-from toolgate.tools.search import web_search
+from toolgate.tools.search import verify, web_search
 from toolgate.tools.search.engine import Found, Pick
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.search.fusion import Hit, Result, fused, page_key
@@ -297,6 +297,11 @@ def test_what_engines_say_is_made_plain() -> None:
     ]
     assert len(results[0]["snippet"]) <= 300
     assert "<script" not in results[0]["snippet"]
+    assert table(output) == {"github": ("ok", 2)}
+    output = search(
+        {"github": github("javascript:alert(1)", ""), "hackernews": hn("https://a.example/", "http://a.example")}
+    )
+    assert table(output) == {"github": ("empty", 0), "hackernews": ("ok", 1)}
 
 
 def test_the_query_is_trimmed_bounded_and_not_empty() -> None:
@@ -315,6 +320,14 @@ def test_an_unknown_engine_is_named_with_the_known_ones() -> None:
     assert "altavista" in text(output)
     for engine in ENGINES:
         assert engine.name in text(output)
+
+
+def test_entries_for_engines_can_be_verified_at_the_start() -> None:
+    verify([])
+    verify(["github", " HackerNews ", "mdn=http://127.0.0.1:1/x"])
+    for entry, told in (("altavista", "unknown search engine 'altavista'"), ("mdn=ftp://x/", "http or https")):
+        with pytest.raises(ValueError, match=told):
+            verify(["github", entry])
 
 
 def test_a_cancelled_search_cancels_its_engines() -> None:

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,33 @@ def test_a_broken_skill_is_left_out_with_a_line_in_the_log(
     write(tmp_path, "good")
     assert found(tmp_path) == {"good": "What it is for"}
     assert [record.message for record in caplog.records if "is left out" in record.message] != []
+
+
+def test_yaml_that_multiplies_itself_is_left_out_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    levels = [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9)]
+    front = "\n".join(["name: broken", "description: x", "a0: &a0 {k: v}", *levels])
+    write(tmp_path, "broken", text=f"---\n{front}\n---\nbody")
+    start = time.monotonic()
+    assert found(tmp_path) == {}
+    assert time.monotonic() - start < 2
+    assert "anchors or aliases" in caplog.text
+
+
+def test_skills_beyond_the_limit_and_files_that_are_none_are_named_in_the_log_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolgate.tools.skills.MAX_SKILLS", 3)
+    for name in ("a", "b", "c", "d", "e"):
+        write(tmp_path, name)
+    (tmp_path / "a" / "SKILL.md").rename(tmp_path / "a" / "other")
+    (tmp_path / "a" / "SKILL.md").symlink_to("other")
+    skills = Skills([tmp_path])
+    assert list(skills.catalogue()) == ["b", "c"]
+    skills.catalogue()
+    assert [record.message for record in caplog.records] == [
+        f"of the skills in {tmp_path} 2 are left out: the first 3 by name are read",
+        f"skill {tmp_path / 'a'} is left out: its SKILL.md is a link, or not a file",
+    ]
 
 
 def test_what_is_not_utf_8_is_left_out(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 `fusion` makes one list. A new engine is a row of the table, and a small file if it does not answer in JSON.
 """
 
+from toolgate.tools.search.engines import verify
 from toolgate.tools.search.tool import web_search
 
-__all__ = ["web_search"]
+__all__ = ["verify", "web_search"]

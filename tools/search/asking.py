@@ -1,4 +1,4 @@
-"""Asks engines, all at once, and says how each did. Knows statuses and deadlines; knows no ranking."""
+"""Asks engines, all at once, and says how each did. Knows statuses and deadlines; ranks nothing."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ import msgspec
 
 from toolgate.tools.errors import ToolError
 from toolgate.tools.search.engine import Engine, Found
+from toolgate.tools.search.fusion import usable
 from toolgate.tools.web import TimedOut
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _read(engine: Engine, page: "Page") -> tuple[Status, list[Found]]:
     except Exception:  # an engine that answers nonsense must not take the others with it
         log.info("search engine %s answered what can't be read", engine.name, exc_info=True)
         return _without(page, "error"), []
-    return ("ok", found) if found else (_without(page, "empty"), [])
+    return ("ok", found) if usable(found) else (_without(page, "empty"), [])
 
 
 def _without(page: "Page", status: Status) -> Status:

@@ -97,6 +97,17 @@ ENGINES: tuple[Engine, ...] = (
 )
 
 
+def verify(entries: Sequence[str]) -> None:
+    """Raise ValueError for an entry that names no engine, or an address that is no http URL. For the start."""
+    try:
+        engines = chosen(entries)
+    except ToolError as error:
+        raise ValueError(error.text) from None
+    for engine in engines:
+        if not engine.url.startswith(("http://", "https://")):
+            raise ValueError(f"{engine.name} can't be asked at {engine.url!r}: give an http or https URL")
+
+
 def chosen(entries: Sequence[str]) -> list[Engine]:
     """The engines that `entries` name; all of them for no entries. Raises ToolError for an unknown name."""
     known = {engine.name: engine for engine in ENGINES}

@@ -48,6 +48,11 @@ class Result(msgspec.Struct, frozen=True):
     score: float
 
 
+def usable(found: Iterable[Found]) -> int:
+    """How many of an engine's results `fused` takes: each page once, and none whose URL is not one of the web."""
+    return len({page_key(one.url) for one in found} - {None})
+
+
 def fused(lists: Iterable[tuple[str, list[Found]]]) -> list[Result]:
     """The best of all results, each page once. `lists`: an engine's name and its results, best first."""
     pages: dict[str, Result] = {}

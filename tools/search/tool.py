@@ -10,14 +10,14 @@ from toolgate.tools.errors import ToolError
 from toolgate.tools.plain import clean
 from toolgate.tools.search.asking import Status, ask_all
 from toolgate.tools.search.engines import chosen
-from toolgate.tools.search.fusion import Result, fused
+from toolgate.tools.search.fusion import Result, fused, usable
 from toolgate.tools.tool import tool
 
 MAX_QUERY = 400  # characters; engines take no more
 
 
 class Row(msgspec.Struct, frozen=True):
-    """How one engine did. `count` is the number of its results, `ms` how long it took."""
+    """How one engine did. `count` is the number of its results that could be used, `ms` how long it took."""
 
     name: str
     status: Status
@@ -53,7 +53,7 @@ async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> O
     deadline = min(settings.search_deadline, settings.hold)
     asked = await ask_all(ctx.web, chosen(settings.engines), words, deadline)
     results = fused((one.name, one.found) for one in asked)
-    rows = [Row(one.name, one.status, len(one.found), one.ms) for one in asked]
+    rows = [Row(one.name, one.status, usable(one.found), one.ms) for one in asked]
     failed = not any(one.status in ("ok", "empty") for one in asked)
     return Output([Text(_text(results, rows, failed))], Findings(results, rows), is_error=failed)
 

@@ -1,0 +1,69 @@
+"""One thread that does one thing after another for an event loop. Knows nothing of what it does.
+
+Other than an executor's it is a daemon: work that hangs, or takes too long, doesn't keep the process from ending.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Starts its thread at once."""
+
+    def __init__(self, name: str) -> None:
+        from queue import SimpleQueue  # start-up
+
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def do(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+        """What `function` returns or raises, in its turn. Cancelled before that, it isn't called."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._waiting.add(done)
+        done.add_done_callback(self._waiting.discard)
+        self._jobs.put(partial(_do, loop, done, function))
+        return done
+
+    def end(self, last: Callable[[], None], within: float, late: Exception) -> None:
+        """Do what waits, then `last`. Blocks `within` seconds at most; what is not done by then fails with `late`."""
+        self._jobs.put(last)
+        self._jobs.put(None)
+        self._thread.join(within)
+        if self._thread.is_alive():
+            for done in list(self._waiting):
+                with suppress(RuntimeError):  # its loop is closed: nobody waits
+                    _settle(done, None, late)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def _do(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", function: Callable[[], T]) -> None:
+    if done.cancelled():
+        return
+    result, failure = None, None
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001 # it is the caller's
+        failure = error
+    with suppress(RuntimeError):  # the loop is closed: nobody waits
+        loop.call_soon_threadsafe(_settle, done, result, failure)
+
+
+def _settle(done: "asyncio.Future[Any]", result: object, failure: BaseException | None) -> None:
+    if done.done():
+        return
+    if failure is None:
+        done.set_result(result)
+    else:
+        done.set_exception(failure)

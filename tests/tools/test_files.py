@@ -1,0 +1,140 @@
+"""The door to files: what may be read and written, and what is refused."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.tools.commands import (
+    on_workspace,
+)
+from toolgate.tools.errors import ToolError
+from toolgate.tools.workspace import Workspace
+
+
+def test_a_file_is_read_through_the_door(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        path = mine.root / "file"
+        path.write_bytes(b"x" * 1000)
+        (mine.root / "link").symlink_to("file")
+        assert await mine.read_file(str(path), 1000, anywhere=False) == b"x" * 1000
+        assert await mine.read_file(str(mine.root / "link"), 1000, anywhere=False) == b"x" * 1000
+        (tmp_path / "out").write_text("out")
+        assert await mine.read_file(str(tmp_path / "out"), 10, anywhere=True) == b"out"
+
+    on_workspace(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("file", "not an absolute path"),
+        ("~/file", "not an absolute path"),
+        ("/a\0b", "NUL"),
+        ("{root}/none", "does not exist"),
+        ("{root}", "is a directory"),
+        ("{root}/fifo", "is a pipe"),
+        ("{root}/socket", "is a socket"),
+        ("{root}/big", "1,001 bytes, over the limit of 1,000"),
+        ("{root}/big/x", "not a directory"),
+        ("/proc/self/environ", "outside the workspace"),
+        ("{root}/../out", "outside the workspace"),
+        ("{root}/../none", "outside the workspace"),
+        ("{root}/link", "outside the workspace"),
+        ("{root}/dangling", "outside the workspace"),
+        ("{root}/folder/out", "outside the workspace"),
+        ("{root}/loop", "too many levels of symbolic links"),
+    ],
+)
+def test_what_must_not_be_read_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
+    async def body(mine: Workspace) -> None:
+        root = mine.root
+        (root / "big").write_bytes(b"x" * 1001)
+        (tmp_path / "out").write_text("out")
+        for name, target in (("link", "../out"), ("folder", ".."), ("loop", "loop"), ("dangling", "/none/such")):
+            (root / name).symlink_to(target)
+        os.mkfifo(root / "fifo")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.relpath(root / "socket"))
+            with pytest.raises(ToolError, match=says):
+                await mine.read_file(path.format(root=root), 1000, anywhere=False)
+
+    on_workspace(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/dev/zero", "is a device"),
+        ("/proc/self/mem", "can't be read"),
+    ],
+)
+def test_devices_and_endless_files_are_refused_anywhere(tmp_path: Path, path: str, says: str) -> None:
+    async def body(mine: Workspace) -> None:
+        with pytest.raises(ToolError, match=says):
+            await mine.read_file(path, 1000, anywhere=True)
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        for mode in (0o600, 0o640, 0o755):
+            (mine.root / "plan.md").touch()
+            (mine.root / "plan.md").chmod(mode)
+            await mine.write_file("plan.md", b"new", suffix=".md")
+            assert stat.S_IMODE((mine.root / "plan.md").stat().st_mode) == mode
+            assert (mine.root / "plan.md").read_bytes() == b"new"
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_file_is_written_below_the_root_whole(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        root = mine.root
+        assert await mine.write_file("plan.md", b"one", suffix=".md") == root / "plan.md"
+        assert await mine.write_file(str(root / "plan.md"), b"two", suffix=".md") == root / "plan.md"
+        assert await mine.write_file("a/b/plan.md", b"deep", suffix=".md") == root / "a/b/plan.md"
+        assert (root / "plan.md").read_bytes() == b"two"
+        assert (root / "a/b/plan.md").read_bytes() == b"deep"
+        assert sorted(path.name for path in root.iterdir()) == ["a", "plan.md"]
+
+    on_workspace(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("plan.txt", "does not end in .md"),
+        (".md", "'.md' has no name before .md"),
+        ("", "names no file"),
+        ("../plan.md", r"goes up with \.\."),
+        ("a/../../plan.md", r"goes up with \.\."),
+        ("/tmp/plan.md", "outside the workspace"),
+        ("out/plan.md", "links are not followed"),
+        ("inner/plan.md", "links are not followed"),
+        ("file.md/plan.md", "links are not followed"),
+        ("link.md", "no regular file"),
+        ("folder.md", "no regular file"),
+        ("a\0.md", "can't be written"),
+        ("x" * 300 + ".md", "can't be written"),
+    ],
+)
+def test_what_must_not_be_written_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
+    async def body(mine: Workspace) -> None:
+        root = mine.root
+        (tmp_path / "out").mkdir()
+        (root / "folder.md").mkdir()
+        (root / "file.md").write_text("")
+        for name, target in (("out", tmp_path / "out"), ("inner", "folder.md"), ("link.md", "file.md")):
+            (root / name).symlink_to(target)
+        before = sorted(root.iterdir())
+        with pytest.raises(ToolError, match=says):
+            await mine.write_file(path, b"data", suffix=".md")
+        assert sorted(root.iterdir()) == before
+        assert [*(tmp_path / "out").iterdir()] == []
+        assert (root / "file.md").read_text() == ""
+
+    on_workspace(body, tmp_path)

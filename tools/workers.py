@@ -1,0 +1,207 @@
+"""Has foreign pages and pictures read in processes that may be killed. Knows processes; knows nothing of the jobs.
+
+A job that takes too long, too much memory or its process down costs that process and nothing else: tools/worker.py is
+the program. The processes are started here, not through the workspace: they run our own code, and no command.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+import time
+from typing import TypeVar
+
+import msgspec
+
+from toolgate.tools import jobs
+from toolgate.tools.errors import ToolError
+from toolgate.tools.jobs import Done, Job
+
+MOST = 2  # jobs of one kind at once: each may take a processor and MEMORY
+IDLE = 60.0  # seconds a worker waits for the next job: starting one takes a third of a second
+END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
+CHUNK = 2**18
+PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.worker")
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Overtaxed(Exception):
+    """The job was ended. The text completes "it …": "took more than 20 s"."""
+
+
+class Broken(Exception):
+    """A fault of ours; the text is the worker's traceback."""
+
+
+class Workers:
+    """Workers for jobs by name; the first is started when it is needed, and one of each name is kept for a while."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._idle: dict[str, Worker] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._living: set[Worker] = set()
+        self._none_living = asyncio.Event()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def run(self, name: str, request: msgspec.Struct, kind: type[T], *, timeout: float = jobs.CPU) -> T:
+        """Do the job `name` on `request`, for at most `timeout` seconds once one of its workers is free.
+
+        Raises Overtaxed, ToolError where the job refuses, and Broken. Cancelled, it kills the worker.
+        """
+        slots = self._slots.setdefault(name, asyncio.Semaphore(MOST))
+        async with slots:
+            worker = self._taken(name)
+            try:
+                done = await _asked(worker, name, request, timeout)
+            except BaseException:
+                self._end(worker)
+                raise
+            self._give_back(name, worker, done.worn)
+        return _result(done, kind)
+
+    async def close(self) -> None:
+        """End all workers, and wait until they are gone. A later job starts new ones."""
+        for name in list(self._idle):
+            self._end_idle(name)
+        for worker in self._living:
+            worker.kill()  # a job under way hears of it, and lets go of it
+        if self._living:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._none_living.wait(), END_WITHIN)
+
+    def _taken(self, name: str) -> "Worker":
+        worker = self._idle.pop(name, None)
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        if worker is not None and not worker.is_alive:
+            self._end(worker)
+            worker = None
+        worker = worker or Worker()
+        self._living.add(worker)
+        self._none_living.clear()
+        return worker
+
+    def _give_back(self, name: str, worker: "Worker", worn: bool) -> None:
+        if worn or name in self._idle:
+            self._end(worker)
+            return
+        self._idle[name] = worker
+        self._timers[name] = asyncio.get_running_loop().call_later(IDLE, self._end_idle, name)
+
+    def _end_idle(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        self._end(self._idle.pop(name))
+
+    def _end(self, worker: "Worker") -> None:
+        """Kill it now, and see to it in the background that it goes."""
+        worker.kill()
+        task = asyncio.get_running_loop().create_task(self._bury(worker))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _bury(self, worker: "Worker") -> None:
+        try:
+            await worker.gone()
+        finally:
+            self._living.discard(worker)
+            if not self._living:
+                self._none_living.set()
+
+
+class Worker:
+    """One process and the socket to it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    PROGRAM,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,  # the server's belongs to the protocol
+                    cwd="/",
+                    env={},
+                    start_new_session=True,  # a Ctrl-C in the terminal is for the server
+                )
+            except OSError as error:
+                self._socket.close()
+                raise Overtaxed(f"can't be read now: no process can be started ({error.strerror})") from None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    async def ask(self, frame: bytes) -> Done:
+        """Raises EOFError when the process ends instead, ValueError and msgspec.DecodeError for nonsense."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._socket, frame)
+            (size,) = jobs.LENGTH.unpack(await self._read(jobs.LENGTH.size))
+            if size > jobs.MAX_DONE:
+                raise ValueError(f"an answer of {size} bytes")
+            return msgspec.msgpack.decode(await self._read(size), type=Done)
+        except ConnectionError:
+            raise EOFError from None
+
+    def kill(self) -> None:
+        self._process.kill()  # a no-op when it has been waited for
+
+    async def gone(self) -> None:
+        """Return when the killed process is gone. Its socket closes last, when its memory has been given back."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(END_WITHIN):
+                while await loop.sock_recv(self._socket, CHUNK):
+                    pass
+        self._socket.close()
+        try:
+            self._process.wait(0.2)  # it is at its very end: microseconds
+        except subprocess.TimeoutExpired:
+            log.warning("worker %d does not end", self.pid)
+
+    async def _read(self, size: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        data = bytearray()
+        while len(data) < size:
+            chunk = await loop.sock_recv(self._socket, min(CHUNK, size - len(data)))
+            if not chunk:
+                raise EOFError
+            data += chunk
+        return bytes(data)
+
+
+async def _asked(worker: Worker, name: str, request: msgspec.Struct, timeout: float) -> Done:
+    start = time.monotonic()
+    frame = jobs.framed(Job(name, msgspec.Raw(msgspec.msgpack.encode(request))))
+    try:
+        async with asyncio.timeout(timeout):
+            return await worker.ask(frame)
+    except TimeoutError:
+        raise Overtaxed(f"took more than {timeout:g} s") from None
+    except EOFError:  # by the limit of its processor time, by a crash, or by the system that had no memory left
+        if time.monotonic() - start > 0.9 * jobs.CPU:
+            raise Overtaxed(f"took more than {jobs.CPU} s") from None
+        raise Overtaxed("broke the program that reads it") from None
+
+
+def _result(done: Done, kind: type[T]) -> T:
+    if done.exhausted:
+        raise Overtaxed(f"took more than {jobs.MEMORY // 2**20} MiB of memory")
+    if done.refusal:
+        raise ToolError(done.refusal)
+    if done.fault:
+        raise Broken(done.fault)
+    return msgspec.msgpack.decode(done.result, type=kind)
