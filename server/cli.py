@@ -84,19 +84,13 @@ def _serve(options: config.Config, words: Sequence[str], _own: Sequence[str]) ->
         raise UsageError(f"unexpected {words[0]!r}")
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
-    from toolgate.server.app import App  # start-up: sub-commands and --help do without
-    from toolgate.transports import stdio
+    if options.remote:
+        from toolgate.server import site  # start-up: stdio does without all of HTTP
 
+        site.check(options)
     logs.start(options.verbose, options.logs)
-    if sys.stdin.isatty():
-        print(WAITING.format(version=VERSION), file=sys.stderr, end="")
-    source, sink = stdio.claim()
-
-    async def serve() -> None:
-        await App(options).serve_stdio(source, sink)
-
     try:
-        asyncio.run(serve())
+        return _run_loop(options)
     except UsageError:
         raise
     except Exception:
@@ -104,6 +98,27 @@ def _serve(options: config.Config, words: Sequence[str], _own: Sequence[str]) ->
         return FAULT
     finally:
         logs.stop()
+
+
+def _run_loop(options: config.Config) -> int:
+    from toolgate.server.app import App  # start-up: sub-commands and --help do without
+    from toolgate.transports import stdio
+
+    async def serve_http() -> None:
+        await App(options).serve_http()
+
+    async def serve_stdio(source: int, sink: int) -> None:
+        await App(options).serve_stdio(source, sink)
+
+    if options.remote:
+        import uvloop  # start-up, as above
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_http())
+        return DONE
+    if sys.stdin.isatty():
+        print(WAITING.format(version=VERSION), file=sys.stderr, end="")
+    asyncio.run(serve_stdio(*stdio.claim()))
     return DONE
 
 

@@ -68,6 +68,12 @@ class Tool:
             return self._output
         return schema.of_type(self._output)
 
+    @cached_property
+    def mirrored(self) -> dict[str, tuple[str, ...]]:
+        """The parameters that clients mirror into HTTP headers: the header's name after `mcp-param-`, in lower case,
+        and the path of the property."""
+        return schema.mirrored(self.input)
+
     def described(self, description: str) -> "Tool":
         """The same tool under another description."""
         return Tool(
@@ -77,6 +83,7 @@ class Tool:
     def verify(self) -> None:
         """Raise TypeError or UnusableSchema for what no client could be told or no call be checked against."""
         schema.guard(self.input)
+        schema.mirrored(self.input)
         if self._input is not None:
             schema.check(self._input)  # a raw schema may be anything; ours are right by construction
         if self.output is not None:
