@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toolgate.server import VERSION, config, logs
@@ -21,6 +22,8 @@ COMMANDS = {
     "config": "CLIENT: print the ready configuration for an MCP client",
 }
 
+ASKING = ("call", "tools")  # what --url is for
+
 EVERY_OPTION = "Every option is also TOOLGATE_<NAME> in the environment and a key of the config file."
 
 WAITING = """\
@@ -29,6 +32,16 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
   connect it:  toolgate config claude-desktop   (or claude-code, cursor, vscode, …)
   more:        toolgate --help        end with Ctrl-D or Ctrl-C
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A command line behind its command. `own`: the options as they were given, for a server spawned for the command;
+    `url`: a server that runs already."""
+
+    words: Sequence[str]
+    own: Sequence[str]
+    url: str | None
 
 
 def run(words: Sequence[str]) -> int:
@@ -47,11 +60,17 @@ def run(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     parsed = parser().parse_intermixed_args(words)
-    options = config.load({name: value for name, value in vars(parsed).items() if name not in ("command", "words")})
+    flags = {name: value for name, value in vars(parsed).items() if name not in ("command", "words", "url")}
+    options = config.load(flags)
     command: str = parsed.command or "serve"
     if command not in COMMANDS:
         raise UsageError(f"there is no command {command!r}; there are {', '.join(COMMANDS)}")
-    return RUNNERS[command](options, parsed.words, _own_options(words, parsed.command, parsed.words))
+    if parsed.url is not None and command not in ASKING:
+        raise UsageError(f"--url belongs to {' and '.join(ASKING)}")
+    if parsed.url is not None and flags:
+        raise UsageError(f"--url asks a server that is running: it can't be given --{next(iter(flags))}")
+    own = _own_options(words, parsed.command, parsed.words)
+    return RUNNERS[command](options, Line(parsed.words, own, parsed.url))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,6 +86,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     made.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"toolgate {VERSION}")
+    made.add_argument(
+        "--url", metavar="URL", help="call, tools: ask the Streamable HTTP server there, not one of our own"
+    )
     config.add_options(made)
     return made
 
@@ -79,9 +101,8 @@ def _own_options(words: Sequence[str], command: str | None, rest: Sequence[str])
     return own
 
 
-def _serve(options: config.Config, words: Sequence[str], _own: Sequence[str]) -> int:
-    if words:
-        raise UsageError(f"unexpected {words[0]!r}")
+def _serve(options: config.Config, line: Line) -> int:
+    _nothing_more(line)
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
     if options.remote:
@@ -122,30 +143,33 @@ def _run_loop(options: config.Config) -> int:
     return DONE
 
 
-def _demo(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
-    if words:
-        raise UsageError(f"unexpected {words[0]!r}")
+def _demo(_options: config.Config, line: Line) -> int:
+    _nothing_more(line)
     from toolgate.server import demo
 
-    return asyncio.run(demo.tour(own))
+    return asyncio.run(demo.tour(line.own))
 
 
-def _call(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+def _call(_options: config.Config, line: Line) -> int:
     from toolgate.server import calling
 
-    return _asked(calling.call(words, own))
+    return _asked(calling.call(line.words, line.own, line.url))
 
 
-def _tools(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
-    if words:
-        raise UsageError(f"unexpected {words[0]!r}")
+def _tools(_options: config.Config, line: Line) -> int:
+    _nothing_more(line)
     from toolgate.server import calling
 
-    return _asked(calling.list_tools(own))
+    return _asked(calling.list_tools(line.own, line.url))
+
+
+def _nothing_more(line: Line) -> None:
+    if line.words:
+        raise UsageError(f"unexpected {line.words[0]!r}")
 
 
 def _asked(question: Coroutine[Any, Any, int]) -> int:
-    """Ask a server of our own; why it ended, if it did, it has said itself."""
+    """Ask a server; why it ended, if it did, it has said itself."""
     from toolgate.server.client import Fault
 
     try:
@@ -155,14 +179,14 @@ def _asked(question: Coroutine[Any, Any, int]) -> int:
         return FAULT
 
 
-def _config(_options: config.Config, words: Sequence[str], own: Sequence[str]) -> int:
+def _config(_options: config.Config, line: Line) -> int:
     from toolgate.server import snippets
 
-    print(snippets.snippet(words, own))
+    print(snippets.snippet(line.words, line.own))
     return DONE
 
 
-Runner = Callable[[config.Config, Sequence[str], Sequence[str]], int]
+Runner = Callable[[config.Config, Line], int]
 RUNNERS: dict[str, Runner] = {
     "serve": _serve,
     "demo": _demo,

@@ -3,6 +3,7 @@
 Knows nothing of JSON-RPC methods or transports. `app` builds it, the methods use it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ class Listener:
     id: Id
     channel: Channel
     kinds: frozenset[str]
-    ended: Any  # asyncio.Event: set when the server ends it
+    ended: "asyncio.Future[None]"  # done when the server ends it
 
 
 @dataclass(eq=False)
@@ -121,5 +122,6 @@ class Server:
         """End all subscriptions gracefully: each answers its request with a result."""
         ended = list(self.listeners)
         for listener in ended:
-            listener.ended.set()
+            if not listener.ended.done():
+                listener.ended.set_result(None)
         return ended

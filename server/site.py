@@ -6,9 +6,8 @@ import logging
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.applications import Starlette
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, Router
 
 from toolgate.server.config import Config
 from toolgate.server.dispatcher import Dispatcher
@@ -21,7 +20,6 @@ from toolgate.transports.sessions import Sessions
 log = logging.getLogger("toolgate.http")
 
 LOCAL = "local"  # the one principal of --auth none
-END_STREAMS = 1.0  # seconds for readers to get their last events
 
 
 class Site:
@@ -31,24 +29,26 @@ class Site:
         self._config = config
         self._server = server
         self._sessions = Sessions(server.close_session)
+        self._sse_sessions = Sessions(server.close_session)
+        self._streamable = streamable_http.Endpoint(dispatcher, self._sessions, _everyone, self._mirrored)
+        self._sse = sse.Endpoints(dispatcher, self._sse_sessions, _everyone)
         self._ending = False
-        principal = _everyone
-        self._streamable = streamable_http.Endpoint(dispatcher, self._sessions, principal, self._mirrored)
-        self._sse = sse.Endpoints(dispatcher, self._sessions, principal)
 
     def application(self) -> Any:
         """The ASGI application."""
-        routes = [Route("/health", self._health), Route("/ready", self._ready)]
+        routes: list[BaseRoute] = []  # looked at in this order: what is asked for most comes first
         if self._config.http:
             routes += [Route(path, self._streamable) for path in ("/mcp", "/mcp/")]
         if self._config.sse:
             routes += [Route("/sse", _Raw(self._sse.stream)), Route("/messages", _Raw(self._sse.message))]
-        app = Starlette(routes=routes)
-        app.router.redirect_slashes = False
+        routes += [Route("/health", self._health), Route("/ready", self._ready)]
+        # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
+        app = Router(routes, redirect_slashes=False)
         public = urlsplit(self._config.public_url or "")
         hosts = [*self._config.allowed_hosts, *([public.netloc] if public.netloc else [])]
         origins = [*self._config.allowed_origins, *([f"{public.scheme}://{public.netloc}"] if public.netloc else [])]
-        return Guard(app, hosts, origins, loopback=is_loopback(self._config.host), behind_proxy=False)
+        loopback = is_loopback(self._config.host)
+        return Guard(app, hosts, origins, loopback=loopback, behind_proxy=False, prefix=public.path.rstrip("/"))
 
     async def serve(self) -> None:
         """Serve until a signal comes. Raises UsageError when the port can't be had."""
@@ -64,7 +64,7 @@ class Site:
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
-        self._ending = True
+        self._ending = self._streamable.ending = self._sse.ending = True
         self._server.end_listeners()
         running = self._streamable.running | self._sse.running
         if running:
@@ -72,7 +72,7 @@ class Site:
         for task in self._streamable.running | self._sse.running:
             task.cancel()
         self._sessions.close_all()
-        await asyncio.sleep(0)
+        self._sse_sessions.close_all()
 
     def _mirrored(self, tool: str) -> dict[str, tuple[str, ...]]:
         return self._server.registry[tool].mirrored if tool in self._server.registry else {}

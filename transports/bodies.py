@@ -2,7 +2,8 @@
 
 import asyncio
 
-from toolgate.transports.guard import Headers, Receive
+from toolgate.server.hold import Hold
+from toolgate.transports.guard import Headers, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
 SLOW = 30.0  # seconds for a whole body
@@ -20,16 +21,41 @@ class Gone(Exception):
     """The client hung up before its body was complete."""
 
 
-async def read(headers: Headers, receive: Receive, *, limit: int = MAX_BODY, seconds: float = SLOW) -> bytes:
+def is_json(headers: Headers) -> bool:
+    """Whether the body says that it is JSON."""
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == b"application/json"
+
+
+async def read_or_refuse(headers: Headers, receive: Receive, send: Send, slow: Hold) -> bytes | None:
+    """The body, if it comes in the time of `slow`; None when the request has been refused for it, or nobody is there
+    any more."""
+    try:
+        return await read(headers, receive, slow)
+    except TooLarge:  # the rest is read and thrown away, or the client would not see why
+        await refuse(send, 413, f"more than {MAX_BODY} bytes")
+    except TooSlow:
+        await refuse(send, 408, "the body did not come in time", [(b"connection", b"close")])
+    except Gone:
+        pass
+    return None
+
+
+async def read(headers: Headers, receive: Receive, slow: Hold, *, limit: int = MAX_BODY) -> bytes:
     """The body. Raises TooLarge, TooSlow, Gone."""
     declared = headers.get(b"content-length", b"")
-    if declared.isdigit() and int(declared) > limit:
+    if declared.isdigit() and (len(declared) > 19 or int(declared) > limit):
         raise TooLarge
+    task = asyncio.current_task()
+    assert task is not None
+    slow.take(task)
     try:
-        async with asyncio.timeout(seconds):
-            return await _whole(receive, limit)
-    except TimeoutError:
-        raise TooSlow from None
+        return await _whole(receive, limit)
+    except asyncio.CancelledError:
+        if slow.release(task):
+            raise TooSlow from None
+        raise
+    finally:
+        slow.release(task)
 
 
 async def _whole(receive: Receive, limit: int) -> bytes:

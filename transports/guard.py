@@ -4,6 +4,7 @@ little. Knows nothing of MCP but the names of its headers.
 Source: MCP 2025-11-25 and 2026-07-28 basic/transports, "Security"; Fetch Standard, "CORS protocol".
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -20,50 +21,69 @@ ALLOWED_HEADERS = (
     b"authorization, content-type, accept, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name"
 )
 EXPOSED_HEADERS = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after"
-PROXIED = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
+PROXIED = frozenset((b"forwarded", b"via", b"x-real-ip"))  # and all that begin with x-forwarded-
+LISTS = frozenset(
+    (b"accept", b"accept-encoding", b"accept-language", b"cookie", b"via", b"forwarded", b"cache-control")
+)
+TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 PREFLIGHT_FOR = b"600"  # seconds a browser may remember it
 
 
 class Guard:
-    """`hosts` and `origins` are those allowed besides the loopback names; `behind_proxy` whether one may be in front."""
+    """`hosts` and `origins` are those allowed besides the loopback names; `behind_proxy` whether one may be in front;
+    `prefix` is the path a proxy has taken off, "" where there is none."""
 
     def __init__(
-        self, app: Application, hosts: Iterable[str], origins: Iterable[str], *, loopback: bool, behind_proxy: bool
+        self,
+        app: Application,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        *,
+        loopback: bool,
+        behind_proxy: bool,
+        prefix: str = "",
     ) -> None:
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._loopback = loopback
         self._behind_proxy = behind_proxy
+        self._prefix = prefix
         self._passed: set[bytes] = set()  # Host values found good: there are few, and each comes with every request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers: Headers = dict(scope["headers"])
-        scope["toolgate.headers"] = headers
-        host = headers.get(b"host", b"")
-        if host not in self._passed and scope["path"] not in PROBES and not self._host_is_ours(host):
-            await refuse(send, 421, "this Host is not served here; --allowed-hosts allows it")
+        headers = _once_each(scope["headers"])
+        if headers is None:
+            await refuse(send, 400, "a header came twice that may come once")
             return
-        if not self._behind_proxy and any(name in headers for name in PROXIED):
+        scope["toolgate.headers"] = headers
+        scope["root_path"] = self._prefix
+        if not self._behind_proxy and _is_proxied(headers):
             await refuse(send, 403, "--auth none serves no request that came through a proxy; use --auth oauth")
+            return
+        if scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+            return
+        host = headers.get(b"host", b"")
+        if host not in self._passed and not self._host_is_ours(host):
+            await refuse(send, 421, "this Host is not served here; --allowed-hosts allows it")
             return
         origin = headers.get(b"origin")
         if origin is None:
             await self._app(scope, receive, send)
-            return
-        if not self._origin_is_ours(origin):
+        elif self._origin_is_ours(origin):
+            await self._with_origin(scope, receive, send, origin)
+        else:
             await refuse(send, 403, "this Origin may not call; --allowed-origins allows it")
-            return
-        await self._with_origin(scope, receive, send, origin)
 
     async def _with_origin(self, scope: Scope, receive: Receive, send: Send, origin: bytes) -> None:
         """Let a browser's page have the answer, and answer its preflight."""
         shared = [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
         if scope["method"] == "OPTIONS":
-            asked = dict(scope["headers"]).get(b"access-control-request-headers")
+            asked = scope["toolgate.headers"].get(b"access-control-request-headers")
             allowed = [
                 (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
                 (b"access-control-allow-headers", _params(asked)),
@@ -106,6 +126,24 @@ async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[byt
     await send({"type": "http.response.body", "body": body})
 
 
+def _once_each(given: list[tuple[bytes, bytes]]) -> Headers | None:
+    """The headers by name; None where two disagree that may come once: whoever is in front may go by the other."""
+    headers: Headers = dict(given)
+    if len(headers) == len(given):
+        return headers
+    headers = {}
+    for name, value in given:
+        if headers.setdefault(name, value) != value:
+            if name not in LISTS:
+                return None
+            headers[name] += b", " + value
+    return headers
+
+
+def _is_proxied(headers: Headers) -> bool:
+    return not PROXIED.isdisjoint(headers) or b"\nx-forwarded-" in b"\n".join((b"", *headers))  # faster than a loop
+
+
 def _has_port(host: str) -> bool:
     return host.rpartition(":")[2].isdigit() and not host.endswith("]")
 
@@ -113,5 +151,5 @@ def _has_port(host: str) -> bool:
 def _params(asked: bytes | None) -> bytes:
     """The headers a preflight may use: ours, and the `Mcp-Param-*` it asks for, which tools name."""
     wanted = (name.strip().lower() for name in (asked or b"").split(b","))
-    extra = [name for name in wanted if name.startswith(b"mcp-param-") and name.replace(b"-", b"").isalnum()]
+    extra = [name for name in wanted if name.startswith(b"mcp-param-") and TOKEN.fullmatch(name)]
     return b", ".join([ALLOWED_HEADERS, *extra])

@@ -5,7 +5,9 @@ Source: MCP 2026-07-28 basic/transports/streamable-http, "Request Metadata" and 
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from toolgate.server.envelope import VERSION
@@ -14,6 +16,7 @@ from toolgate.server.messages import Request
 from toolgate.transports.guard import Headers
 
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # method → what Mcp-Name mirrors
+NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")  # 42.0 is 42, too
 BEGIN, END = "=?base64?", "?="
 
 # Parameters a tool mirrors into headers: header name after `mcp-param-`, in lower case → path of the property
@@ -65,7 +68,7 @@ def _mirrors(headers: Headers, name: str, value: Any) -> None:
     if isinstance(value, bool):
         same = said == ("true" if value else "false")
     elif isinstance(value, (int, float)):
-        same = _number(said) == value
+        same = NUMBER.fullmatch(said) is not None and Decimal(said) == value
     else:
         same = said == value
     if not same:
@@ -74,17 +77,10 @@ def _mirrors(headers: Headers, name: str, value: Any) -> None:
 
 def _text(given: bytes, title: str) -> str:
     """Visible ASCII, spaces and tabs; the white space around it is not part of it (RFC 9110 section 5.5)."""
-    value = given.strip(b" \t")
-    if any((byte < 0x20 and byte != 0x09) or byte > 0x7E for byte in value):
+    value = given.strip(b" \t").decode("latin-1")
+    if not (value.isascii() and value.replace("\t", " ").isprintable()):
         raise HeaderMismatch(f"the {title} header has characters that no header may have")
-    return value.decode("ascii")
-
-
-def _number(said: str) -> float | None:
-    try:
-        return float(said)
-    except ValueError:
-        return None
+    return value
 
 
 def _at(arguments: Any, path: tuple[str, ...]) -> Any:

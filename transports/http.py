@@ -5,9 +5,10 @@ Knows sockets and uvicorn; knows nothing of what is served.
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,61 +17,137 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = logging.getLogger("toolgate.http")
 
-MAX_HEADERS = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
-HEADER_TIME = 15.0  # seconds for a whole head
+MAX_HEAD = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
+HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a body that was refused
+SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck, and so is what waits for it
 MAX_CONNECTIONS = 4_096  # at once; more are answered 503
 KEEP_ALIVE = 75  # seconds an idle connection is kept: longer than the usual proxy's 60
 CLOSE_TIME = 2.0  # seconds for the last bytes to go out
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # the one answer that another follows
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Joined:
+    """A transport that keeps the head of an answer until its body comes, so that both are one write: each is a system
+    call, and may wake the client."""
+
+    __slots__ = ("_held", "_transport")
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/1.1 ") and data != CONTINUE:
+            self.flush()
+            self._held = data
+        elif self._held:
+            self._transport.writelines((self._held, data))
+            self._held = b""
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head to which no body came: an answer to HEAD, or one that failed."""
+        if self._held:
+            self._transport.write(self._held)
+            self._held = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class Protocol(HttpToolsProtocol):
-    """Bounds what a client may send before its request is understood: bytes and time."""
+    """Bounds what a client may hold: the size of a head, the time for one, and the time it takes nothing it is sent.
 
-    _head = 0
+    There is a deadline whenever data has come and no request is being answered, so that no byte a second keeps a
+    connection; a body that is being read has its own (bodies.py).
+    """
+
+    _head = 0  # bytes of an unfinished head
+    _chunk = 0  # bytes that came last
+    _in_body = False
     _deadline: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._expect_head()
+        super().connection_made(Joined(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
+        self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._got_head()
+        self._answering()
+        self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._deadline is not None:
-            self._head += len(data)
-            if self._head > MAX_HEADERS + 64 * 1024:  # a head and as much of a body as one read brings
-                self.send_400_response("The head of the request is too large.")
-                return
+        self._chunk = len(data)
         super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        if self._deadline is None:
-            self._expect_head()
-        super().on_message_begin()
+        if self._deadline is None and getattr(self.cycle, "response_complete", True):  # there is no cycle at first
+            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
+        if self._deadline is not None and not self._in_body:
+            self._head += len(data)
+            if self._head > MAX_HEAD and not self.transport.is_closing():
+                self._refuse_head()
 
     def on_headers_complete(self) -> None:
-        too_large = sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS
-        self._got_head()
-        if too_large:
-            self.send_400_response("The head of the request is too large.")
-            return
+        if self._head + self._chunk > MAX_HEAD and self._head_size() > MAX_HEAD:
+            self._refuse_head()
+            raise ValueError("the head is too large")  # ends the parsing
+        self._answering()
+        self._in_body = True
         super().on_headers_complete()
 
-    def _expect_head(self) -> None:
-        self._head = 0
-        self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
 
-    def _got_head(self) -> None:
+    def on_response_complete(self) -> None:
+        self.transport.flush()  # type: ignore[attr-defined]  # ours
+        super().on_response_complete()
+        if self._in_body and self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(SEND_TIME, self._give_up)
+
+    def resume_writing(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+        super().resume_writing()
+
+    def _answering(self) -> None:
+        self._head = 0
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _head_size(self) -> int:
+        return sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
+
+    def _refuse_head(self) -> None:
+        self.transport.write(TOO_LARGE)
+        self.transport.close()
 
     def _too_slow(self) -> None:
         self._deadline = None
         if not self.transport.is_closing():
             self.transport.close()
+
+    def _give_up(self) -> None:
+        self._stuck = None
+        log.info("a reader took nothing for %d s and is disconnected", SEND_TIME)
+        self.transport.abort()
 
 
 class Listener(uvicorn.Server):
@@ -112,8 +189,9 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(application: Any, bound: socket.socket, finish: Callable[[], Awaitable[None]]) -> None:
+async def serve(application: Any, bound: socket.socket, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once."""
+    _raise_descriptor_limit()
     config = uvicorn.Config(
         application,
         http=Protocol,
@@ -128,22 +206,44 @@ async def serve(application: Any, bound: socket.socket, finish: Callable[[], Awa
         timeout_graceful_shutdown=int(CLOSE_TIME),
     )
     listener = Listener(config)
-    signalled = asyncio.Event()
+    first, second = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def hear() -> None:
-        if signalled.is_set():
-            listener.force_exit = True
-        signalled.set()
+        (second if first.is_set() else first).set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, hear)
     serving = loop.create_task(listener.serve([bound]))
-    ending = loop.create_task(signalled.wait())
-    await asyncio.wait((serving, ending), return_when=asyncio.FIRST_COMPLETED)
-    for server in getattr(listener, "servers", ()):
-        server.close()
-    await finish()
-    listener.stopping.set()
+    if await _first_of(serving, first.wait()):
+        for server in getattr(listener, "servers", ()):
+            server.close()
+        finishing = loop.create_task(finish())
+        if await _first_of(finishing, second.wait()):
+            finishing.cancel()
+        listener.stopping.set()
+        if await _first_of(serving, second.wait()):
+            listener.force_exit = True
+            for connection in list(listener.server_state.connections):
+                connection.transport.abort()
     await serving
-    ending.cancel()
+
+
+async def _first_of(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:
+    """Wait until `work` is done, or `call` comes: true. What `work` raised is raised."""
+    calling = asyncio.get_running_loop().create_task(call)
+    await asyncio.wait((work, calling), return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        calling.cancel()
+        work.result()
+        return False
+    return True
+
+
+def _raise_descriptor_limit() -> None:
+    """Each connection is a descriptor, and the usual soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MAX_CONNECTIONS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -15,6 +15,7 @@ from toolgate.transports.events import Stream
 IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
 MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
+MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
 
 
 class HttpSession:
@@ -42,9 +43,8 @@ class HttpSession:
         """A new stream, kept for resumption."""
         self._last_stream += 1
         made = Stream(f"{self._last_stream:x}", numbered=True)
+        self._make_room()
         self.streams[made.id] = made
-        if len(self.streams) > MAX_STREAMS:
-            self._forget_one()
         return made
 
     def standing(self) -> Stream:
@@ -55,6 +55,14 @@ class HttpSession:
         stream = self.stream()
         self._standing.append(stream)
         return stream
+
+    def event(self, id: str) -> tuple[Stream, int] | None:
+        """The stream and the number that an event id names; None where there is no such event, or no longer."""
+        name, _, number = id.partition("-")
+        stream = self.streams.get(name)
+        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 10):
+            return None
+        return (stream, int(number)) if int(number) <= stream.last else None
 
     def send(self, message: Outbound) -> None:
         """Take what no request asked for: on the newest stream that somebody reads, never on two."""
@@ -71,17 +79,22 @@ class HttpSession:
         for stream in self.streams.values():
             stream.end()
 
-    def _forget_one(self) -> None:
-        for id, stream in self.streams.items():
-            if stream.reader is None and stream.ended:
-                del self.streams[id]
+    def _make_room(self) -> None:
+        """Forget streams nobody reads, oldest first: finished ones, and if that is not enough others."""
+        finished = [stream for stream in self.streams.values() if stream.ended and stream.reader is None]
+        kept = sum(stream.size for stream in finished)
+        for stream in finished:
+            if len(self.streams) < MAX_STREAMS and kept <= MAX_KEPT:
                 return
-        for id, stream in self.streams.items():
+            kept -= stream.size
+            del self.streams[stream.id]
+        for stream in list(self.streams.values()):
+            if len(self.streams) < MAX_STREAMS:
+                return
             if stream.reader is None:
                 stream.end()
-                del self.streams[id]
+                del self.streams[stream.id]
                 self._standing = [held for held in self._standing if held is not stream]
-                return
 
 
 class Sessions:
@@ -137,6 +150,8 @@ class Sessions:
         wait = self._idle
         for held in self.all():
             if held.busy:
+                held.seen = now
+                self._held.move_to_end(held.id)
                 continue
             left = held.seen + self._idle - now
             if left > 0:

@@ -13,8 +13,9 @@ from typing import Any
 from sse_starlette import EventSourceResponse
 
 from toolgate.server.dispatcher import Dispatcher
-from toolgate.server.messages import decode
-from toolgate.transports import bodies
+from toolgate.server.hold import Hold
+from toolgate.server.messages import Request, decode
+from toolgate.transports import bodies, replies
 from toolgate.transports.events import Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.sessions import HttpSession, Sessions
@@ -22,7 +23,6 @@ from toolgate.transports.sessions import HttpSession, Sessions
 log = logging.getLogger("toolgate.sse")
 
 PULSE = 15  # seconds between comments on a quiet stream
-SEND_TIME = 60.0  # seconds a reader may block the stream before it is given up
 
 
 class Events(EventSourceResponse):
@@ -47,7 +47,9 @@ class Endpoints:
         self._sessions = sessions
         self._principal = principal
         self._pulse = pulse
+        self._reading = Hold(bodies.SLOW)
         self.running: set[asyncio.Task[None]] = set()
+        self.ending = False  # no request is begun any more
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
@@ -58,12 +60,11 @@ class Endpoints:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
         stream = held.standing()
-        stream.reader = held
+        stream.attach(held)
         messages = f"{scope.get('root_path', '')}/messages?session_id={held.id}"
         response = Events(
             self._events(held, stream, messages),
             ping=self._pulse,
-            send_timeout=SEND_TIME,
             headers={"Cache-Control": "no-store, no-transform"},
         )
         try:
@@ -80,20 +81,18 @@ class Endpoints:
         if held is None:
             await refuse(send, 404, "no such session: open /sse anew")
             return
-        try:
-            body = await bodies.read(given, receive)
-        except bodies.TooLarge:
-            await refuse(send, 413, f"more than {bodies.MAX_BODY} bytes", [(b"connection", b"close")])
+        if not bodies.is_json(given):
+            await refuse(send, 415, "Content-Type must be application/json")
             return
-        except bodies.TooSlow:
-            await refuse(send, 408, "the body did not come in time", [(b"connection", b"close")])
+        body = await bodies.read_or_refuse(given, receive, send, self._reading)
+        if body is None:
             return
-        except bodies.Gone:
+        message = decode(body)
+        if self.ending and isinstance(message, (Request, list)):
+            await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
             return
-        await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
-        work = self._dispatcher.take(decode(body), held.session, held)
-        task = asyncio.get_running_loop().create_task(work)
+        await replies.accept(send)
+        task = asyncio.get_running_loop().create_task(self._dispatcher.take(message, held.session, held))
         for kept in (held.tasks, self.running):
             kept.add(task)
             task.add_done_callback(kept.discard)
@@ -105,7 +104,7 @@ class Endpoints:
             stream.news.clear()
             for data in stream.bare_after(cursor):
                 yield {"event": "message", "data": data.decode()}
-            cursor = stream.last
+            cursor = stream.sent = stream.last
             stream.forget(cursor)
             if stream.ended:
                 return

@@ -266,7 +266,14 @@ class Connection:
         self._output.send(Failure(None, InvalidRequest(f"a message of more than {MAX_LINE} bytes")))
 
     def _work(self) -> None:
-        """Start a task for each line read, and write their immediate answers in one go."""
+        """Start a task for each line read, as long as their answers find room."""
+        while self._lines and not self._output.full:
+            self._work_corked()
+        if self._output.full:
+            self._pause()
+
+    def _work_corked(self) -> None:
+        """Write the immediate answers in one go; it may be more than there is room for, and still be taken at once."""
         output = self._output
         output.corked = True
         try:
@@ -279,8 +286,6 @@ class Connection:
         finally:
             output.corked = False
         output.flush()
-        if output.full:
-            self._pause()
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
