@@ -43,19 +43,19 @@ class App:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.root = _workspace(config)
         self.state = _state_folder(config)
+        self.root = _workspace(config)
         self.settings = Settings(
             hold=config.hold - min(MARGIN, config.hold / 4),
             engines=config.engines,
             search_deadline=config.search_deadline,
-            any_file=True,
+            any_file=not config.remote,
         )
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
         self.processes = Processes()
         self.web = _web(config)
-        self.skills = skills.Skills(_skill_folders(config, self.root), self.state / "cache" / "skills.json")
+        self.skills = skills.Skills(_skill_folders(config), self.state / "cache" / "skills.json")
         self.server = Server(
             name=config.name,
             version=VERSION,
@@ -81,6 +81,20 @@ class App:
         session = Session(LOCAL)
         try:
             await stdio.serve(self.dispatcher, session, source, sink, self.config.grace, self._ending)
+        finally:
+            await self.close()
+
+    async def serve_http(self) -> None:
+        """Serve HTTP clients until a signal comes."""
+        from toolgate.server.site import Site  # start-up: stdio does without all of HTTP
+
+        self._start_later(self._watch_skills())
+        self._start_later(self.clock.start())
+        site = Site(self.config, self.server, self.dispatcher)
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)
+        try:
+            await site.serve()
         finally:
             await self.close()
 
@@ -130,13 +144,21 @@ class App:
         held = self._workspaces.get(principal)
         if held is None:
             held = self._workspaces[principal] = Workspace(
-                self.root,
+                self._root_of(principal),
                 self.state / "spool" / principal,
                 self.config.children_environment,
                 notices,
                 processes=self.processes,
             )
         return held
+
+    def _root_of(self, principal: str) -> Path:
+        """Where a principal's tools work: over HTTP a folder of its own, unless one was given for all."""
+        if self.root is not None:
+            return self.root
+        own = self.state / "workspaces" / principal
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return own
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, and onto the principal's next result."""
@@ -193,7 +215,10 @@ def _web(config: Config) -> Web:
         raise UsageError(f"--allow-private: {error}") from None
 
 
-def _workspace(config: Config) -> Path:
+def _workspace(config: Config) -> Path | None:
+    """The folder all tools work in; None where every principal gets one of its own."""
+    if config.workspace is None and config.remote:
+        return None
     try:
         root: Path = config.workspace or Path.cwd()
     except OSError:
@@ -203,9 +228,13 @@ def _workspace(config: Config) -> Path:
     return root.resolve()
 
 
-def _skill_folders(config: Config, root: Path) -> list[Path]:
-    """In the order of precedence: the first of a name wins."""
+def _skill_folders(config: Config) -> list[Path]:
+    """In the order of precedence: the first of a name wins. Those in a workspace are the local user's alone: over HTTP
+    an agent could write them."""
     home = Path(config.environment.get("HOME") or "/")
+    if config.remote:
+        return [*config.skills, home / ".claude/skills", skills.BUILT_IN]
+    root: Path = config.workspace or Path.cwd()
     return [
         *config.skills,
         root / ".toolgate/skills",

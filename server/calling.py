@@ -1,7 +1,8 @@
-"""`toolgate call` and `toolgate tools`: one question to a server of our own, its answer in plain text."""
+"""`toolgate call` and `toolgate tools`: one question to a server, of our own or at a URL, its answer in plain text."""
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
@@ -10,12 +11,12 @@ from toolgate.server.client import Client, Fault, spawned
 from toolgate.server.errors import UsageError
 
 
-async def call(words: Sequence[str], options: Sequence[str]) -> int:
+async def call(words: Sequence[str], options: Sequence[str], url: str | None) -> int:
     """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails."""
     if not words:
         raise UsageError("call: name a tool, as in: toolgate call Bash command='echo hello'")
     name, *pairs = words
-    async with spawned(options) as (client, _):
+    async with _server(options, url) as (client, _):
         arguments = _arguments(await _schema(client, name), pairs)
         try:
             result = await client.call(name, arguments)
@@ -27,9 +28,9 @@ async def call(words: Sequence[str], options: Sequence[str]) -> int:
     return 1 if result.get("isError") else 0
 
 
-async def list_tools(options: Sequence[str]) -> int:
+async def list_tools(options: Sequence[str], url: str | None) -> int:
     """A line a tool: its name, its parameters (`*` = required), the beginning of its description."""
-    async with spawned(options) as (client, _):
+    async with _server(options, url) as (client, _):
         listed = await client.request("tools/list")
     for tool in listed["tools"]:
         schema = tool["inputSchema"]
@@ -37,6 +38,14 @@ async def list_tools(options: Sequence[str]) -> int:
         names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
         print(f"{tool['name']}({names})\n    {tool['description'].splitlines()[0]}")
     return 0
+
+
+def _server(options: Sequence[str], url: str | None) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
+    if url is None:
+        return spawned(options)
+    from toolgate.server.http_client import connected  # start-up: most ask a server of their own
+
+    return connected(url)
 
 
 async def _schema(client: Client, name: str) -> dict[str, Any]:

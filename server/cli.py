@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toolgate.server import VERSION, config, logs
@@ -22,6 +23,8 @@ COMMANDS = {
     "config": "CLIENT: print the ready configuration for an MCP client",
 }
 
+ASKING = ("call", "tools")  # what --url is for
+
 EVERY_OPTION = "Every option is also TOOLGATE_<NAME> in the environment and a key of the config file."
 
 WAITING = """\
@@ -30,6 +33,16 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
   connect it:  toolgate config claude-desktop   (or claude-code, cursor, vscode, …)
   more:        toolgate --help        end with Ctrl-D or Ctrl-C
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A command line behind its command. `own`: the options as they were given, for a server spawned for the command;
+    `url`: a server that runs already."""
+
+    words: Sequence[str]
+    own: Sequence[str]
+    url: str | None
 
 
 def run(words: Sequence[str]) -> int:
@@ -57,11 +70,16 @@ def run(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     parsed = parser().parse_intermixed_args(words)
-    options = config.load({name: value for name, value in vars(parsed).items() if name not in ("command", "words")})
+    flags = {name: value for name, value in vars(parsed).items() if name not in ("command", "words", "url")}
+    options = config.load(flags)
     command: str = parsed.command or "serve"
     if command not in COMMANDS:
         raise UsageError(f"there is no command {command!r}; there are {', '.join(COMMANDS)}")
-    return RUNNERS[command](options, parsed.words)
+    if parsed.url is not None and command not in ASKING:
+        raise UsageError(f"--url belongs to {' and '.join(ASKING)}")
+    if parsed.url is not None and flags:
+        raise UsageError(f"--url asks a server that is running: it can't be given --{next(iter(flags))}")
+    return RUNNERS[command](options, Line(parsed.words, options.words(), parsed.url))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,32 +95,27 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     made.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"toolgate {VERSION}")
+    made.add_argument(
+        "--url", metavar="URL", help="call, tools: ask the Streamable HTTP server there, not one of our own"
+    )
     config.add_options(made)
     return made
 
 
-def _serve(options: config.Config, words: Sequence[str]) -> int:
-    if words:
-        raise UsageError(f"unexpected {words[0]!r}")
+def _serve(options: config.Config, line: Line) -> int:
+    _nothing_more(line)
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
-    if not (_is_open(0) and _is_open(1)):
-        raise UsageError("standard input or output is closed: serving stdio needs both")
     from toolgate.server import running  # start-up: sub-commands and --help do without
-    from toolgate.server.app import App
-    from toolgate.transports import stdio
 
+    if options.remote:
+        from toolgate.server import site  # start-up: stdio does without all of HTTP
+
+        site.check(options)
     logs.start(options.verbose, options.logs)
-    if sys.stdin.isatty():
-        print(WAITING.format(version=VERSION), file=sys.stderr, end="")
-    source, sink = stdio.claim()
-
-    async def serve() -> None:
-        await App(options).serve_stdio(source, sink)
-
     code = DONE
     try:
-        running.run(serve)
+        _run_loop(options)
     except UsageError:
         raise
     except Exception:
@@ -112,6 +125,30 @@ def _serve(options: config.Config, words: Sequence[str]) -> int:
         logs.stop()
     running.leave(code)
     return code
+
+
+def _run_loop(options: config.Config) -> None:
+    from toolgate.server import running  # start-up: sub-commands and --help do without
+    from toolgate.server.app import App
+    from toolgate.transports import stdio
+
+    async def serve_http() -> None:
+        await App(options).serve_http()
+
+    async def serve_stdio() -> None:
+        await App(options).serve_stdio(source, sink)
+
+    if options.remote:
+        import uvloop  # start-up: stdio does without
+
+        running.run(serve_http, uvloop.new_event_loop)
+        return
+    if not (_is_open(0) and _is_open(1)):
+        raise UsageError("standard input or output is closed: serving stdio needs both")
+    if sys.stdin.isatty():
+        print(WAITING.format(version=VERSION), file=sys.stderr, end="")
+    source, sink = stdio.claim()
+    running.run(serve_stdio, asyncio.new_event_loop)
 
 
 def _is_open(descriptor: int) -> bool:
@@ -133,30 +170,33 @@ def open_standard() -> None:
             setattr(sys, name, open(descriptor, "w", closefd=False))  # noqa: SIM115
 
 
-def _demo(options: config.Config, words: Sequence[str]) -> int:
-    if words:
-        raise UsageError(f"unexpected {words[0]!r}")
+def _demo(options: config.Config, line: Line) -> int:
+    _nothing_more(line)
     from toolgate.server import demo
 
-    return asyncio.run(demo.tour(options.words(), options.coloured))
+    return asyncio.run(demo.tour(line.own, options.coloured))
 
 
-def _call(options: config.Config, words: Sequence[str]) -> int:
+def _call(_options: config.Config, line: Line) -> int:
     from toolgate.server import calling
 
-    return _asked(calling.call(words, options.words()))
+    return _asked(calling.call(line.words, line.own, line.url))
 
 
-def _tools(options: config.Config, words: Sequence[str]) -> int:
-    if words:
-        raise UsageError(f"unexpected {words[0]!r}")
+def _tools(_options: config.Config, line: Line) -> int:
+    _nothing_more(line)
     from toolgate.server import calling
 
-    return _asked(calling.list_tools(options.words()))
+    return _asked(calling.list_tools(line.own, line.url))
+
+
+def _nothing_more(line: Line) -> None:
+    if line.words:
+        raise UsageError(f"unexpected {line.words[0]!r}")
 
 
 def _asked(question: Coroutine[Any, Any, int]) -> int:
-    """Ask a server of our own."""
+    """Ask a server."""
     from toolgate.server.client import Ended, Fault
 
     try:
@@ -168,16 +208,16 @@ def _asked(question: Coroutine[Any, Any, int]) -> int:
         return FAULT
 
 
-def _config(options: config.Config, words: Sequence[str]) -> int:
+def _config(_options: config.Config, line: Line) -> int:
     from toolgate.server import snippets
 
-    body, where = snippets.snippet(words, options.words())
+    body, where = snippets.snippet(line.words, line.own)
     print(body)
     print(where, file=sys.stderr)  # what is on standard output can be pasted as it is
     return DONE
 
 
-Runner = Callable[[config.Config, Sequence[str]], int]
+Runner = Callable[[config.Config, Line], int]
 RUNNERS: dict[str, Runner] = {
     "serve": _serve,
     "demo": _demo,

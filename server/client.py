@@ -1,5 +1,5 @@
-"""A small MCP client over stdio, for `demo`, `call` and `tools`: it spawns this very server and talks to it as any
-client would. Speaks 2025-11-25. Knows nothing of the server's inside."""
+"""A small MCP client for `demo`, `call` and `tools`, and over stdio: it spawns this very server and talks to it as any
+client would. Speaks 2025-11-25 there. Knows nothing of the server's inside, nor of HTTP."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,8 @@ import msgspec
 
 LINE = 64 * 2**20  # bytes of one message we take
 PATIENCE = 60.0  # seconds for an answer
+CLIENT = {"name": "toolgate-cli", "version": "1"}
+SERVER = (sys.executable, "-m", "toolgate.server")
 
 Note = Callable[[str, dict[str, Any]], None]
 Question = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -29,21 +31,22 @@ class Ended(Fault):
 
 
 class Client:
-    """`note(method, params)` hears notifications; `question(method, params)` answers requests of the server."""
+    """`send(message)` puts a message on the wire, and what comes off it goes to `take`. `note(method, params)` hears
+    notifications; `question(method, params)` answers requests of the server."""
 
-    def __init__(self, process: asyncio.subprocess.Process, note: Note | None, question: Question | None) -> None:
-        self._process = process
+    def __init__(self, send: Callable[[dict[str, Any]], None], note: Note | None, question: Question | None) -> None:
+        self._put = send
         self._note = note
         self._question = question
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
-        self._ended: Ended | None = None
+        self._over: Fault | None = None  # nothing will be answered any more, and why
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, method: str, params: dict[str, Any] | None = None) -> "tuple[int, asyncio.Future[Any]]":
         """Send a request; gives its id and the future of its result."""
-        if self._ended is not None:
-            raise self._ended
+        if self._over is not None:
+            raise self._over
         self._last_id += 1
         answer = asyncio.get_running_loop().create_future()
         self._waiting[self._last_id] = answer
@@ -63,28 +66,29 @@ class Client:
         result: dict[str, Any] = await self.request("tools/call", {"name": tool, "arguments": arguments, **extra})
         return result
 
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
+    def take(self, message: dict[str, Any]) -> None:
+        """Hand on what the server says."""
+        if "method" not in message:
+            self._settle(message)
+        elif "id" in message:
+            task = asyncio.get_running_loop().create_task(self._answer(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif self._note is not None:
+            self._note(message["method"], message.get("params", {}))
 
-    async def read(self) -> None:
-        """Hand on what the server says, until it ends."""
-        assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
-            message = msgspec.json.decode(line)
-            if "method" not in message:
-                self._settle(message)
-            elif "id" in message:
-                task = asyncio.get_running_loop().create_task(self._answer(message))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-            elif self._note is not None:
-                self._note(message["method"], message.get("params", {}))
-        self._ended = Ended(await self._process.wait())
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(self._ended)
+    def give_up(self, fault: Fault, id: int | None = None) -> None:
+        """Nothing will come for the request `id`, or for any."""
+        if id is None:
+            self._over = fault
+        for waiting in list(self._waiting) if id is None else [id]:
+            answer = self._waiting.pop(waiting, None)
+            if answer is not None and not answer.done():
+                answer.set_exception(fault)
                 answer.exception()  # nobody may be waiting for it any more, which is no fault
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._put({"jsonrpc": "2.0", **message})
 
     def _settle(self, message: dict[str, Any]) -> None:
         answer = self._waiting.pop(message.get("id") or 0, None)
@@ -103,39 +107,45 @@ class Client:
         self._send({"id": message["id"], "result": result})
 
 
+def hello(revision: str, *, asks: bool) -> dict[str, Any]:
+    """The params of an initialize; `asks` says whether questions of the server can be answered."""
+    capabilities: dict[str, Any] = {"elicitation": {}} if asks else {}
+    return {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": CLIENT}
+
+
 @contextlib.asynccontextmanager
 async def spawned(
     options: Sequence[str], *, note: Note | None = None, question: Question | None = None
 ) -> AsyncGenerator[tuple[Client, dict[str, Any]], None]:
     """A server of our own with `options`, initialized: the client and the initialize result. Ended on the way out."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "toolgate.server",
-        *options,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE,
+        *SERVER, *options, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE
     )
-    client = Client(process, note, question)
-    reading = asyncio.create_task(client.read())
+    assert process.stdin is not None and process.stdout is not None
+    sink = process.stdin
+    client = Client(lambda message: sink.write(msgspec.json.encode(message) + b"\n"), note, question)
+    reading = asyncio.create_task(_read(process, process.stdout, client))
     try:
-        capabilities: dict[str, Any] = {} if question is None else {"elicitation": {}}
-        hello = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": capabilities,
-            "clientInfo": {"name": "toolgate-cli", "version": "1"},
-        }
-        answer = await client.request("initialize", hello)
+        answer = await client.request("initialize", hello("2025-11-25", asks=question is not None))
         client.notify("notifications/initialized")
         yield client, answer
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(10):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        sink.close()
+        await ended(process)
         await reading
+
+
+async def _read(process: asyncio.subprocess.Process, source: asyncio.StreamReader, client: Client) -> None:
+    while line := await source.readline():
+        client.take(msgspec.json.decode(line))
+    client.give_up(Ended(await process.wait()))
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for a server that has been told to end; kill one that does not."""
+    try:
+        async with asyncio.timeout(10):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

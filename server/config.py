@@ -15,6 +15,7 @@ from toolgate.server.errors import UsageError
 
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
+REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 OFF = frozenset(("0", "false", "no", "off"))
 ON = frozenset(("1", "true", "yes", "on"))
 
@@ -65,6 +66,14 @@ def seconds(word: str) -> float:
     return value
 
 
+def port_number(word: str) -> int:
+    """0 is a free port, chosen by the system and told in the log."""
+    value = int(word)
+    if not 0 <= value <= 65_535:
+        raise ValueError("must be 0 to 65535")
+    return value
+
+
 def folder(word: str) -> Path:
     if not word or "\0" in word:
         raise ValueError("must name a folder")
@@ -81,10 +90,10 @@ def server_name(word: str) -> str:
 
 
 OPTIONS = (
-    Option("sse", "serve HTTP+SSE", truth, False, short="-s", later=True),
-    Option("http", "serve Streamable HTTP at /mcp", truth, False, short="-t", later=True),
-    Option("host", "where HTTP listens", later=True),
-    Option("port", "where HTTP listens", later=True),
+    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", truth, False, short="-s"),
+    Option("http", "serve Streamable HTTP at /mcp; with -s too, both on one port", truth, False, short="-t"),
+    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST"),
+    Option("port", "where HTTP listens (default 8080)", port_number, 8080, metavar="PORT"),
     Option("name", "server name told to clients", server_name, "toolgate", short="-n", metavar="NAME"),
     Option("plugins", "plugin folder, searched recursively; repeatable", folder, (), "-p", "DIR", many=True),
     Option("isolate-plugins", "run each plugin in its own process", truth, False, later=True),
@@ -95,16 +104,12 @@ OPTIONS = (
     Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
     Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
     Option(
-        "grace",
-        "what running calls get at shutdown, in seconds (default 1.5)",
-        seconds,
-        1.5,
-        metavar="SECONDS",
+        "grace", "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)", seconds, metavar="SECONDS"
     ),
-    Option("auth", "who may call over HTTP", later=True),
-    Option("public-url", "the URL told to clients", later=True),
-    Option("allowed-hosts", "Host check", later=True),
-    Option("allowed-origins", "Origin check", later=True),
+    Option("auth", "who may call over HTTP; none: anyone on this machine", str, "oauth", metavar="none"),
+    Option("public-url", "the URL told to clients (default: http://HOST:PORT on loopback)", metavar="URL"),
+    Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True),
+    Option("allowed-origins", "more Origins of web pages that may call; repeatable", str, (), None, "ORIGIN", True),
     Option(
         "allow-private",
         "host, address or network the web tools may reach although it is private; repeatable",
@@ -152,11 +157,17 @@ class Config:
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+        defaults["grace"] = 5.0 if values.get("http") or values.get("sse") else 1.5
         for key, value in {**defaults, **values}.items():
             setattr(self, key, value)
 
     def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
         raise AttributeError(name)
+
+    @property
+    def remote(self) -> bool:
+        """Whether HTTP is served: then callers are not who started the server."""
+        return bool(self.http or self.sse)
 
     @property
     def coloured(self) -> bool:
@@ -178,7 +189,9 @@ class Config:
 
     @property
     def children_environment(self) -> dict[str, str]:
-        """What a local user's commands get: the server's environment less what is ours."""
+        """What commands get: over stdio the server's environment less what is ours, over HTTP a short list."""
+        if self.remote:
+            return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
         return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
 
 

@@ -1,47 +1,27 @@
 """`toolgate demo`: a tour of the server as a client sees it.
 
-Every tool is called for real, on data made for the tour in a temporary folder; the page and the engine it reads are
-served on loopback. Exit code 0 only if all of it worked.
+Every tool is called for real over stdio, on data made for the tour in a temporary folder; then the same tools are
+visited over HTTP+SSE and Streamable HTTP, on loopback. Exit code 0 only if all of it worked.
 """
 
 import asyncio
-import contextlib
 import os
 import shutil
-import struct
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from toolgate.server.client import Client, Fault, spawned
+from toolgate.server import http_client
+from toolgate.server.client import Client, Fault, Note, spawned
+from toolgate.server.envelope import SERVER
+from toolgate.server.props import bitmap, small_web
 
-PAGE = """<!doctype html><html><head><title>Lighthouses</title></head><body><nav>Home | About</nav><article>
-<h1>Lighthouses</h1><p>A lighthouse is a tower that shows a light to ships at night. The first large one stood at
-Alexandria and was seen from fifty kilometres away, as <a href="/pharos">travellers reported</a>.</p>
-<table><tr><th>Tower</th><th>Metres</th></tr><tr><td>Pharos</td><td>100</td></tr><tr><td>Jeddah</td><td>133</td></tr>
-</table><p>Today most of them are automatic, and some are museums that people visit for the view.</p></article></body>
-</html>"""
-STORIES = {
-    "hits": [
-        {
-            "objectID": "1",
-            "title": "How a Fresnel lens works",
-            "url": "https://example.org/fresnel",
-            "story_text": "",
-        },
-        {
-            "objectID": "2",
-            "title": "Keepers of the light",
-            "url": "https://example.org/keepers",
-            "story_text": "",
-        },
-    ]
-}
 LEFT = 78  # characters of a line shown
 
 
@@ -78,12 +58,20 @@ class Screen:
 class Tour:
     """One visit: `client` talks to the server, `heard` is what came unasked, `work` is the workspace."""
 
-    def __init__(self, client: Client, screen: Screen, work: Path, web: str, heard: list[str]) -> None:
-        self.client = client
+    client: Client
+
+    def __init__(self, screen: Screen, work: Path, web: str, heard: list[str]) -> None:
         self.screen = screen
         self.work = work
         self.web = web
         self.heard = heard
+
+    def greeted(self, client: Client, hello: dict[str, Any], begun: float) -> None:
+        """Go on with `client`, whose server has said `hello` to it."""
+        self.client = client
+        who = hello.get("serverInfo") or hello["_meta"][SERVER]
+        revision = hello.get("protocolVersion") or hello["supportedVersions"][0]
+        self.screen.step(f"{who['name']} {who['version']}, revision {revision}", time.perf_counter() - begun)
 
     async def tool(self, name: str, expect: str, lines: int = 6, **arguments: Any) -> dict[str, Any]:
         """Call a tool that must work, show what came, and check that `expect` is in it."""
@@ -120,26 +108,54 @@ async def _visit(options: Sequence[str], screen: Screen, folder: Path) -> None:
     heard: list[str] = []
 
     def note(method: str, params: dict[str, Any]) -> None:
-        heard.append(f"{method.removeprefix('notifications/')}: {params.get('message') or params.get('data') or ''}")
+        said = params.get("message") or params.get("data") or params.get("progress", "")
+        heard.append(f"{method.removeprefix('notifications/')}: {said}")
 
-    async with _small_web() as web:
+    async with small_web() as web:
         own = [
             *("--state", str(folder / "state"), "--workspace", str(work)),
             *("--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
             *options,
         ]
+        visit = Tour(screen, work, web, heard)
+        screen.chapter("stdio: a client starts the server and talks to it")
         begun = time.perf_counter()
         async with spawned(own, note=note, question=_person(screen)) as (client, hello):
-            screen.chapter("Handshake")
-            who = hello["serverInfo"]
-            screen.step(
-                f"{who['name']} {who['version']}, revision {hello['protocolVersion']}",
-                time.perf_counter() - begun,
-            )
-            visit = Tour(client, screen, work, web, heard)
+            visit.greeted(client, hello, begun)
             for title, chapter in CHAPTERS.items():
                 screen.chapter(title)
                 await chapter(visit)
+        async with http_client.served(own) as base:
+            for title, connect in over_http(base, note).items():
+                screen.chapter(title)
+                begun = time.perf_counter()
+                async with connect() as (client, hello):
+                    visit.greeted(client, hello, begun)
+                    await _abroad(visit)
+                screen.said("the client has gone")
+
+
+def over_http(base: str, note: Note) -> dict[str, Callable[[], AbstractAsyncContextManager[http_client.Greeted]]]:
+    """A chapter for every way over HTTP: its title, and how a client gets there."""
+    mcp, sse = f"{base}/mcp", f"{base}/sse"
+    return {
+        f"HTTP+SSE: a stream and POSTs, {sse}": lambda: http_client.listening(sse, note=note),
+        f"Streamable HTTP: a session, {mcp}": lambda: http_client.connected(mcp, "2025-11-25", note=note),
+        f"Streamable HTTP: no session, {mcp}": lambda: http_client.connected(mcp, "2026-07-28", note=note),
+    }
+
+
+async def _abroad(tour: Tour) -> None:
+    """What a client far away sees of the same tools."""
+    await _offer(tour)
+    await tour.tool("Bash", "hello over HTTP", command="echo hello over HTTP")
+    await tour.tool("TaskManager", "Feed the gulls", action="create", query="", text="Feed the gulls")
+    tour.heard.clear()
+    await tour.tool("Bash", "ready", command="for s in ready steady go; do echo $s; sleep 0.15; done")
+    if not any(note.startswith("progress") for note in tour.heard):
+        raise Failed("no progress was streamed")
+    tour.screen.said("streamed while it ran → " + "; ".join(" ".join(note.split()) for note in tour.heard))
+    await _trouble(tour)
 
 
 async def _offer(tour: Tour) -> None:
@@ -167,7 +183,7 @@ async def _shell(tour: Tour) -> None:
 
 async def _look(tour: Tour) -> None:
     picture = tour.work / "sunset.bmp"
-    picture.write_bytes(_bitmap(96, 64))
+    picture.write_bytes(bitmap(96, 64))
     await tour.tool("ReadImage", "png", file_path=str(picture))
     await tour.tool("ReadDocs", "Pharos", 10, url=f"{tour.web}/lighthouses")
     await tour.tool("WebSearch", "Fresnel", query="lighthouse lens")
@@ -254,40 +270,6 @@ def _person(screen: Screen) -> Callable[[str, dict[str, Any]], Awaitable[dict[st
         return {"action": "accept", "content": content}
 
     return answer
-
-
-@contextlib.asynccontextmanager
-async def _small_web() -> AsyncGenerator[str, None]:
-    """A page and a search engine's answer, on loopback; gives the base URL."""
-    stories = msgspec.json.encode(STORIES)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            is_page = b" /lighthouses" in head.split(b"\r\n")[0]
-            body, kind = (PAGE.encode(), "text/html; charset=utf-8") if is_page else (stories, "application/json")
-            answer = (
-                f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            )
-            writer.write(answer.encode() + body)
-            await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-
-
-def _bitmap(width: int, height: int) -> bytes:
-    """A picture as an uncompressed 24-bit BMP: a sky that goes from blue to orange."""
-    rows = []
-    for y in range(height):
-        share = y / height
-        rows.append(bytes((int(60 + 150 * share), int(140 - 40 * share), int(255 - 200 * share))) * width)
-    pixels = b"".join(row + b"\0" * (-len(row) % 4) for row in rows)
-    header = struct.pack("<2sIHHI", b"BM", 54 + len(pixels), 0, 0, 54)
-    return header + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(pixels), 2835, 2835, 0, 0) + pixels
 
 
 def _told(block: dict[str, Any]) -> str:

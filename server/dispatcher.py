@@ -65,7 +65,10 @@ class Dispatcher:
 
         Cancelling a request cancels the task this runs in, so a transport gives each message a task of its own.
         """
-        message = decode(data)
+        await self.take(decode(data), session, channel)
+
+    async def take(self, message: Inbound | list[Inbound], session: Session, channel: Channel) -> None:
+        """`handle`, for a transport that had to look at the message first."""
         if isinstance(message, list):
             await self._batch(message, session, channel)
         else:

@@ -9,9 +9,9 @@ from typing import Any
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
     """Like `loop.create_task`, but `work` has run up to its first wait when this returns.
 
-    Call it from a callback of the loop, never from inside a task. Python 3.12 has eager tasks. On 3.11 a task asks its
-    loop to `call_soon` its first step, so the loop's method is covered for that one moment and the step run here;
-    a loop that can't be covered (uvloop) starts the task the ordinary way.
+    Python 3.12 has eager tasks. On 3.11 a task asks its loop to `call_soon` its first step, so the loop's method is
+    covered for that one moment and the step run here; a loop that can't be covered starts the task the ordinary way. A
+    task that calls this is not the current one meanwhile (asyncio, "Extending": `_leave_task`).
     """
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
@@ -31,6 +31,13 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
         del loop.call_soon
     for step, rest in late:  # a finalizer's, which ran in between
         loop.call_soon(step, *rest)
-    for first in steps:
-        first()
+    current = asyncio.current_task(loop)
+    if current is not None:
+        asyncio.tasks._leave_task(loop, current)
+    try:
+        for first in steps:
+            first()
+    finally:
+        if current is not None:
+            asyncio.tasks._enter_task(loop, current)
     return task

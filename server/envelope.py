@@ -23,6 +23,13 @@ def is_one(meta: dict[str, Any] | None) -> bool:
     return meta is not None and (VERSION in meta or CAPABILITIES in meta)
 
 
+def check(meta: dict[str, Any]) -> None:
+    """Raise InvalidParams when `meta` lacks what every request must say of itself. Whether the revision is served is
+    another question, since over HTTP the headers are held against it first."""
+    _field(meta, VERSION, str)
+    _field(meta, CAPABILITIES, dict)
+
+
 def session(meta: dict[str, Any], connection: Session) -> Session:
     """The session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
     version = _field(meta, VERSION, str)

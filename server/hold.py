@@ -1,4 +1,4 @@
-"""Ends the calls that are held too long, by one timer for all of them. Knows nothing of what a call does."""
+"""Ends work that takes too long, by one timer for all of it. Knows nothing of what is done."""
 
 import asyncio
 from typing import Any

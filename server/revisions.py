@@ -21,6 +21,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     resource_links: bool = True
     elicitation: bool = True
     multi_select: bool = True  # multi-select enums in elicitation
+    resumable: bool = False  # streams begin with an event id and may be left by the server, to be polled
     result_types: bool = False  # `resultType`, and serverInfo in the `_meta` of a result
     caching: bool = False  # ttlMs and cacheScope on lists
 
@@ -53,7 +54,7 @@ REVISIONS = {
             multi_select=False,
         ),
         Revision(name="2025-06-18", multi_select=False),
-        Revision(name="2025-11-25"),
+        Revision(name="2025-11-25", resumable=True),
         Revision(name="2026-07-28", stateless=True, any_structured=True, result_types=True, caching=True),
     )
 }

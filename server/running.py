@@ -11,10 +11,10 @@ from typing import Any
 log = logging.getLogger("toolgate")
 
 
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `main()` to its end. Unlike `asyncio.run` it does not wait for threads that hang, and a SystemExit or
-    KeyboardInterrupt out of some task (a plugin's `sys.exit()`) is logged and the loop goes on."""
-    loop = asyncio.new_event_loop()
+def run(main: Callable[[], Coroutine[Any, Any, None]], new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Run `main()` to its end in a loop of its own. Unlike `asyncio.run` it does not wait for threads that hang, and a
+    SystemExit or KeyboardInterrupt out of some task (a plugin's `sys.exit()`) is logged and the loop goes on."""
+    loop = new_loop()
     asyncio.set_event_loop(loop)
     work = loop.create_task(main())
     try:

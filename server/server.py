@@ -33,7 +33,7 @@ class Listener:
     id: Id
     channel: Channel
     kinds: frozenset[str]
-    ended: asyncio.Event  # set when the server ends it
+    ended: "asyncio.Future[None]"  # done when the server ends it
 
 
 @dataclass(eq=False)
@@ -121,5 +121,6 @@ class Server:
         """End all subscriptions gracefully: each answers its request with a result."""
         ended = list(self.listeners)
         for listener in ended:
-            listener.ended.set()
+            if not listener.ended.done():
+                listener.ended.set_result(None)
         return ended

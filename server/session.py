@@ -44,11 +44,28 @@ class Session:
     transport has already seen that a request is of the stateless era, whatever its body says.
     """
 
+    __slots__ = (
+        "_asked",
+        "_last_id",
+        "capabilities",
+        "channel",
+        "client",
+        "in_flight",
+        "key",
+        "log_level",
+        "place",
+        "plan",
+        "principal",
+        "ready",
+        "revision",
+        "stateless",
+    )
+
     def __init__(self, principal: str, channel: Channel | None = None, *, stateless: bool = False) -> None:
         self.principal = principal
         self.channel = channel
         self.stateless = stateless
-        self.key = secrets.token_urlsafe(24)
+        self.key = "" if stateless else secrets.token_urlsafe(24)
         self.revision: Revision | None = None
         self.capabilities: dict[str, Any] = {}
         self.client: dict[str, Any] = {}

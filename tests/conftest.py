@@ -1,4 +1,5 @@
-"""Fixtures: a server of one's own, started on request and ended, checked, after the test."""
+"""Fixtures: servers of one's own, started on request and ended, checked, after the test; and one that all HTTP tests
+share which leave nothing behind."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -7,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from tests.http_wire import Site, site, spoken
 from tests.wire import ROOT, Server, served
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
+TRANSPORTS = ("stdio", "http", "sse")
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start a server: `start(*options, revision=…, capabilities=…, answer=…)`."""
+    """Start a server over stdio: `start(*options, revision=…, capabilities=…, answer=…)`."""
     with contextlib.ExitStack() as stack:
 
         def begin(*options: str, **how: Any) -> Server:
@@ -31,3 +34,39 @@ def probe(start: Callable[..., Server]) -> Callable[..., Server]:
         return start(*PROBE, *options, **how)
 
     return begin
+
+
+@pytest.fixture
+def listen(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Start a server with the tools of tests/plugins that listens for HTTP: `listen(*options)`."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*options: str, **how: Any) -> Site:
+            return stack.enter_context(site(tmp_path, *PROBE, *options, **how))
+
+        yield begin
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A listening server for tests that leave nothing behind: they share its one principal."""
+    with site(tmp_path_factory.mktemp("shared"), *PROBE) as listening:
+        yield listening
+
+
+@pytest.fixture(params=TRANSPORTS)
+def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """A client on each transport in turn: `connect(*options, revision=…, capabilities=…, answer=…)`. Over HTTP the
+    server is the shared one, unless options are given or `fresh=True`."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*options: str, fresh: bool = False, **how: Any) -> Server:
+            if request.param == "stdio":
+                return stack.enter_context(served(tmp_path, *PROBE, *options, **how))
+            own = fresh or bool(options)
+            listening = (
+                stack.enter_context(site(tmp_path, *PROBE, *options)) if own else request.getfixturevalue("shared")
+            )
+            return stack.enter_context(spoken(listening, request.param, owned=own, **how))
+
+        yield begin

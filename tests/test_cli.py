@@ -1,10 +1,16 @@
 """The command line as a person uses it: help, refusals, call, tools, config, demo, config file, environment."""
 
+import contextlib
+import http.server
 import json
 import os
 import pty
+import re
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -44,7 +50,7 @@ def run(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.Co
 def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) -> None:
     told = run(tmp_path, "--help")
     assert told.returncode == 0
-    for word in ("--plugins", "--state", "--allow-private", "TOOLGATE_", "demo", "call", "tools", "config"):
+    for word in ("--plugins", "--state", "--allow-private", "TOOLGATE_", "--url", "demo", "call", "tools", "config"):
         assert word in told.stdout
     assert "--redis" not in told.stdout
 
@@ -54,8 +60,13 @@ def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) ->
     [
         (["--no-such"], "--no-such"),
         (["nonsense"], "nonsense"),
-        (["-t"], "--http"),
-        (["--sse"], "--sse"),
+        (["-t"], "--auth"),
+        (["--sse"], "--auth"),
+        (["-t", "--auth", "https://issuer.example"], "--auth"),
+        (["-t", "--auth", "none", "--host", "0.0.0.0"], "--host"),
+        (["-t", "--auth", "none", "--host", "example.com"], "--host"),
+        (["-t", "--auth", "none", "--public-url", "https://example.com"], "--public-url"),
+        (["-t", "--auth", "none", "--port", "70000"], "--port"),
         (["--sandbox", "bwrap"], "--sandbox"),
         (["--hold", "soon"], "--hold"),
         (["--hold", "-1"], "--hold"),
@@ -72,6 +83,11 @@ def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) ->
         (["call", "Nope"], "Nope"),
         (["call", "Bash", "noequals"], "noequals"),
         (["demo", "extra"], "extra"),
+        (["demo", "--url", "http://127.0.0.1:1/mcp"], "--url"),
+        (["--url", "http://127.0.0.1:1/mcp"], "--url"),
+        (["tools", "--url", "127.0.0.1:8080"], "--url"),
+        (["tools", "--url", "ftp://127.0.0.1/mcp"], "--url"),
+        (["tools", "--url", "http://127.0.0.1:1/mcp", "--plugins", "."], "--plugins"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_2_and_names_what_is_wrong(
@@ -127,6 +143,103 @@ def test_call_prints_the_content_and_its_exit_code_says_whether_the_tool_could(t
     assert failed.returncode == 1 and "absolute" in failed.stdout
     wrong = run(tmp_path, "call", "Bash", "command=true", "timeout=soon")
     assert wrong.returncode == 1 and "timeout" in wrong.stdout
+
+
+@contextlib.contextmanager
+def listening(folder: Path, *command: str) -> Generator[str, None, None]:
+    """A server that says on standard error where it listens: its base URL."""
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        text=True,
+    )
+    killer = threading.Timer(60, process.kill)
+    killer.start()
+    assert process.stderr is not None
+    try:
+        found = next(filter(None, (re.search(r"http://[0-9.]+:[0-9]+", line) for line in process.stderr)))
+        yield found[0]
+    finally:
+        process.terminate()
+        process.stderr.read()
+        process.wait()
+        process.stderr.close()
+        killer.cancel()
+
+
+def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
+    with listening(tmp_path, COMMAND, "-t", "--auth", "none", "--port", "0", "--workspace", ".") as base:
+        url = f"{base}/mcp"
+        told = run(tmp_path, "call", "Bash", "command=echo $((40 + 2)) > x; cat x", "timeout=5000", "--url", url)
+        assert (told.returncode, told.stdout) == (0, "42\n\n"), told.stderr
+        assert (tmp_path / "x").read_text() == "42\n"
+        failed = run(tmp_path, "call", "--url", url, "ReadImage", "file_path=relative.png")
+        assert failed.returncode == 1 and "absolute" in failed.stdout
+        unknown = run(tmp_path, "call", "Nope", "--url", url)
+        assert unknown.returncode == 2 and "Nope" in unknown.stderr
+        listed = run(tmp_path, "tools", "--url", url)
+        assert [line.partition("(")[0] for line in listed.stdout.splitlines() if line[0] != " "] == THIRTEEN
+        lost = run(tmp_path, "tools", "--url", f"{base}/nothing-here")
+        assert (lost.returncode, lost.stdout) == (1, "") and "404" in lost.stderr
+
+
+class OfSessions(http.server.BaseHTTPRequestHandler):
+    """A server of the sessions era: what is no initialize must be in the session, which it answers in events."""
+
+    ended = False
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_first = message["method"] == "initialize"
+        if not is_first and self.headers["Mcp-Session-Id"] != "s1":
+            self.answer(400, "application/json", {"error": {"code": -32600, "message": "no session"}, "id": None})
+            return
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "old", "version": "1"}}
+        results = {
+            "initialize": hello,
+            "tools/list": {"tools": [{"name": "where", "description": "", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "in a session"}]},
+        }
+        kind = "application/json" if is_first else "text/event-stream"
+        self.answer(200, kind, {"id": message.get("id"), "result": results.get(message["method"])})
+
+    def do_DELETE(self) -> None:
+        type(self).ended = True
+        self.answer(200, "application/json", {})
+
+    def answer(self, status: int, kind: str, message: dict[str, object]) -> None:
+        text = json.dumps({"jsonrpc": "2.0", **message})
+        body = (f"id: 1\r\n: a comment\r\ndata: {text}\r\n\r\n" if "event" in kind else text).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Mcp-Session-Id", "s1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_call_falls_back_to_a_session_and_ends_it(tmp_path: Path) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), OfSessions) as site:
+        serving = threading.Thread(target=site.serve_forever)
+        serving.start()
+        told = run(tmp_path, "call", "where", "--url", f"http://127.0.0.1:{site.server_port}/mcp")
+        site.shutdown()
+        serving.join()
+    assert (told.returncode, told.stdout, told.stderr) == (0, "in a session\n", "")
+    assert OfSessions.ended
+
+
+def test_call_says_when_nobody_listens_at_the_url(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
+    told = run(tmp_path, "call", "Bash", "command=true", "--url", url)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == f"toolgate: {url}: Connection refused\n"
 
 
 def test_tools_lists_the_thirteen_in_order_and_plugins_behind_them(tmp_path: Path) -> None:
@@ -220,5 +333,14 @@ def test_the_demo_works_from_beginning_to_end(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     for name in THIRTEEN:
         assert f"✓ {name}" in told.stdout, name
+    for chapter, revision in {
+        "stdio": "2025-11-25",
+        "HTTP+SSE": "2024-11-05",
+        "Streamable HTTP: a session": "2025-11-25",
+        "Streamable HTTP: no session": "2026-07-28",
+    }.items():
+        toured = told.stdout[told.stdout.index(f"\n{chapter}") :]
+        assert f"revision {revision}" in toured[:300], chapter
+    assert told.stdout.count("streamed while it ran") == 3
     assert "All of it worked" in told.stdout
     assert eventually(lambda: not list(Path("/tmp").glob("toolgate-demo-*/work")))

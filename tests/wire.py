@@ -1,5 +1,5 @@
-"""A raw client of the real server process over stdio. Every message the server sends is held against the official
-schema of the revision it was sent in; one that does not fit fails the test."""
+"""A raw client of the real server process: what all transports have in common, and stdio. Every message that comes is
+held against the official schema of the revision it was sent in; one that does not fit fails the test."""
 
 import contextlib
 import functools
@@ -56,7 +56,8 @@ class Refusal(Exception):
 
 
 class Server:
-    """A server process. `capabilities` are what this client declares; `answer(method, params)` answers its requests."""
+    """A client of a server process. `capabilities` are what it declares; `answer(method, params)` answers requests of
+    the server. How messages travel is what the carriers add: `write`, `close` and `kill`."""
 
     def __init__(
         self,
@@ -80,15 +81,12 @@ class Server:
         self._arrived = threading.Condition()
         self._faults: list[str] = []
         self._ended = False
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
     # -- talking
 
     def write(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        """Send one message, or what is to be taken for one."""
+        raise NotImplementedError
 
     def send(self, message: Any) -> None:
         self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
@@ -166,45 +164,35 @@ class Server:
     def log(self) -> str:
         return self._stderr.read_text(errors="replace")
 
-    # -- ending
+    # -- beginning and ending
+
+    def shake_hands(self) -> None:
+        hello = {
+            "protocolVersion": self.revision,
+            "capabilities": self.capabilities,
+            "clientInfo": {"name": "tests", "version": "1"},
+        }
+        self.hello = self.request("initialize", hello)
+        self.notify("notifications/initialized")
 
     def close(self, timeout: float = PATIENCE) -> int:
-        """End the input and give the exit code."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        code = self.process.wait(timeout)
-        self._reader.join(timeout)
-        assert not self._faults, self._faults
-        return code
+        """End the conversation and the server, and give its exit code."""
+        raise NotImplementedError
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-        with contextlib.suppress(BrokenPipeError):
-            self.close()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        """End everything that is left of it."""
+        raise NotImplementedError
 
     # -- hearing
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                message = json.loads(line)
-            except ValueError as error:
-                self._arrive([], f"not JSON on stdout: {line[:200]!r} ({error})")
-                continue
-            parts = message if isinstance(message, list) else [message]
-            faults = [fault for part in parts if (fault := self._fault(part))]
-            self._arrive(parts, faults[0] if faults else None)
-            for part in parts:
-                if "id" in part and "method" in part:
-                    self._reply(part)
-        with self._arrived:
-            self._ended = True
-            self._arrived.notify_all()
+    def _hear(self, message: Any) -> None:
+        """Take what the server said: a message, or an array of them."""
+        parts = message if isinstance(message, list) else [message]
+        faults = [fault for part in parts if (fault := self._fault(part))]
+        self._arrive(parts, faults[0] if faults else None)
+        for part in parts:
+            if "id" in part and "method" in part:
+                self._reply(part)
 
     def _arrive(self, parts: list[dict[str, Any]], fault: str | None) -> None:
         with self._arrived:
@@ -246,6 +234,50 @@ class Server:
         return "InputRequiredResult" if result.get("resultType") == "input_required" else RESULTS.get(method, "Result")
 
 
+class Stdio(Server):
+    """Over the standard streams of a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], *rest: Any) -> None:
+        super().__init__(process, *rest)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def close(self, timeout: float = PATIENCE) -> int:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        code = self.process.wait(timeout)
+        self._reader.join(timeout)
+        assert not self._faults, self._faults
+        return code
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError):
+            self.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError as error:
+                self._arrive([], f"not JSON on stdout: {line[:200]!r} ({error})")
+                continue
+            self._hear(message)
+        with self._arrived:
+            self._ended = True
+            self._arrived.notify_all()
+
+
 @functools.cache
 def schema(revision: str, name: str) -> jsonschema_rs.Validator:
     """The validator of one type of one revision."""
@@ -270,19 +302,9 @@ def served(
     handshake: bool = True,
 ) -> Iterator[Server]:
     """A server in `folder` with a home and state of its own, past its handshake; ended, and its end checked, after."""
-    home = folder / "home"
-    home.mkdir(exist_ok=True)
-    work = folder / "work"
-    work.mkdir(exist_ok=True)
     state = state or folder / "state"
     stderr = folder / "stderr.log"
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "TOOLGATE_STATE": str(state),
-        "LANG": "C.UTF-8",
-        **(env or {}),
-    }
+    work, environment = surroundings(folder, state, env)
     with stderr.open("ab") as log:
         process = subprocess.Popen(
             [*command, *options],
@@ -292,21 +314,23 @@ def served(
             cwd=work,
             env=environment,
         )
-    server = Server(process, revision, capabilities or {}, answer, state, stderr)
+    server = Stdio(process, revision, capabilities or {}, answer, state, stderr)
     try:
         if handshake and revision != STATELESS:
-            hello = {
-                "protocolVersion": revision,
-                "capabilities": dict(capabilities or {}),
-                "clientInfo": {"name": "tests", "version": "1"},
-            }
-            server.hello = server.request("initialize", hello)
-            server.notify("notifications/initialized")
+            server.shake_hands()
         yield server
         if process.poll() is None:
             assert server.close() == 0, server.log()
     finally:
         server.kill()
+
+
+def surroundings(folder: Path, state: Path, env: Mapping[str, str] | None) -> tuple[Path, dict[str, str]]:
+    """A working directory and an environment with a home for a server of one's own."""
+    for name in ("home", "work"):
+        (folder / name).mkdir(exist_ok=True)
+    own = {"HOME": str(folder / "home"), "TOOLGATE_STATE": str(state), "LANG": "C.UTF-8"}
+    return folder / "work", {"PATH": os.environ["PATH"], **own, **(env or {})}
 
 
 def children(pid: int) -> set[int]:

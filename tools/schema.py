@@ -4,6 +4,7 @@ Dialect: JSON Schema 2020-12. Only local `$ref` are allowed: nothing is ever fet
 """
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import msgspec
 MAX_SUBSCHEMAS = 2_000  # a schema larger than this is an attack on the validator, not a description
 MAX_FINDINGS = 5  # a model corrects a few at a time
 MAX_SHOWN = 120  # characters of an offending value told back
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 
 Check = Callable[[Any], str | None]
 
@@ -113,6 +116,46 @@ def guard(schema: dict[str, Any]) -> None:
             waiting.extend(node.values())
         elif isinstance(node, list):
             waiting.extend(node)
+
+
+def mirrored(schema: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Where `x-mcp-header` stands in an input schema: header name in lower case → path of the property.
+
+    Raises UnusableSchema where it may not stand or has no name a header may have (server/tools, "x-mcp-header").
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    _collect_mirrored(schema, (), found)
+    if _count_mirrored(schema) != len(found):
+        raise UnusableSchema("x-mcp-header stands where no chain of properties leads, or twice under one name")
+    return found
+
+
+def _collect_mirrored(schema: dict[str, Any], path: tuple[str, ...], found: dict[str, tuple[str, ...]]) -> None:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return
+    for name, part in properties.items():
+        if not isinstance(part, dict):
+            continue
+        header = part.get("x-mcp-header")
+        if header is not None:
+            if not isinstance(header, str) or not TOKEN.fullmatch(header):
+                raise UnusableSchema(f"x-mcp-header of {name!r} is no header name")
+            if part.get("type") not in ("string", "integer", "boolean"):
+                raise UnusableSchema(f"x-mcp-header of {name!r} needs type string, integer or boolean")
+            found[header.lower()] = (*path, name)
+        _collect_mirrored(part, (*path, name), found)
+
+
+def _count_mirrored(node: Any, is_schema: bool = True) -> int:
+    """How often `x-mcp-header` stands as a keyword, anywhere: a property may be called that too."""
+    if isinstance(node, list):
+        return sum(_count_mirrored(item) for item in node)
+    if not isinstance(node, dict):
+        return 0
+    own = 1 if is_schema and "x-mcp-header" in node else 0
+    names = ("properties", "$defs", "patternProperties")
+    return own + sum(_count_mirrored(value, key not in names) for key, value in node.items())
 
 
 def _property(hint: Any, parameter: inspect.Parameter, definitions: dict[str, Any]) -> dict[str, Any]:

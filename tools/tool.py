@@ -73,6 +73,12 @@ class Tool:
             return self._output
         return schema.of_type(self._output)
 
+    @cached_property
+    def mirrored(self) -> dict[str, tuple[str, ...]]:
+        """The parameters that clients mirror into HTTP headers: the header's name after `mcp-param-`, in lower case,
+        and the path of the property."""
+        return schema.mirrored(self.input)
+
     def described(self, description: str) -> "Tool":
         """The same tool under another description."""
         return Tool(
@@ -90,6 +96,7 @@ class Tool:
             raise schema.UnusableSchema(f'the input schema of {self.name} must have "type": "object"')
         msgspec.json.encode([*told, self.input, self.output])  # raises for what no message could hold
         schema.guard(self.input)
+        schema.mirrored(self.input)
         if self._input is not None:
             schema.check(self._input)  # a raw schema may be anything; ours are right by construction
         if self.output is not None:

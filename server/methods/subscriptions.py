@@ -27,13 +27,14 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             raise InvalidRequest(f"more than {MAX_LISTENERS} open subscriptions")
         honoured = {name: True for name in KINDS if wanted.get(name) is True}
         kinds = frozenset(KINDS[name] for name in honoured)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         meta = {SUBSCRIPTION: call.id}
-        listener = Listener(call.id, call.channel, kinds, asyncio.Event())
+        listener = Listener(call.id, call.channel, kinds, ended)
         acknowledged = {"_meta": meta, "notifications": honoured}
         call.channel.send(Notification("notifications/subscriptions/acknowledged", acknowledged))
         server.listeners.add(listener)
         try:
-            await listener.ended.wait()
+            await ended
         finally:
             server.listeners.discard(listener)
         return {"_meta": meta}

@@ -6,28 +6,48 @@ import tempfile
 import time
 from pathlib import Path
 
+import tests.bench.http.measure as http_measure
+import tests.bench.http.report as http_report
+import tests.bench.http.sides as http_sides
+from tests.bench import sides
 from tests.bench.driver import Cores
+from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, measure
 from tests.bench.report import report
-from tests.bench.sides import prepared
 
 QUICK = Effort(rounds=1, starts=1, calls=100, seconds=0.15, commands=10)
+QUICK_HTTP = WebEffort(rounds=1, seconds=0.15, warm=0.05, held_rounds=1, held=200, settle=0.3, idle=1.0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="medians are over this many")
+    parser.add_argument("--rounds", type=int, default=4, help="medians are over this many")
     parser.add_argument("--quick", action="store_true", help="one short round, for a first look")
+    parser.add_argument("--only", choices=PARTS, help="one of the two parts")
     options = parser.parse_args()
-    effort = QUICK if options.quick else Effort(rounds=max(1, options.rounds))
     cores = Cores()
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="toolgate-bench-") as folder:
-        figures = measure(prepared(Path(folder), cores), effort, _tell)
-    _tell("")
     where = "server and client each pinned to a core" if cores.pinned else "NOT pinned: fewer than two cores"
-    print(f"{effort.rounds} interleaved rounds in {time.monotonic() - begun:.0f} s, medians; {where}.\n")
-    print(report(figures))
+    rounds = 1 if options.quick else max(1, options.rounds)
+    for part in PARTS if options.only is None else (options.only,):
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="toolgate-bench-") as folder:
+            told = PARTS[part](Path(folder), cores, rounds, options.quick)
+        _tell("")
+        print(f"{part}: {rounds} interleaved rounds in {time.monotonic() - begun:.0f} s, medians; {where}.\n")
+        print(told, end="\n\n")
+
+
+def _stdio(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    effort = QUICK if quick else Effort(rounds=rounds)
+    return report(measure(sides.prepared(folder, cores), effort, _tell))
+
+
+def _http(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    effort = QUICK_HTTP if quick else WebEffort(rounds=rounds)
+    return http_report.report(http_measure.measure(http_sides.prepared(folder, cores), effort, _tell))
+
+
+PARTS = {"stdio": _stdio, "http": _http}
 
 
 def _tell(text: str) -> None:

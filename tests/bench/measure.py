@@ -43,6 +43,9 @@ class Figures:
     def add(self, side: str, metric: str, value: float) -> None:
         self._values[side, metric].append(value)
 
+    def has(self, side: str, metric: str) -> bool:
+        return (side, metric) in self._values
+
     def median(self, side: str, metric: str) -> float:
         return statistics.median(self._values[side, metric])
 

@@ -1,6 +1,6 @@
 """The figures as two tables: absolutes, and ratios against what we hold ourselves to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.bench import measure
@@ -31,7 +31,8 @@ COLUMNS = {  # metric → heading
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio of ours to another's in one run, and where it should be: at most or at least `limit`."""
+    """A ratio of ours to another's in one run, and where it should be: at most or at least `limit`. With nobody to be
+    held against (`to` is ""), the figure itself."""
 
     says: str
     metric: str
@@ -39,9 +40,11 @@ class Target:
     limit: float
     at_least: bool
     of: str = ""  # a yardstick's metric instead of the other's same one
+    side: str = OURS
 
     def ratio(self, figures: Figures) -> float:
-        return figures.median(OURS, self.metric) / figures.median(self.to, self.of or self.metric)
+        own = figures.median(self.side, self.metric)
+        return own / figures.median(self.to, self.of or self.metric) if self.to else own
 
     def met(self, ratio: float) -> bool:
         return ratio >= self.limit if self.at_least else ratio < self.limit
@@ -63,16 +66,34 @@ TARGETS = (
 def report(figures: Figures) -> str:
     """Both tables and the shell's line, ready to print."""
     sides = (OURS, PYTHON, TYPESCRIPT, FLOOR)
-    absolutes = [["", *COLUMNS.values()]]
-    absolutes += [[side, *(_number(figures.median(side, metric)) for metric in COLUMNS)] for side in sides]
-    ratios = [["", "ratio", "wanted", ""]]
-    for target in TARGETS:
+    return "\n".join(
+        (
+            *absolutes(figures, sides, COLUMNS),
+            _yardstick(figures),
+            "",
+            *ratios(figures, TARGETS),
+            "",
+            _shell(figures),
+        ),
+    )
+
+
+def absolutes(figures: Figures, sides: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """A line a side; a blank where it has no such figure."""
+    rows = [["", *columns.values()]]
+    for side in sides:
+        rows.append([side, *(_number(figures.median(side, at)) if figures.has(side, at) else "" for at in columns)])
+    return _table(rows)
+
+
+def ratios(figures: Figures, targets: Sequence[Target]) -> list[str]:
+    """A line a target, and whether it is met."""
+    rows = [["", "ratio", "wanted", ""]]
+    for target in targets:
         ratio = target.ratio(figures)
         wanted = f"{'≥' if target.at_least else '<'} {target.limit:g}"
-        ratios.append([target.says, f"{ratio:.2f}", wanted, "met" if target.met(ratio) else "NOT MET"])
-    return "\n".join(
-        (*_table(absolutes), _yardstick(figures), "", *_table(ratios), "", _shell(figures)),
-    )
+        rows.append([target.says, f"{ratio:.2f}", wanted, "met" if target.met(ratio) else "NOT MET"])
+    return _table(rows)
 
 
 def _yardstick(figures: Figures) -> str:

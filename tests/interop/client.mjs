@@ -1,7 +1,8 @@
-// The official TypeScript client against a server over stdio: does one of each and prints what came of it as JSON.
-// Usage: node client.mjs MODE FOLDER COMMAND [ARGUMENT …]; MODE is legacy, auto or a revision to pin.
+// The official TypeScript client against a server: does one of each and prints what came of it as JSON.
+// Usage: node client.mjs MODE FOLDER COMMAND [ARGUMENT …]; MODE is legacy, auto or a revision to pin, COMMAND what to
+// start and speak to over stdio, or the URL of what listens: a path of /sse means HTTP+SSE.
 import { existsSync, writeFileSync } from "node:fs";
-import { Client } from "@modelcontextprotocol/client";
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 
 const [mode, folder, command, ...args] = process.argv.slice(2);
@@ -19,7 +20,11 @@ client.setRequestHandler("elicitation/create", ({ params }) => {
   return { action: "accept", content: { [key]: choices.enum[0] } };
 });
 const env = { PATH: process.env.PATH, HOME: process.env.HOME, TOOLGATE_STATE: process.env.TOOLGATE_STATE };
-const transport = new StdioClientTransport({ command, args, env, cwd: folder, stderr: "inherit" });
+const overHttp = (url) =>
+  url.pathname === "/sse" ? new SSEClientTransport(url) : new StreamableHTTPClientTransport(url);
+const transport = command.startsWith("http:")
+  ? overHttp(new URL(command))
+  : new StdioClientTransport({ command, args, env, cwd: folder, stderr: "inherit" });
 
 const failure = (promise) => promise.then((result) => ({ result }), ({ code, message }) => ({ code, message }));
 const call = (name, args, options) => client.callTool({ name, arguments: args }, options);

@@ -1,6 +1,23 @@
 """What every official client is to find, and the ways in which the two SDKs' clients negotiate."""
 
+from typing import NamedTuple
+
 MODES = ["legacy", "auto", "2026-07-28"]  # initialize; ask, and take the newest there is; the stateless one, unasked
+
+CARRIERS = ["stdio", "http", "sse"]
+
+
+class Way(NamedTuple):
+    """How a client talks: over what, and how it negotiates."""
+
+    carrier: str
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.carrier} {self.mode}"
+
+
+WAYS = [Way(carrier, mode) for carrier in CARRIERS for mode in MODES if (carrier, mode) != ("sse", "2026-07-28")]
 
 THIRTEEN = [
     "Bash",

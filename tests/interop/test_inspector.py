@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.http_wire import site
 from tests.interop.known import THIRTEEN
 from tests.interop.node import node, package
 from tests.wire import COMMAND, PATIENCE
@@ -55,3 +56,32 @@ def test_the_inspector_tells_an_error_of_a_tool(tmp_path: Path, era: str) -> Non
     code, said, besides = inspect(tmp_path, era, *call)
     assert code == 5, besides
     assert said["result"]["isError"] is True
+
+
+def inspect_url(folder: Path, url: str, *arguments: str) -> tuple[int, Any, str]:
+    """The same of a server that listens."""
+    launcher = package("@modelcontextprotocol/inspector") / "clients" / "launcher" / "build" / "index.js"
+    ended = subprocess.run(
+        [node(), str(launcher), "--cli", "--server-url", url, *arguments, "--format", "json"],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=2 * PATIENCE,
+    )
+    said = ended.stdout.strip()
+    return ended.returncode, json.loads(said) if said else None, ended.stderr.decode()
+
+
+@pytest.mark.parametrize("way", ["legacy", "auto", "modern", "sse"])
+def test_the_inspector_lists_and_calls_over_http(tmp_path: Path, way: str) -> None:
+    how = ("--transport", "sse") if way == "sse" else ("--protocol-era", way)
+    with site(tmp_path) as listening:
+        url = listening.url + ("/sse" if way == "sse" else "/mcp")
+        code, said, besides = inspect_url(tmp_path, url, *how, "--method", "tools/list", "--strict")
+        assert code == 0, besides
+        assert [tool["name"] for tool in said["result"]["tools"]] == THIRTEEN
+        call = ("--method", "tools/call", "--tool-name", "Bash", "--tool-arg", "command=echo out; sleep 1.2; exit 3")
+        code, said, besides = inspect_url(tmp_path, url, *how, *call)
+        assert code == 0, besides
+        assert said["result"]["content"] == [{"type": "text", "text": "out\nexit code: 3"}]

@@ -14,23 +14,38 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ToolsListChanged
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tests.conftest import PROBE
-from tests.interop.known import MODES, THIRTEEN
+from tests.http_wire import site
+from tests.interop.known import CARRIERS, MODES, THIRTEEN, WAYS, Way
 from tests.wire import COMMAND, PATIENCE, STATELESS, children, eventually, processes_with
 
 QUESTION = json.dumps([{"question": "Tea or coffee?", "options": ["tea", "coffee"]}])
 SKILL = "---\nname: {0}\ndescription: What {0} is for.\n---\nDo it.\n"
 
-modes = pytest.mark.parametrize("mode", MODES)
+ways = pytest.mark.parametrize("way", WAYS, ids=str)
+over_stdio = pytest.mark.parametrize("way", WAYS[: len(MODES)], ids=str)
 
 
 @contextlib.asynccontextmanager
-async def connected(folder: Path, mode: str, *arguments: str, **options: Any) -> AsyncIterator[Client]:
+async def connected(folder: Path, way: Way, *arguments: str, **options: Any) -> AsyncIterator[Client]:
     """The client of a server of its own in `folder`, which holds its home, state, working directory and log."""
+    async with asyncio.timeout(3 * PATIENCE), contextlib.AsyncExitStack() as stack:
+        if way.carrier == "stdio":
+            transport: Any = _spawned(folder, stack, *arguments)
+        else:
+            listening = await asyncio.to_thread(stack.enter_context, site(folder, *arguments))
+            url = listening.url + ("/sse" if way.carrier == "sse" else "/mcp")
+            transport = sse_client(url) if way.carrier == "sse" else streamable_http_client(url)
+        yield await stack.enter_async_context(Client(transport, mode=way.mode, **options))
+
+
+def _spawned(folder: Path, stack: contextlib.AsyncExitStack, *arguments: str) -> Any:
     for name in ("home", "work"):
         (folder / name).mkdir(exist_ok=True)
     server = StdioServerParameters(
@@ -39,10 +54,7 @@ async def connected(folder: Path, mode: str, *arguments: str, **options: Any) ->
         env={"HOME": str(folder / "home"), "TOOLGATE_STATE": str(folder / "state"), "LANG": "C.UTF-8"},
         cwd=folder / "work",
     )
-    with (folder / "stderr.log").open("a") as log:
-        async with asyncio.timeout(3 * PATIENCE):
-            async with Client(stdio_client(server, errlog=log), mode=mode, **options) as client:
-                yield client
+    return stdio_client(server, errlog=stack.enter_context((folder / "stderr.log").open("a")))
 
 
 def text(result: types.CallToolResult) -> str:
@@ -61,12 +73,12 @@ async def decline(context: Any, params: types.ElicitRequestParams) -> types.Elic
     return types.ElicitResult(action="decline")
 
 
-@modes
-def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, mode: str) -> None:
+@ways
+def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
-            assert client.protocol_version == ("2025-11-25" if mode == "legacy" else STATELESS)
-            if mode != STATELESS:  # a pinned client asks nothing before its first request
+        async with connected(tmp_path, way) as client:
+            assert client.protocol_version == ("2025-11-25" if way.mode == "legacy" else STATELESS)
+            if way.mode != STATELESS:  # a pinned client asks nothing before its first request
                 assert client.server_info is not None
                 assert client.server_info.name == "toolgate"
                 assert client.server_capabilities.tools == types.ToolsCapability(list_changed=True)
@@ -74,10 +86,10 @@ def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, mode: s
     asyncio.run(main())
 
 
-@modes
-def test_the_list_is_the_thirteen_in_order(tmp_path: Path, mode: str) -> None:
+@ways
+def test_the_list_is_the_thirteen_in_order(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             listed = await client.list_tools()
             assert [tool.name for tool in listed.tools] == THIRTEEN
             assert all(tool.title and tool.description and tool.output_schema for tool in listed.tools)
@@ -86,10 +98,10 @@ def test_the_list_is_the_thirteen_in_order(tmp_path: Path, mode: str) -> None:
     asyncio.run(main())
 
 
-@modes
-def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_path: Path, mode: str) -> None:
+@ways
+def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             await client.list_tools()  # the client validates structured content against what it was told
             result = await client.call_tool("Bash", {"command": "echo out; echo err >&2; exit 3"})
             assert not result.is_error
@@ -110,18 +122,20 @@ def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_pa
     asyncio.run(main())
 
 
-@modes
-def test_an_image_arrives_as_an_image(tmp_path: Path, mode: str) -> None:
+@ways
+def test_an_image_arrives_as_an_image(tmp_path: Path, way: Way) -> None:
     from PIL import Image
 
     png = io.BytesIO()
     Image.new("RGB", (7, 5), "red").save(png, "PNG")
-    (tmp_path / "a.png").write_bytes(png.getvalue())
+    file = tmp_path / "work" / "a.png"
+    file.parent.mkdir()
+    file.write_bytes(png.getvalue())
 
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             await client.list_tools()
-            result = await client.call_tool("ReadImage", {"file_path": str(tmp_path / "a.png")})
+            result = await client.call_tool("ReadImage", {"file_path": str(file)})
             (image,) = (block for block in result.content if isinstance(block, types.ImageContent))
             assert image.mime_type == "image/png"
             said = result.structured_content or {}
@@ -130,10 +144,10 @@ def test_an_image_arrives_as_an_image(tmp_path: Path, mode: str) -> None:
     asyncio.run(main())
 
 
-@modes
-def test_a_task_is_made_added_to_and_completed(tmp_path: Path, mode: str) -> None:
+@ways
+def test_a_task_is_made_added_to_and_completed(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             await client.list_tools()
 
             async def do(action: str, **more: Any) -> dict[str, Any]:
@@ -157,10 +171,10 @@ def test_a_task_is_made_added_to_and_completed(tmp_path: Path, mode: str) -> Non
     asyncio.run(main())
 
 
-@modes
-def test_an_unknown_tool_is_invalid_params(tmp_path: Path, mode: str) -> None:
+@ways
+def test_an_unknown_tool_is_invalid_params(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             with pytest.raises(MCPError) as caught:
                 await client.call_tool("NoSuchTool", {})
             assert caught.value.code == types.INVALID_PARAMS
@@ -168,10 +182,10 @@ def test_an_unknown_tool_is_invalid_params(tmp_path: Path, mode: str) -> None:
     asyncio.run(main())
 
 
-@modes
-def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(tmp_path: Path, mode: str) -> None:
+@ways
+def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             result = await client.call_tool("Bash", {"command": "true", "timeout": "soon"})
             assert result.is_error
             assert "timeout" in text(result)
@@ -179,10 +193,10 @@ def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(tmp_path: Path, 
     asyncio.run(main())
 
 
-@modes
-def test_a_person_is_asked_through_the_client(tmp_path: Path, mode: str) -> None:
+@ways
+def test_a_person_is_asked_through_the_client(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode, elicitation_callback=answer_tea) as client:
+        async with connected(tmp_path, way, elicitation_callback=answer_tea) as client:
             await client.list_tools()
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
             answers = [{"question": "Tea or coffee?", "selected": "tea"}]
@@ -192,10 +206,10 @@ def test_a_person_is_asked_through_the_client(tmp_path: Path, mode: str) -> None
     asyncio.run(main())
 
 
-@modes
-def test_a_person_may_decline(tmp_path: Path, mode: str) -> None:
+@ways
+def test_a_person_may_decline(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode, elicitation_callback=decline) as client:
+        async with connected(tmp_path, way, elicitation_callback=decline) as client:
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
             assert not result.is_error
             assert result.structured_content == {"answers": [], "outcome": "declined"}
@@ -203,10 +217,10 @@ def test_a_person_may_decline(tmp_path: Path, mode: str) -> None:
     asyncio.run(main())
 
 
-@modes
-def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, mode: str) -> None:
+@ways
+def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
             assert not result.is_error
             assert "Tea or coffee?" in text(result)
@@ -215,8 +229,8 @@ def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, mode: 
     asyncio.run(main())
 
 
-@modes
-def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, mode: str) -> None:
+@ways
+def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, way: Way) -> None:
     told: list[tuple[float, str]] = []
     proceed = tmp_path / "proceed"
 
@@ -228,7 +242,7 @@ def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, mode: s
     async def main() -> None:
         path = shlex.quote(str(proceed))
         command = f"echo one; until [ -e {path} ]; do sleep 0.05; done; echo two"
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             result = await client.call_tool("Bash", {"command": command}, progress_callback=note)
             assert text(result) == "one\ntwo\n"
         assert [progress for progress, _ in told] == sorted({progress for progress, _ in told})
@@ -236,8 +250,8 @@ def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, mode: s
     asyncio.run(main())
 
 
-@modes
-def test_log_messages_arrive_from_the_level_asked_for(tmp_path: Path, mode: str) -> None:
+@ways
+def test_log_messages_arrive_from_the_level_asked_for(tmp_path: Path, way: Way) -> None:
     heard: list[tuple[str, Any]] = []
 
     async def hear(params: types.LoggingMessageNotificationParams) -> None:
@@ -245,10 +259,10 @@ def test_log_messages_arrive_from_the_level_asked_for(tmp_path: Path, mode: str)
 
     async def main() -> None:
         options: dict[str, Any] = {"logging_callback": hear}
-        if mode != "legacy":
+        if way.mode != "legacy":
             options["log_level"] = "notice"
-        async with connected(tmp_path, mode, *PROBE, **options) as client:
-            if mode == "legacy":
+        async with connected(tmp_path, way, *PROBE, **options) as client:
+            if way.mode == "legacy":
                 with pytest.warns(MCPDeprecationWarning):
                     await client.set_logging_level("notice")
             assert text(await client.call_tool("talk")) == "talked"
@@ -257,12 +271,12 @@ def test_log_messages_arrive_from_the_level_asked_for(tmp_path: Path, mode: str)
     asyncio.run(main())
 
 
-@modes
-def test_a_cancelled_call_takes_its_command_with_it(tmp_path: Path, mode: str) -> None:
-    seconds = f"61.{MODES.index(mode)}73"  # an odd number: it marks our processes
+@ways
+def test_a_cancelled_call_takes_its_command_with_it(tmp_path: Path, way: Way) -> None:
+    seconds = f"61.{WAYS.index(way)}73"  # an odd number: it marks our processes
 
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             call = asyncio.create_task(client.call_tool("Bash", {"command": f"sleep {seconds}; true"}))
             assert await asyncio.to_thread(eventually, lambda: bool(processes_with(seconds)))
             call.cancel()
@@ -274,7 +288,8 @@ def test_a_cancelled_call_takes_its_command_with_it(tmp_path: Path, mode: str) -
     asyncio.run(main())
 
 
-def test_a_new_skill_is_told_to_a_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_new_skill_is_told_to_a_session(tmp_path: Path, carrier: str) -> None:
     async def main() -> None:
         changed = asyncio.Event()
 
@@ -282,7 +297,7 @@ def test_a_new_skill_is_told_to_a_session(tmp_path: Path) -> None:
             if isinstance(message, types.ToolListChangedNotification):
                 changed.set()
 
-        async with connected(tmp_path, "legacy", message_handler=hear) as client:
+        async with connected(tmp_path, Way(carrier, "legacy"), message_handler=hear) as client:
             assert "brew" not in await _catalogue(client)
             _add_skill(tmp_path, "brew")
             async with asyncio.timeout(8):  # the contract's bound
@@ -292,10 +307,10 @@ def test_a_new_skill_is_told_to_a_session(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("mode", ["auto", STATELESS])
-def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("way", [way for way in WAYS if way.mode != "legacy"], ids=str)
+def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             assert "brew" not in await _catalogue(client)
             async with client.listen(tools_list_changed=True) as news:
                 assert news.honored.tools_list_changed is True
@@ -307,10 +322,10 @@ def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, mode: str) -> Non
     asyncio.run(main())
 
 
-@modes
-def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, mode: str) -> None:
+@ways
+def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             began = time.monotonic()
             calls = (client.call_tool("Bash", {"command": f"sleep 0.5; echo {n}"}) for n in range(8))
             assert [text(result) for result in await asyncio.gather(*calls)] == [f"{n}\n" for n in range(8)]
@@ -319,24 +334,24 @@ def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, mode
     asyncio.run(main())
 
 
-@modes
-def test_a_large_text_survives_both_ways(tmp_path: Path, mode: str) -> None:
-    said = "é" * 2**20
+@ways
+def test_a_large_text_survives_both_ways(tmp_path: Path, way: Way) -> None:
+    said = "é" * (2**18 if way.carrier == "sse" else 2**20)  # this client takes events of up to 1 MiB
 
     async def main() -> None:
-        async with connected(tmp_path, mode, *PROBE) as client:
+        async with connected(tmp_path, way, *PROBE) as client:
             assert text(await client.call_tool("echo", {"text": said})) == said
 
     asyncio.run(main())
 
 
-@modes
-def test_closing_the_client_ends_everything_before_it_would_kill(tmp_path: Path, mode: str) -> None:
-    seconds = f"62.{MODES.index(mode)}73"
+@over_stdio
+def test_closing_the_client_ends_everything_before_it_would_kill(tmp_path: Path, way: Way) -> None:
+    seconds = f"62.{WAYS.index(way)}73"
     before = children(os.getpid())
 
     async def main() -> float:
-        async with connected(tmp_path, mode) as client:
+        async with connected(tmp_path, way) as client:
             await client.call_tool("BackgroundBash", {"command": f"(setsid sleep {seconds} &); sleep {seconds}"})
             running = asyncio.create_task(client.call_tool("Bash", {"command": f"sleep {seconds}"}))
             assert await asyncio.to_thread(eventually, lambda: len(processes_with(seconds)) >= 3)
@@ -353,7 +368,7 @@ def test_closing_the_client_ends_everything_before_it_would_kill(tmp_path: Path,
 
 def test_closing_an_idle_client_takes_no_time(tmp_path: Path) -> None:
     async def main() -> float:
-        async with connected(tmp_path, "auto") as client:
+        async with connected(tmp_path, Way("stdio", "auto")) as client:
             await client.list_tools()
             began = time.monotonic()
         return time.monotonic() - began

@@ -1,5 +1,6 @@
 """The official TypeScript client against the real server process, in each way it can negotiate."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -8,32 +9,35 @@ from typing import Any
 
 import pytest
 
-from tests.interop.known import MODES, THIRTEEN
+from tests.http_wire import site
+from tests.interop.known import THIRTEEN, WAYS, Way
 from tests.interop.node import FOLDER, node, package
 from tests.wire import COMMAND, PATIENCE, children
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path, way: Way) -> None:
     package("@modelcontextprotocol/client")
     before = children(os.getpid())
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "TOOLGATE_STATE": str(tmp_path / "state"),
-    }
-    ended = subprocess.run(
-        [node(), str(FOLDER / "client.mjs"), mode, str(tmp_path), COMMAND],
-        env=environment,
-        capture_output=True,
-        timeout=2 * PATIENCE,
-    )
+    with contextlib.ExitStack() as stack:
+        folder, target = tmp_path, COMMAND
+        if way.carrier != "stdio":
+            listening = stack.enter_context(site(tmp_path))
+            folder = tmp_path / "work"
+            target = listening.url + ("/sse" if way.carrier == "sse" else "/mcp")
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLGATE_STATE": str(tmp_path / "state")}
+        ended = subprocess.run(
+            [node(), str(FOLDER / "client.mjs"), way.mode, str(folder), target],
+            env=environment,
+            capture_output=True,
+            timeout=2 * PATIENCE,
+        )
     assert ended.returncode == 0, ended.stderr.decode()
     said: dict[str, Any] = json.loads(ended.stdout)
-    assert said["revision"] == ("2025-11-25" if mode == "legacy" else "2026-07-28")
+    assert said["revision"] == ("2025-11-25" if way.mode == "legacy" else "2026-07-28")
     assert said["server"] == "toolgate"
     assert said["tools"] == THIRTEEN
-    _check_calls(said, tmp_path)
+    _check_calls(said, folder)
     _check_conversation(said)
     assert said["closing"] < 1_000  # ms; nothing ran any more
     assert children(os.getpid()) <= before

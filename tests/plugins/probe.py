@@ -307,3 +307,36 @@ async def idle() -> str:
 async def sneaky() -> str:
     """Changes things, and says it is a workflow tool."""
     return "changed"
+
+
+@tool(read_only=True)
+async def wait_large(size: int, ctx: Context) -> str:
+    """Report progress, then return that many characters."""
+    await ctx.progress(0, 1, "soon")
+    return "x" * size
+
+
+@tool(
+    read_only=True,
+    input={
+        "type": "object",
+        "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "limit": {"type": "integer", "x-mcp-header": "Limit"},
+            "dry": {"type": "boolean", "x-mcp-header": "Dry"},
+            "place": {"type": "object", "properties": {"town": {"type": "string", "x-mcp-header": "Town"}}},
+        },
+    },
+)
+async def mirror(region: str = "", limit: int = 0, dry: bool = False, place: dict[str, str] | None = None) -> str:
+    """Arguments that are mirrored into headers."""
+    return f"{region} {limit} {dry} {place}"
+
+
+@tool(read_only=True)
+async def flood(ctx: Context) -> str:
+    """Report large progress for as long as anybody listens."""
+    for step in range(1_000_000):
+        await ctx.progress(step, None, "x" * 50_000)
+        await asyncio.sleep(0)
+    return "done"

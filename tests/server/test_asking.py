@@ -29,57 +29,57 @@ def accepted(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-def test_a_question_is_a_request_to_the_client_up_to_2025_11_25(probe: Start, revision: str) -> None:
-    server = probe(revision=revision, capabilities=ALL, answer=answer)
+def test_a_question_is_a_request_to_the_client_up_to_2025_11_25(connect: Start, revision: str) -> None:
+    server = connect(fresh=True, revision=revision, capabilities=ALL, answer=answer)
     assert server.text("ask") == "accept {'name': 'Ada'} accept {'name': 'Ada'} 1"
     assert server.text("ask_together") == "Ada [{'uri': 'file:///home'}] an answer"
     assert server.text("ask_in_group") == "accept"
 
 
-def test_a_question_nobody_answers_ends_with_its_own_time_limit_and_is_called_off(probe: Start) -> None:
-    server = probe(capabilities=ALL, answer=lambda method, params: None)
+def test_a_question_nobody_answers_ends_with_its_own_time_limit_and_is_called_off(connect: Start) -> None:
+    server = connect(capabilities=ALL, answer=lambda method, params: None)
     assert "nobody answered within 0.2 s" in server.error("ask_soon")
     asked = server.wait(lambda message: message.get("method") == "elicitation/create")
     assert server.notes("notifications/cancelled")[0]["requestId"] == asked["id"]
 
 
 def test_a_client_that_answers_with_an_error_or_nonsense_is_told_apart_from_one_that_declines(
-    probe: Start,
+    connect: Start,
 ) -> None:
-    assert "could not answer" in probe(capabilities=ALL).error("ask_soon")
+    assert "could not answer" in connect(capabilities=ALL).error("ask_soon")
 
 
-def test_an_answer_of_no_known_shape_is_no_answer(probe: Start) -> None:
-    server = probe(capabilities=ALL, answer=lambda method, params: {"action": "shrug"})
+def test_an_answer_of_no_known_shape_is_no_answer(connect: Start) -> None:
+    server = connect(capabilities=ALL, answer=lambda method, params: {"action": "shrug"})
     assert "no shape" in server.error("ask_soon")
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_a_client_that_did_not_declare_it_is_not_asked(probe: Start, revision: str) -> None:
-    server = probe(revision=revision)
+def test_a_client_that_did_not_declare_it_is_not_asked(connect: Start, revision: str) -> None:
+    server = connect(revision=revision)
     assert "did not declare elicitation" in server.error("ask")
 
 
-def test_elicitation_does_not_exist_before_2025_06_18(probe: Start) -> None:
-    server = probe(revision="2025-03-26", capabilities=ALL, answer=answer)
+def test_elicitation_does_not_exist_before_2025_06_18(connect: Start) -> None:
+    server = connect(revision="2025-03-26", capabilities=ALL, answer=answer)
     assert "did not declare elicitation" in server.error("ask")
 
 
-def test_a_missing_capability_is_an_error_with_what_is_required_in_the_stateless_era(probe: Start) -> None:
-    server = probe(revision=STATELESS, capabilities={"elicitation": {}})
+def test_a_missing_capability_is_an_error_with_what_is_required_in_the_stateless_era(connect: Start) -> None:
+    server = connect(revision=STATELESS, capabilities={"elicitation": {}})
     with pytest.raises(Refusal) as caught:
         server.call("ask_together")
     assert caught.value.code == -32021
     assert caught.value.data == {"requiredCapabilities": {"roots": {}, "sampling": {}}}
 
 
-def test_a_client_that_only_knows_urls_can_not_be_asked_by_form(probe: Start) -> None:
-    server = probe(revision="2025-11-25", capabilities={"elicitation": {"url": {}}}, answer=answer)
+def test_a_client_that_only_knows_urls_can_not_be_asked_by_form(connect: Start) -> None:
+    server = connect(revision="2025-11-25", capabilities={"elicitation": {"url": {}}}, answer=answer)
     assert "did not declare elicitation" in server.error("ask")
 
 
-def test_a_question_ends_the_call_in_the_stateless_era_and_the_retry_runs_through(probe: Start) -> None:
-    server = probe(revision=STATELESS, capabilities=ALL)
+def test_a_question_ends_the_call_in_the_stateless_era_and_the_retry_runs_through(connect: Start) -> None:
+    server = connect(fresh=True, revision=STATELESS, capabilities=ALL)
     first = server.call("ask")
     assert first["resultType"] == "input_required"
     assert list(first["inputRequests"]) == ["question-1"]
@@ -104,8 +104,8 @@ def retry(server: Server, tool: str, before: dict[str, Any], responses: Any, **c
     return result
 
 
-def test_several_questions_at_once_are_one_result(probe: Start) -> None:
-    server = probe(revision=STATELESS, capabilities=ALL)
+def test_several_questions_at_once_are_one_result(connect: Start) -> None:
+    server = connect(revision=STATELESS, capabilities=ALL)
     first = server.call("ask_together")
     assert set(first["inputRequests"]) == {"who", "where", "what"}
     part = {"who": accepted("Ada"), "where": ANSWERS["roots/list"]}
@@ -115,8 +115,8 @@ def test_several_questions_at_once_are_one_result(probe: Start) -> None:
     assert third["content"][0]["text"] == "Ada [{'uri': 'file:///home'}] an answer"
 
 
-def test_a_question_inside_a_task_group_ends_the_call_too(probe: Start) -> None:
-    server = probe(revision=STATELESS, capabilities=ALL)
+def test_a_question_inside_a_task_group_ends_the_call_too(connect: Start) -> None:
+    server = connect(revision=STATELESS, capabilities=ALL)
     first = server.call("ask_in_group")
     assert list(first["inputRequests"]) == ["one"]
     assert retry(server, "ask_in_group", first, {"one": {"action": "decline"}})["content"][0]["text"] == "decline"
@@ -132,21 +132,21 @@ def test_a_question_inside_a_task_group_ends_the_call_too(probe: Start) -> None:
         {"question-1": None},
     ],
 )
-def test_an_answer_that_is_none_is_asked_for_again(probe: Start, responses: dict[str, Any]) -> None:
-    server = probe(revision=STATELESS, capabilities=ALL)
+def test_an_answer_that_is_none_is_asked_for_again(connect: Start, responses: dict[str, Any]) -> None:
+    server = connect(revision=STATELESS, capabilities=ALL)
     again = retry(server, "ask", server.call("ask"), responses)
     assert list(again["inputRequests"]) == ["question-1"]
 
 
-def test_input_responses_that_are_no_object_are_invalid_params(probe: Start) -> None:
-    server = probe(revision=STATELESS, capabilities=ALL)
+def test_input_responses_that_are_no_object_are_invalid_params(connect: Start) -> None:
+    server = connect(revision=STATELESS, capabilities=ALL)
     with pytest.raises(Refusal) as caught:
         retry(server, "ask", server.call("ask"), None)
     assert caught.value.code == -32602
 
 
-def test_a_state_that_is_not_ours_or_not_for_this_is_refused(probe: Start) -> None:
-    server = probe(revision=STATELESS, capabilities=ALL)
+def test_a_state_that_is_not_ours_or_not_for_this_is_refused(connect: Start) -> None:
+    server = connect(revision=STATELESS, capabilities=ALL)
     first = server.call("ask")
     state = first["requestState"]
     middle = len(state) // 2

@@ -22,13 +22,13 @@ def refused(server: Server, method: str, params: dict[str, Any] | None = None, *
 
 
 @pytest.mark.parametrize("revision", WITH_SESSION)
-def test_initialize_answers_the_revision_it_was_asked_for(probe: Start, revision: str) -> None:
-    assert probe(revision=revision).hello["protocolVersion"] == revision
+def test_initialize_answers_the_revision_it_was_asked_for(connect: Start, revision: str) -> None:
+    assert connect(revision=revision).hello["protocolVersion"] == revision
 
 
 @pytest.mark.parametrize("asked", ["1999-01-01", "2026-07-28", "zzz", ""])
-def test_an_unknown_revision_gets_the_newest_of_the_handshake_era(start: Start, asked: str) -> None:
-    server = start(handshake=False)
+def test_an_unknown_revision_gets_the_newest_of_the_handshake_era(connect: Start, asked: str) -> None:
+    server = connect(handshake=False)
     hello = {"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     assert server.request("initialize", hello)["protocolVersion"] == "2025-11-25"
 
@@ -40,8 +40,8 @@ def test_nothing_but_ping_is_served_before_initialize(start: Start) -> None:
         assert refused(server, method).code == -32600
 
 
-def test_a_second_initialize_is_refused(start: Start) -> None:
-    server = start()
+def test_a_second_initialize_is_refused(connect: Start) -> None:
+    server = connect()
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     assert refused(server, "initialize", hello).code == -32600
 
@@ -55,20 +55,20 @@ def test_initialize_with_bad_params_is_invalid_params_and_can_be_tried_again(
     assert server.request("initialize", {"protocolVersion": "2025-11-25"})["protocolVersion"] == "2025-11-25"
 
 
-def test_ping_answers_an_empty_object(start: Start) -> None:
-    assert start().request("ping") == {}
+def test_ping_answers_an_empty_object(connect: Start) -> None:
+    assert connect().request("ping") == {}
 
 
-def test_capabilities_declare_what_is_served(start: Start) -> None:
-    assert start().hello["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
+def test_capabilities_declare_what_is_served(connect: Start) -> None:
+    assert connect().hello["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
 
 
 def test_the_name_told_to_clients_is_an_option(start: Start) -> None:
     assert start("-n", "workbench").hello["serverInfo"]["name"] == "workbench"
 
 
-def test_an_unknown_method_is_method_not_found(start: Start) -> None:
-    server = start()
+def test_an_unknown_method_is_method_not_found(connect: Start) -> None:
+    server = connect()
     for method in ("no/such", "server/discover", "subscriptions/listen", "tasks/list", "tasks/get"):
         assert refused(server, method).code == -32601
 
@@ -76,16 +76,16 @@ def test_an_unknown_method_is_method_not_found(start: Start) -> None:
 # -- the stateless era
 
 
-def test_discover_tells_revisions_capabilities_and_identity(start: Start) -> None:
-    answer = start(revision=STATELESS).request("server/discover")
+def test_discover_tells_revisions_capabilities_and_identity(connect: Start) -> None:
+    answer = connect(revision=STATELESS).request("server/discover")
     assert answer["supportedVersions"] == list(reversed(REVISIONS))
     assert answer["resultType"] == "complete"
     assert answer["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "toolgate"
 
 
 @pytest.mark.parametrize("lost", ["protocolVersion", "clientCapabilities"])
-def test_an_envelope_that_lacks_a_field_is_invalid_params(start: Start, lost: str) -> None:
-    server = start(handshake=False)
+def test_an_envelope_that_lacks_a_field_is_invalid_params(connect: Start, lost: str) -> None:
+    server = connect(handshake=False)
     server.revision = STATELESS
     meta = server.envelope()
     del meta["io.modelcontextprotocol/" + lost]
@@ -96,15 +96,15 @@ def test_an_envelope_that_lacks_a_field_is_invalid_params(start: Start, lost: st
     assert lost in caught.value.message
 
 
-def test_a_revision_that_is_not_served_is_told_which_are(start: Start) -> None:
-    server = start(revision=STATELESS)
+def test_a_revision_that_is_not_served_is_told_which_are(connect: Start) -> None:
+    server = connect(revision=STATELESS)
     refusal = refused(server, "server/discover", **{"io.modelcontextprotocol/protocolVersion": "v999.0.0"})
     assert refusal.code == -32022
     assert refusal.data == {"supported": list(reversed(REVISIONS)), "requested": "v999.0.0"}
 
 
-def test_client_info_may_be_left_out(start: Start) -> None:
-    server = start(handshake=False)
+def test_client_info_may_be_left_out(connect: Start) -> None:
+    server = connect(handshake=False)
     server.revision = STATELESS
     meta = server.envelope()
     del meta["io.modelcontextprotocol/clientInfo"]
@@ -114,12 +114,12 @@ def test_client_info_may_be_left_out(start: Start) -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel"])
-def test_what_the_stateless_era_dropped_is_method_not_found(start: Start, method: str) -> None:
-    assert refused(start(revision=STATELESS), method).code == -32601
+def test_what_the_stateless_era_dropped_is_method_not_found(connect: Start, method: str) -> None:
+    assert refused(connect(revision=STATELESS), method).code == -32601
 
 
-def test_both_eras_are_served_at_once_in_one_process(probe: Start) -> None:
-    server = probe()
+def test_both_eras_are_served_at_once_in_one_process(connect: Start) -> None:
+    server = connect()
     assert server.text("echo", {"text": "session"}) == "session"
     stateless = {**server.envelope()}
     server._methods["s"] = "tools/call"
@@ -130,8 +130,8 @@ def test_both_eras_are_served_at_once_in_one_process(probe: Start) -> None:
     assert "resultType" not in server.call("echo", {"text": "session"})
 
 
-def test_lists_of_the_stateless_era_carry_caching_hints(start: Start) -> None:
-    answer = start(revision=STATELESS).request("tools/list")
+def test_lists_of_the_stateless_era_carry_caching_hints(connect: Start) -> None:
+    answer = connect(revision=STATELESS).request("tools/list")
     assert answer["ttlMs"] > 0
     assert answer["cacheScope"] == "private"
 
@@ -176,8 +176,8 @@ def test_lists_of_the_stateless_era_carry_caching_hints(start: Start) -> None:
         (b'{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"loud"}}', 7, -32602),
     ],
 )
-def test_a_bad_message_is_answered_with_its_code_and_id(probe: Start, line: bytes, id: Any, code: int) -> None:
-    server = probe()
+def test_a_bad_message_is_answered_with_its_code_and_id(connect: Start, line: bytes, id: Any, code: int) -> None:
+    server = connect()
     server.write(line + b"\n")
     answer = server.wait(lambda message: "error" in message)
     assert (answer["id"], answer["error"]["code"]) == (id, code)
@@ -198,15 +198,15 @@ def test_four_hundred_malformed_lines_are_survived(probe: Start) -> None:
     assert server.text("echo", {"text": "alive"}) == "alive"
 
 
-def test_ids_keep_their_json_type(start: Start) -> None:
-    server = start()
+def test_ids_keep_their_json_type(connect: Start) -> None:
+    server = connect()
     for id in (0, -5, 2**53, 10**30, "7", "", "é\n"):
         server.send({"id": id, "method": "ping"})
         assert server.wait(lambda message, id=id: message.get("id") == id and type(message["id"]) is type(id))
 
 
-def test_unknown_notifications_and_stray_answers_are_ignored(start: Start) -> None:
-    server = start()
+def test_unknown_notifications_and_stray_answers_are_ignored(connect: Start) -> None:
+    server = connect()
     server.notify("notifications/no_such_thing", {"x": 1})
     server.notify("notifications/cancelled", {"requestId": {"not": "an id"}})
     server.notify("notifications/cancelled", {"requestId": 999})
@@ -217,8 +217,8 @@ def test_unknown_notifications_and_stray_answers_are_ignored(start: Start) -> No
     assert not [message for message in server.messages if "error" in message]
 
 
-def test_a_duplicate_id_in_flight_is_refused_and_the_first_goes_on(probe: Start) -> None:
-    server = probe()
+def test_a_duplicate_id_in_flight_is_refused_and_the_first_goes_on(connect: Start) -> None:
+    server = connect()
     id = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 0.5}})
     server.send({"id": id, "method": "ping"})
     assert server.wait(lambda message: "error" in message)["error"]["code"] == -32600
@@ -235,8 +235,8 @@ def test_a_line_over_the_limit_is_refused_and_the_next_is_served(start: Start) -
 # -- batches
 
 
-def test_a_batch_is_answered_as_one_array_on_2025_03_26(probe: Start) -> None:
-    server = probe(revision="2025-03-26")
+def test_a_batch_is_answered_as_one_array_on_2025_03_26(connect: Start) -> None:
+    server = connect(revision="2025-03-26")
     batch = [
         {"jsonrpc": "2.0", "id": "a", "method": "ping"},
         {"jsonrpc": "2.0", "method": "notifications/no_such"},
@@ -253,8 +253,8 @@ def test_a_batch_is_answered_as_one_array_on_2025_03_26(probe: Start) -> None:
     assert came[None]["error"]["code"] == -32600
 
 
-def test_a_batch_of_notifications_is_not_answered(start: Start) -> None:
-    server = start(revision="2025-03-26")
+def test_a_batch_of_notifications_is_not_answered(connect: Start) -> None:
+    server = connect(revision="2025-03-26")
     server.write(b'[{"jsonrpc":"2.0","method":"notifications/x"}]\n')
     before = len(server.messages)
     assert server.request("ping") == {}
@@ -262,8 +262,8 @@ def test_a_batch_of_notifications_is_not_answered(start: Start) -> None:
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
-def test_a_batch_on_any_other_revision_is_refused(start: Start, revision: str) -> None:
-    server = start(revision=revision)
+def test_a_batch_on_any_other_revision_is_refused(connect: Start, revision: str) -> None:
+    server = connect(revision=revision)
     server.write(b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]\n')
     answer = server.wait(lambda message: "error" in message)
     assert (answer["id"], answer["error"]["code"]) == (None, -32600)
@@ -273,8 +273,8 @@ def test_a_batch_on_any_other_revision_is_refused(start: Start, revision: str) -
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_requests_run_side_by_side(probe: Start, revision: str) -> None:
-    server = probe(revision=revision)
+def test_requests_run_side_by_side(connect: Start, revision: str) -> None:
+    server = connect(revision=revision)
     begun = time.monotonic()
     slow = [server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 0.6}}) for _ in range(8)]
     assert server.text("echo", {"text": "first"}) == "first"
@@ -284,8 +284,8 @@ def test_requests_run_side_by_side(probe: Start, revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_cancelled_request_is_never_answered(probe: Start, revision: str) -> None:
-    server = probe(revision=revision)
+def test_a_cancelled_request_is_never_answered(connect: Start, revision: str) -> None:
+    server = connect(revision=revision)
     id = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 30}}, progressToken="t")
     server.wait(lambda message: message.get("method") == "notifications/progress")
     server.notify("notifications/cancelled", {"requestId": id, "reason": "test"})
@@ -295,8 +295,8 @@ def test_a_cancelled_request_is_never_answered(probe: Start, revision: str) -> N
     assert server.result(again)
 
 
-def test_a_tool_that_swallows_its_cancellation_is_not_answered_either(probe: Start) -> None:
-    server = probe()
+def test_a_tool_that_swallows_its_cancellation_is_not_answered_either(connect: Start) -> None:
+    server = connect()
     id = server.begin("tools/call", {"name": "stubborn"})
     server.notify("notifications/cancelled", {"requestId": id})
     assert server.text("echo", {"text": "on"}) == "on"
@@ -322,8 +322,8 @@ def test_initialize_cannot_be_outrun_by_what_follows_it(probe: Start) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_progress_goes_to_the_token_and_grows(probe: Start, revision: str) -> None:
-    server = probe(revision=revision)
+def test_progress_goes_to_the_token_and_grows(connect: Start, revision: str) -> None:
+    server = connect(revision=revision)
     server.call("climb", progressToken="tok")
     notes = server.notes("notifications/progress")
     assert [note["progressToken"] for note in notes] == ["tok"] * 5
@@ -332,8 +332,8 @@ def test_progress_goes_to_the_token_and_grows(probe: Start, revision: str) -> No
     assert ("message" in notes[0]) is (revision != "2024-11-05")
 
 
-def test_without_a_token_there_is_no_progress(probe: Start) -> None:
-    server = probe()
+def test_without_a_token_there_is_no_progress(connect: Start) -> None:
+    server = connect()
     server.call("climb")
     assert server.notes("notifications/progress") == []
 
@@ -357,8 +357,8 @@ def test_tools_false_in_the_classic_file_serves_no_tools(start: Start, tmp_path:
 # -- logs
 
 
-def test_the_log_level_of_a_session_holds(probe: Start) -> None:
-    server = probe()
+def test_the_log_level_of_a_session_holds(connect: Start) -> None:
+    server = connect()
     server.call("talk")
     assert [note["level"] for note in server.notes("notifications/message")] == ["notice", "error"]
     assert server.request("logging/setLevel", {"level": "error"}) == {}
@@ -373,8 +373,8 @@ def test_the_log_level_of_a_session_holds(probe: Start) -> None:
     ]
 
 
-def test_a_stateless_request_is_logged_to_only_as_it_asks(probe: Start) -> None:
-    server = probe(revision=STATELESS)
+def test_a_stateless_request_is_logged_to_only_as_it_asks(connect: Start) -> None:
+    server = connect(revision=STATELESS)
     server.call("talk")
     assert server.notes("notifications/message") == []
     server.call("talk", **{"io.modelcontextprotocol/logLevel": "notice"})
@@ -385,16 +385,16 @@ def test_a_stateless_request_is_logged_to_only_as_it_asks(probe: Start) -> None:
 # -- faults
 
 
-def test_an_unknown_tool_is_invalid_params(start: Start) -> None:
-    server = start()
+def test_an_unknown_tool_is_invalid_params(connect: Start) -> None:
+    server = connect()
     refusal = refused(server, "tools/call", {"name": "NoSuchTool", "arguments": {}})
     assert refusal.code == -32602
     assert "NoSuchTool" in refusal.message
 
 
 @pytest.mark.parametrize("tool", ["crash", "leave"])
-def test_a_bug_in_a_tool_is_an_internal_error_with_a_reference_that_is_in_the_log(probe: Start, tool: str) -> None:
-    server = probe()
+def test_a_bug_in_a_tool_is_an_internal_error_with_a_reference_that_is_in_the_log(connect: Start, tool: str) -> None:
+    server = connect()
     refusal = refused(server, "tools/call", {"name": tool})
     assert refusal.code == -32603
     assert "12345" not in refusal.message and "Traceback" not in refusal.message

@@ -23,8 +23,8 @@ def listed(server: Server) -> dict[str, dict[str, Any]]:
 # -- schemas
 
 
-def test_the_signature_is_the_schema(probe: Start) -> None:
-    schema = listed(probe())["typed"]["inputSchema"]
+def test_the_signature_is_the_schema(connect: Start) -> None:
+    schema = listed(connect())["typed"]["inputSchema"]
     assert schema == {
         "type": "object",
         "properties": {
@@ -43,8 +43,8 @@ def test_the_signature_is_the_schema(probe: Start) -> None:
     }
 
 
-def test_a_raw_schema_reaches_clients_verbatim_and_is_what_is_checked(probe: Start) -> None:
-    server = probe()
+def test_a_raw_schema_reaches_clients_verbatim_and_is_what_is_checked(connect: Start) -> None:
+    server = connect()
     schema = listed(server)["raw"]["inputSchema"]
     assert schema["$defs"] == {"word": {"type": "string", "pattern": "^[a-z]+$"}}
     assert schema["x-anything"] == {"kept": True}
@@ -52,8 +52,8 @@ def test_a_raw_schema_reaches_clients_verbatim_and_is_what_is_checked(probe: Sta
     assert "'word'" in server.error("raw", {"word": "FINE"})
 
 
-def test_values_arrive_as_the_types_they_were_declared_with(probe: Start) -> None:
-    server = probe()
+def test_values_arrive_as_the_types_they_were_declared_with(connect: Start) -> None:
+    server = connect()
     arguments = {"count": 3.0, "ratio": 1, "kind": "b", "tags": ["x"], "point": {"x": 1, "y": 2}}
     assert server.text("typed", arguments) == "(3, 1, 'b', ['x'], Point(x=1, y=2))"
     assert server.text("typed", {"count": 3}) == "(3, 0.5, 'a', None, None)"
@@ -76,16 +76,16 @@ def test_values_arrive_as_the_types_they_were_declared_with(probe: Start) -> Non
 )
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", STATELESS])
 def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(
-    probe: Start, revision: str, arguments: dict[str, Any], words: list[str]
+    connect: Start, revision: str, arguments: dict[str, Any], words: list[str]
 ) -> None:
-    told = probe(revision=revision).error("typed", arguments)
+    told = connect(revision=revision).error("typed", arguments)
     assert len(told) < 2_000
     for word in words:
         assert word in told
 
 
-def test_a_plain_function_runs_in_a_thread(probe: Start) -> None:
-    assert probe().text("plain", {"word": "loud"}) == "LOUD"
+def test_a_plain_function_runs_in_a_thread(connect: Start) -> None:
+    assert connect().text("plain", {"word": "loud"}) == "LOUD"
 
 
 def test_a_schema_that_reaches_outside_itself_is_refused() -> None:
@@ -139,8 +139,8 @@ def test_the_context_is_not_part_of_the_schema() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_each_revision_gets_the_content_it_knows(probe: Start, revision: str) -> None:
-    content = probe(revision=revision).call("everything")["content"]
+def test_each_revision_gets_the_content_it_knows(connect: Start, revision: str) -> None:
+    content = connect(revision=revision).call("everything")["content"]
     kinds = [block["type"] for block in content]
     audio = "text" if revision == "2024-11-05" else "audio"
     link = "text" if revision in ("2024-11-05", "2025-03-26") else "resource_link"
@@ -152,26 +152,26 @@ def test_each_revision_gets_the_content_it_knows(probe: Start, revision: str) ->
     assert "https://example.com/x" in str(content[5])
 
 
-def test_a_return_type_is_an_output_schema(probe: Start) -> None:
-    server = probe()
+def test_a_return_type_is_an_output_schema(connect: Start) -> None:
+    server = connect()
     assert listed(server)["where"]["outputSchema"]["required"] == ["x", "y"]
     answer = server.call("where")
     assert answer["structuredContent"] == {"x": 1, "y": 2}
     assert answer["content"] == [{"type": "text", "text": '{"x":1,"y":2}'}]
 
 
-def test_structured_content_that_is_no_object_is_for_the_newest_revision_only(probe: Start) -> None:
-    old = probe(revision="2025-11-25")
+def test_structured_content_that_is_no_object_is_for_the_newest_revision_only(connect: Start) -> None:
+    old = connect(revision="2025-11-25")
     assert "outputSchema" not in listed(old)["numbers"]
     assert "structuredContent" not in old.call("numbers")
     old.close()
-    new = probe(revision=STATELESS)
+    new = connect(revision=STATELESS)
     assert listed(new)["numbers"]["outputSchema"]["type"] == "array"
     assert new.call("numbers")["structuredContent"] == [1, 2, 3]
 
 
-def test_a_tool_that_says_no_is_a_result(probe: Start) -> None:
-    assert probe().error("refuse") == "no: try something else"
+def test_a_tool_that_says_no_is_a_result(connect: Start) -> None:
+    assert connect().error("refuse") == "no: try something else"
 
 
 # -- the registry and plugins
@@ -264,8 +264,8 @@ def test_a_plugin_that_prints_at_import_does_not_reach_the_protocol(start: Start
 # -- what rides along
 
 
-def test_what_ended_meanwhile_is_told_once_as_the_last_block(probe: Start) -> None:
-    server = probe()
+def test_what_ended_meanwhile_is_told_once_as_the_last_block(connect: Start) -> None:
+    server = connect(fresh=True)
     task = server.call("BackgroundBash", {"command": "exit 3"})["structuredContent"]["task_id"]
     news: list[str] = []
 
@@ -279,8 +279,8 @@ def test_what_ended_meanwhile_is_told_once_as_the_last_block(probe: Start) -> No
     assert len(server.call("echo", {"text": "x"})["content"]) == 1
 
 
-def test_an_active_plan_holds_back_what_changes_things(probe: Start) -> None:
-    server = probe()
+def test_an_active_plan_holds_back_what_changes_things(connect: Start) -> None:
+    server = connect()
     server.call("PlanMode", {"action": "enter", "goal": "think"})
     for name, arguments in (
         ("Bash", {"command": "touch made"}),
@@ -295,30 +295,30 @@ def test_an_active_plan_holds_back_what_changes_things(probe: Start) -> None:
     assert server.text("change") == "changed"
 
 
-def test_a_plan_of_the_stateless_era_holds_the_next_request_back(probe: Start) -> None:
-    server = probe(revision=STATELESS)
+def test_a_plan_of_the_stateless_era_holds_the_next_request_back(connect: Start) -> None:
+    server = connect(revision=STATELESS)
     server.call("PlanMode", {"action": "enter", "goal": "think"})
     assert "plan" in server.error("change")
     server.call("PlanMode", {"action": "reset"})
     assert server.text("change") == "changed"
 
 
-def test_a_call_is_held_no_longer_than_the_hold(probe: Start) -> None:
-    server = probe("--hold", "0.5")
+def test_a_call_is_held_no_longer_than_the_hold(connect: Start) -> None:
+    server = connect("--hold", "0.5")
     answer = server.call("Bash", {"command": "sleep 2; echo late", "timeout": 10000})
     task = answer["structuredContent"]["task_id"]
     assert task is not None and str(task) in answer["content"][0]["text"]
     assert server.call("KillBgTask", {"task_id": task})["structuredContent"]["status"] == "killed"
 
 
-def test_a_tool_that_does_not_end_by_itself_is_stopped(probe: Start) -> None:
-    server = probe("--hold", "0.3")
+def test_a_tool_that_does_not_end_by_itself_is_stopped(connect: Start) -> None:
+    server = connect("--hold", "0.3")
     assert "took too long" in server.error("wait", {"seconds": 30})
     assert server.text("wait", {"seconds": 0.1}) == "waited"
 
 
-def test_a_call_that_is_cancelled_while_others_are_held_leaves_them_alone(probe: Start) -> None:
-    server = probe("--hold", "0.5")
+def test_a_call_that_is_cancelled_while_others_are_held_leaves_them_alone(connect: Start) -> None:
+    server = connect("--hold", "0.5")
     one = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 30}})
     other = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 30}})
     server.notify("notifications/cancelled", {"requestId": one})

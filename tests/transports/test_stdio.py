@@ -33,6 +33,20 @@ def test_a_large_message_in_either_direction_does_not_hold_up_others(probe: Star
     assert server.result(large)["content"][0]["text"] == text
 
 
+def test_a_line_behind_one_with_a_large_answer_is_not_forgotten(probe: Start) -> None:
+    """A client that reads fast takes the large answer at once: nothing comes later that would start the next line."""
+    server = probe()
+    for n in range(0, 40, 2):
+        calls = (("large", {"size": 4 * MIB + 1}, n), ("echo", {"text": "small"}, n + 1))
+        lines = (
+            {"jsonrpc": "2.0", "id": f"{id}", "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+            for tool, arguments, id in calls
+        )
+        server.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        assert server.result(f"{n + 1}", 5)["content"][0]["text"] == "small"
+        server.messages.clear()
+
+
 def test_what_json_and_utf8_find_hard_arrives_on_one_line(probe: Start) -> None:
     server = probe()
     assert server.text("odd") == "a?b\n\u2028\r\0é"

@@ -1,0 +1,65 @@
+"""What the tour is shown on: a page, a search engine's answer and a picture, made up and served on loopback."""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+PAGE = """<!doctype html><html><head><title>Lighthouses</title></head><body><nav>Home | About</nav><article>
+<h1>Lighthouses</h1><p>A lighthouse is a tower that shows a light to ships at night. The first large one stood at
+Alexandria and was seen from fifty kilometres away, as <a href="/pharos">travellers reported</a>.</p>
+<table><tr><th>Tower</th><th>Metres</th></tr><tr><td>Pharos</td><td>100</td></tr><tr><td>Jeddah</td><td>133</td></tr>
+</table><p>Today most of them are automatic, and some are museums that people visit for the view.</p></article></body>
+</html>"""
+STORIES = {
+    "hits": [
+        {
+            "objectID": "1",
+            "title": "How a Fresnel lens works",
+            "url": "https://example.org/fresnel",
+            "story_text": "",
+        },
+        {
+            "objectID": "2",
+            "title": "Keepers of the light",
+            "url": "https://example.org/keepers",
+            "story_text": "",
+        },
+    ]
+}
+
+
+@contextlib.asynccontextmanager
+async def small_web() -> AsyncGenerator[str, None]:
+    """A page and a search engine's answer, on loopback; gives the base URL."""
+    stories = msgspec.json.encode(STORIES)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            is_page = b" /lighthouses" in head.split(b"\r\n")[0]
+            body, kind = (PAGE.encode(), "text/html; charset=utf-8") if is_page else (stories, "application/json")
+            answer = (
+                f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            writer.write(answer.encode() + body)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+
+
+def bitmap(width: int, height: int) -> bytes:
+    """A picture as an uncompressed 24-bit BMP: a sky that goes from blue to orange."""
+    rows = []
+    for y in range(height):
+        share = y / height
+        rows.append(bytes((int(60 + 150 * share), int(140 - 40 * share), int(255 - 200 * share))) * width)
+    pixels = b"".join(row + b"\0" * (-len(row) % 4) for row in rows)
+    header = struct.pack("<2sIHHI", b"BM", 54 + len(pixels), 0, 0, 54)
+    return header + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(pixels), 2835, 2835, 0, 0) + pixels

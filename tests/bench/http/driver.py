@@ -1,0 +1,314 @@
+"""A raw-wire client for Streamable HTTP servers: sockets, epoll and comparisons of bytes. Knows no SDK.
+
+It must be faster than what it measures, so an answer is taken apart once and then only compared: the length and
+everything behind the head must be what they were, but for the id.
+"""
+
+import contextlib
+import re
+import resource
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.bench.driver import INIT, PATIENCE, Cores
+
+FIRST_ID = 1_000_000  # ids of one width, so that all answers are of one length
+CHUNK = 1 << 16
+DESCRIPTORS = 8_192  # open files, for thousands of streams at both ends
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How an era is spoken: what is in every head, and in every request's params."""
+
+    headers: Mapping[str, str]
+    params: Mapping[str, Any]
+    has_sessions: bool
+
+
+SESSIONS = Dialect({"MCP-Protocol-Version": "2025-11-25"}, {}, has_sessions=True)
+STATELESS = Dialect(
+    {"MCP-Protocol-Version": "2026-07-28"},
+    {
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": INIT["clientInfo"],
+        }
+    },
+    has_sessions=False,
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer: `raw` is all of it, `tail` what follows the head as it came, `body` what it means."""
+
+    raw: bytes
+    status: int
+    headers: dict[str, str]
+    tail: bytes
+    body: bytes
+
+
+class Site:
+    """A server process that says on standard error where it listens."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, cores: Cores) -> None:
+        _allow_descriptors()
+        cores.server()
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env, cwd=cwd
+        )
+        cores.driver()
+        self._timer = threading.Timer(PATIENCE, self.process.kill)
+        self._timer.start()
+        try:
+            self.port = self._read_port()
+        finally:
+            self._timer.cancel()
+        assert self.process.stderr is not None
+        self._draining = threading.Thread(target=self.process.stderr.read, daemon=True)  # logging must not block it
+        self._draining.start()
+
+    def _read_port(self) -> int:
+        assert self.process.stderr is not None
+        said = b""
+        for line in self.process.stderr:
+            said += line
+            found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
+            if found:
+                return int(found[1])
+        raise RuntimeError(f"the server did not start: {said.decode()[-2000:]}")
+
+    def connect(self, dialect: Dialect) -> "Client":
+        return Client(self.port, dialect)
+
+    def memory(self) -> int:
+        """Resident memory in KiB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+    def cpu(self) -> float:
+        """Seconds of processor time used so far, all threads."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+    def end(self) -> None:
+        """Tell it to end; `close` waits for it."""
+        self.process.terminate()
+
+    def close(self) -> None:
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._draining.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+class Client:
+    """One keep-alive connection, and the session on it where the dialect has any."""
+
+    def __init__(self, port: int, dialect: Dialect) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._dialect = dialect
+        self._host = f"127.0.0.1:{port}"
+        self.session = ""
+        self._last_id = FIRST_ID
+
+    def open(self) -> None:
+        """Initialize a session on this connection."""
+        self.initialize()
+        self.session = self.received_session()
+        self.initialized()
+
+    def initialize(self) -> None:
+        """Ask for a session; `received_session` gives it."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INIT}
+        self.socket.sendall(self.post(msgspec.json.encode(body), {}))
+
+    def received_session(self) -> str:
+        """The id of the new session. This client stays in the one it has."""
+        answer = self.receive()
+        id = answer.headers.get("mcp-session-id", "")
+        if answer.status != 200 or not id or b'"protocolVersion"' not in answer.body:
+            raise RuntimeError(f"no session: {answer.raw[:500]!r}")
+        return id
+
+    def initialized(self) -> None:
+        """Tell the session that it may begin."""
+        accepted = self.exchange(self.post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', {}))
+        if accepted.status != 202:
+            raise RuntimeError(f"a notification was refused: {accepted.raw[:500]!r}")
+
+    def request(self, method: str, params: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        """A request in two halves, between which its id belongs."""
+        body = {"jsonrpc": "2.0", "id": FIRST_ID, "method": method, "params": {**params, **self._dialect.params}}
+        headers = {} if self._dialect.has_sessions else {"Mcp-Method": method, "Mcp-Name": params.get("name", "")}
+        before, _, after = self.post(msgspec.json.encode(body), headers).rpartition(b"%d" % FIRST_ID)
+        return before, after
+
+    def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        """The bytes of a POST."""
+        told = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+        return self._head("POST", "application/json, text/event-stream", told) + body
+
+    def get(self) -> bytes:
+        """The bytes of the GET that opens a stream."""
+        return self._head("GET", "text/event-stream", {})
+
+    def listen(self) -> bytes:
+        """The bytes of the POST that opens a stream in the stateless era."""
+        before, after = self.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        return b"%b%d%b" % (before, FIRST_ID, after)
+
+    def exchange(self, request: bytes) -> Answer:
+        """Send a request and wait for the whole answer."""
+        self.socket.sendall(request)
+        return self.receive()
+
+    def receive(self) -> Answer:
+        raw = self.read_head()
+        while True:
+            answer = _taken_apart(raw)
+            if answer is not None:
+                return answer
+            raw += self._more()
+
+    def read_head(self) -> bytes:
+        """What has come when a head is complete. Raises RuntimeError when the server hangs up."""
+        raw = b""
+        while b"\r\n\r\n" not in raw:
+            raw += self._more()
+        return raw
+
+    def _more(self) -> bytes:
+        data = self.socket.recv(CHUNK)
+        if not data:
+            raise RuntimeError("the server hung up")
+        return data
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _head(self, method: str, accept: str, headers: Mapping[str, str]) -> bytes:
+        told = {"Host": self._host, "Accept": accept, **self._dialect.headers, **headers}
+        if self.session:
+            told["Mcp-Session-Id"] = self.session
+        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items() if value)
+        return f"{method} /mcp HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+class Caller:
+    """One client that makes the same call over and over. Each answer must be the first one, but for its id."""
+
+    __slots__ = ("_after", "_before", "_behind", "_client", "_front", "_id", "begun", "expected", "length", "part")
+
+    def __init__(self, client: Client, method: str, params: Mapping[str, Any], result: Any) -> None:
+        self._client = client
+        self._before, self._after = client.request(method, params)
+        self._id = FIRST_ID
+        first = client.exchange(b"%b%d%b" % (self._before, self._id, self._after))
+        content = msgspec.json.decode(first.body).get("result", {}).get("content") if first.status == 200 else None
+        if content != result or first.tail.count(b"%d" % self._id) != 1:
+            raise RuntimeError(f"a wrong answer to {method}: {first.raw[:500]!r}")
+        self._front, _, self._behind = first.tail.partition(b"%d" % self._id)
+        self.length = len(first.raw)
+        self.part = b""
+        self.expected = b""
+        self.begun = 0.0
+
+    @property
+    def socket(self) -> socket.socket:
+        return self._client.socket
+
+    def send(self) -> None:
+        self._id += 1
+        self.expected = b"%b%d%b" % (self._front, self._id, self._behind)
+        self.begun = time.perf_counter()
+        self._client.socket.send(b"%b%d%b" % (self._before, self._id, self._after))
+
+
+def load(callers: Sequence[Caller], seconds: float) -> tuple[float, list[float]]:
+    """All callers at once, each with one call under way: calls a second, and the seconds each took, in order."""
+    by_descriptor = {caller.socket.fileno(): caller for caller in callers}
+    taken: list[float] = []
+    with select.epoll() as ready:
+        for descriptor in by_descriptor:
+            ready.register(descriptor, select.EPOLLIN)
+        begun = time.perf_counter()
+        end = begun + seconds
+        for caller in callers:
+            caller.send()
+        busy = len(callers)
+        while busy:
+            events = ready.poll(PATIENCE)
+            if not events:
+                raise TimeoutError("the server fell silent")
+            for descriptor, _ in events:
+                caller = by_descriptor[descriptor]
+                data = caller.part + caller.socket.recv(CHUNK)
+                if len(data) < caller.length:
+                    if data == caller.part:
+                        raise RuntimeError("the server hung up")
+                    caller.part = data
+                    continue
+                now = time.perf_counter()
+                caller.part = b""
+                if not (data.endswith(caller.expected) and data.startswith(b"HTTP/1.1 200 ")):
+                    raise RuntimeError(f"a wrong answer: {data[:1000]!r}")
+                taken.append(now - caller.begun)
+                if now < end:
+                    caller.send()
+                else:
+                    busy -= 1
+        elapsed = time.perf_counter() - begun
+    return len(taken) / elapsed, sorted(taken)
+
+
+def _taken_apart(raw: bytes) -> Answer | None:
+    """The answer in `raw`, or None while some of it is still to come."""
+    head, _, tail = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    status = int(first.split()[1])
+    if headers.get("transfer-encoding") == "chunked":
+        body = _unchunked(tail)
+    else:
+        length = int(headers.get("content-length", 0))
+        body = tail if len(tail) >= length else None
+    return None if body is None else Answer(raw, status, headers, tail, body)
+
+
+def _unchunked(tail: bytes) -> bytes | None:
+    parts = []
+    while True:
+        line, found, tail = tail.partition(b"\r\n")
+        size = int(line, 16) if found else 0
+        if not found or len(tail) < size + 2:
+            return None
+        if size == 0:
+            return b"".join(parts)
+        parts.append(tail[:size])
+        tail = tail[size + 2 :]
+
+
+def _allow_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

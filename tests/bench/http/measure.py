@@ -1,0 +1,160 @@
+"""What is measured over HTTP: rounds of calls in which each side has its turn, then what sessions and streams cost."""
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from tests.bench.http.driver import Caller, Client, Dialect, Site, load
+from tests.bench.http.sides import WebSides
+from tests.bench.measure import Figures
+
+CLIENTS = (1, 8, 64)
+CALLS = {clients: f"calls/s at {clients}" for clients in CLIENTS}
+P50 = {clients: f"p50 at {clients}" for clients in CLIENTS}
+P99 = {clients: f"p99 at {clients}" for clients in CLIENTS}
+CPU = {clients: f"CPU at {clients}" for clients in CLIENTS}
+OPENED, SESSION, STREAM, IDLE = "sessions/s", "KiB a session", "KiB a stream", "idle"
+ASKING = 8  # connections on which sessions are asked for
+ECHO = {"name": "echo", "arguments": {"text": "hello"}}
+HELLO = [{"type": "text", "text": "hello"}]
+
+
+@dataclass(frozen=True)
+class WebEffort:
+    """How much is done. `seconds`: of one throughput figure in one round."""
+
+    rounds: int
+    seconds: float = 0.5
+    warm: float = 0.2
+    held_rounds: int = 2  # of the costs of sessions and streams, each with servers of its own
+    held: int = 1_000  # sessions, and streams
+    settle: float = 1.0  # seconds before memory is looked at
+    idle: float = 3.0  # seconds in which nothing happens
+
+
+def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> Figures:
+    """All figures. Raises RuntimeError, TimeoutError or OSError when a side breaks."""
+    figures = Figures()
+    gc.collect()
+    gc.disable()  # pauses of ours would be told as theirs
+    try:
+        with _all_started(sides) as sites:
+            for turn in range(1, effort.rounds + 1):
+                for clients in CLIENTS:
+                    tell(f"HTTP round {turn} of {effort.rounds}: {clients} at once")
+                    for name, site in sites.items():
+                        _calls(site, sides.dialect(name), clients, effort, _adder(figures, name))
+        for turn in range(1, effort.held_rounds + 1):
+            tell(f"HTTP sessions and streams, {turn} of {effort.held_rounds}")
+            with _all_started(sides) as sites:
+                _held(sites, sides, effort, figures)
+    finally:
+        gc.enable()
+        sides.cores.free()
+    return figures
+
+
+@contextlib.contextmanager
+def _all_started(sides: WebSides) -> Generator[dict[str, Site], None, None]:
+    sites: dict[str, Site] = {}
+    try:
+        for name in sides.commands:
+            sites[name] = sides.start(name)
+        yield sites
+    finally:
+        for site in sites.values():
+            site.end()
+        for site in sites.values():
+            site.close()
+
+
+def _adder(figures: Figures, name: str) -> Callable[[str, float], None]:
+    return lambda metric, value: figures.add(name, metric, value)
+
+
+def _calls(site: Site, dialect: Dialect, clients: int, effort: WebEffort, add: Callable[[str, float], None]) -> None:
+    """Calls a second and latencies, warm, with `clients` that each have one call under way."""
+    connected = [_connected(site, dialect) for _ in range(clients)]
+    callers = [Caller(client, "tools/call", ECHO, HELLO) for client in connected]
+    load(callers, effort.warm)
+    before = site.cpu()
+    rate, taken = load(callers, effort.seconds)
+    add(CPU[clients], (site.cpu() - before) / len(taken) * 1e6)
+    add(CALLS[clients], rate)
+    add(P50[clients], taken[len(taken) // 2] * 1e6)
+    add(P99[clients], taken[len(taken) * 99 // 100] * 1e3)
+    for client in connected:
+        client.close()
+
+
+def _connected(site: Site, dialect: Dialect) -> Client:
+    client = site.connect(dialect)
+    if dialect.has_sessions:
+        client.open()
+    return client
+
+
+def _held(sites: dict[str, Site], sides: WebSides, effort: WebEffort, figures: Figures) -> None:
+    """Open sessions and then a stream in each, on servers warmed up a little; then let them all be."""
+    streams: list[Client] = []
+    for name, site in sites.items():
+        add, dialect = _adder(figures, name), sides.dialect(name)
+        _stream(_warmed(site, dialect)).close()
+        keys = _sessions(site, dialect, effort, add) if dialect.has_sessions else [""] * effort.held
+        before = _settled(site, effort)
+        streams += [_stream(site.connect(dialect), key) for key in keys]
+        add(STREAM, (_settled(site, effort) - before) / len(keys))
+    before_idle = {name: site.cpu() for name, site in sites.items()}
+    time.sleep(effort.idle)
+    for name, site in sites.items():
+        figures.add(name, IDLE, (site.cpu() - before_idle[name]) / max(effort.idle, 0.001) * 1e3)
+    for stream in streams:
+        stream.close()
+
+
+def _warmed(site: Site, dialect: Dialect) -> Client:
+    clients = [_connected(site, dialect) for _ in range(8)]
+    load([Caller(client, "tools/call", ECHO, HELLO) for client in clients], 0.1)
+    for client in clients[1:]:
+        client.close()
+    return clients[0]
+
+
+def _sessions(site: Site, dialect: Dialect, effort: WebEffort, add: Callable[[str, float], None]) -> list[str]:
+    """Initialize sessions on a few connections at once; how many a second, and what each costs when it is idle."""
+    clients = [site.connect(dialect) for _ in range(ASKING)]
+    before = _settled(site, effort)
+    keys: list[str] = []
+    begun = time.perf_counter()
+    while len(keys) < effort.held:
+        for client in clients:
+            client.initialize()
+        keys += [client.received_session() for client in clients]
+    add(OPENED, len(keys) / (time.perf_counter() - begun))
+    if len(set(keys)) != len(keys):
+        raise RuntimeError("a session id was given twice")
+    for clients[0].session in keys:
+        clients[0].initialized()
+    add(SESSION, (_settled(site, effort) - before) / len(keys))
+    for client in clients:
+        client.close()
+    return keys
+
+
+def _settled(site: Site, effort: WebEffort) -> int:
+    time.sleep(effort.settle)  # what is measured is the state after nothing happened
+    return site.memory()
+
+
+def _stream(client: Client, session: str | None = None) -> Client:
+    """Open the stream of a session, or in the stateless era a subscription."""
+    if session is not None:
+        client.session = session
+    has_session = bool(client.session)
+    client.socket.sendall(client.get() if has_session else client.listen())
+    head = client.read_head()
+    if not head.startswith(b"HTTP/1.1 200 ") or b"text/event-stream" not in head.lower():
+        raise RuntimeError(f"no stream: {head[:500]!r}")
+    return client

@@ -1,0 +1,25 @@
+"""That the benchmark over HTTP works. How fast anything is, only `make bench` tells."""
+
+from pathlib import Path
+
+from tests.bench.driver import Cores
+from tests.bench.http.measure import WebEffort, measure
+from tests.bench.http.report import TARGETS, report
+from tests.bench.http.sides import DIALECTS, prepared
+
+
+def test_the_benchmark_over_http_measures_all_sides_and_holds_them_against_the_targets(tmp_path: Path) -> None:
+    told: list[str] = []
+    cores = Cores()
+    try:
+        effort = WebEffort(rounds=1, seconds=0, warm=0, held_rounds=1, held=8, settle=0, idle=0)
+        printed = report(measure(prepared(tmp_path, cores), effort, told.append))
+    finally:
+        cores.free()
+    lines = printed.splitlines()
+    for side in DIALECTS:
+        assert sum(line.startswith(side + "  ") for line in lines) == 1, side
+    for target in TARGETS:
+        (line,) = (line for line in lines if line.startswith(target.says))
+        assert line.endswith(("met", "NOT MET"))
+    assert told

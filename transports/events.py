@@ -1,0 +1,164 @@
+"""Streams of server-sent events that remember: what was sent is kept a while, so that a reader who lost the connection
+can go on where it was. Knows nothing of HTTP or sessions.
+
+What happens to a slow reader: a stream holds at most `MAX_EVENTS` events and `MAX_BYTES` bytes. Beyond that progress
+and log messages are not taken any more, and for the rest the oldest give way. A reader that had not got those yet goes
+on with what is left where a lost event can be seen by its number (the sessions era), and is disconnected elsewhere. One
+that takes nothing at all for a minute is disconnected by whoever owns the connection (http.py).
+Source: HTML Living Standard, "Server-sent events"; MCP 2025-11-25 basic/transports, "Resumability and Redelivery".
+"""
+
+import asyncio
+
+from toolgate.server.messages import Failure, Notification, Outbound, Result, encode
+
+MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held
+MAX_BYTES = 4 * 2**20  # of one stream; one message may be larger, and is then alone
+PING = b": ping\r\n\r\n"
+DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
+
+
+def is_answer(message: Outbound) -> bool:
+    """Whether `message` answers a request, or a batch of them."""
+    return isinstance(message, (Result, Failure, list))
+
+
+class Bell:
+    """Wakes the one who waits. An `asyncio.Event` brings a queue for many: 700 bytes for every silent stream."""
+
+    __slots__ = ("_rung", "_waiter")
+
+    def __init__(self) -> None:
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        self._rung = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def clear(self) -> None:
+        self._rung = False
+
+    async def wait(self) -> None:
+        if not self._rung:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+
+class Stream:
+    """Messages in the order they were sent, each with a number from 1; at most one reader is attached.
+
+    `id` is unique within its session; event ids are `id-number`. `numbered` says whether events carry ids at all.
+    """
+
+    __slots__ = (
+        "_events",
+        "_first",
+        "ended",
+        "id",
+        "last",
+        "news",
+        "numbered",
+        "pinged",
+        "reader",
+        "sent",
+        "size",
+    )
+
+    def __init__(self, id: str, *, numbered: bool) -> None:
+        self.id = id
+        self.numbered = numbered
+        self.ended = False  # nothing more will come
+        self.reader: object | None = None
+        self.news = Bell()
+        self.pinged = False
+        self.last = 0  # number of the newest event
+        self.sent = 0  # number of the newest event that a reader was sent
+        self.size = 0  # bytes held
+        self._first = 1  # number of the oldest event kept
+        self._events: list[bytes] = []  # a deque takes 700 bytes for nothing
+
+    def send(self, message: Outbound) -> None:
+        """Add a message. This is what makes a stream a channel."""
+        full = len(self._events) >= MAX_EVENTS or self.size >= MAX_BYTES
+        if self.ended or (full and isinstance(message, Notification) and message.method in DROPPABLE):
+            return
+        data = encode(message)
+        self._events.append(data)
+        self.size += len(data)
+        self.last += 1
+        while len(self._events) > 1 and (len(self._events) > MAX_EVENTS or self.size > MAX_BYTES):
+            self._drop()
+        self.news.set()
+
+    def end(self) -> None:
+        """Nothing more will come: a reader that has got everything is done."""
+        self.ended = True
+        self.news.set()
+
+    def attach(self, reader: object) -> None:
+        """Make `reader` the one that reads; another that does is sent away."""
+        self.reader = reader
+        self.news.set()
+
+    def release(self, reader: object) -> None:
+        """Send `reader` away, if it still is the one that reads; what it has not got yet stays."""
+        if self.reader is reader:
+            self.reader = None
+            self.news.set()
+
+    def missed(self, cursor: int) -> bool:
+        """Whether events after number `cursor` are gone."""
+        return cursor + 1 < self._first
+
+    def after(self, cursor: int) -> list[bytes]:
+        """The events after number `cursor` that are still there, as they go over the wire."""
+        begin = max(cursor + 1, self._first)
+        return [self._spelled(begin + n, data) for n, data in enumerate(self.bare_after(cursor))]
+
+    def bare_after(self, cursor: int) -> list[bytes]:
+        """The messages after number `cursor` that are still there."""
+        return self._events[max(0, cursor + 1 - self._first) :]
+
+    def forget(self, cursor: int) -> None:
+        """Drop what up to number `cursor` nobody will ask for again."""
+        while self._events and self._first <= cursor:
+            self._drop()
+
+    def primer(self, cursor: int, retry: int) -> bytes:
+        """What a reader that may be sent away gets first: an id to come back with, and after how many milliseconds."""
+        return f"id: {self.id}-{cursor}\r\nretry: {retry}\r\ndata:\r\n\r\n".encode()
+
+    def _spelled(self, number: int, data: bytes) -> bytes:
+        head = f"id: {self.id}-{number}\r\n".encode() if self.numbered else b""
+        return b"".join((head, b"event: message\r\ndata: ", data, b"\r\n\r\n"))
+
+    def _drop(self) -> None:
+        self.size -= len(self._events.pop(0))
+        self._first += 1
+
+
+class Pulse:
+    """Keeps streams alive: one timer makes every open one send a comment, every `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._streams: set[Stream] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, stream: Stream) -> None:
+        self._streams.add(stream)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._beat)
+
+    def discard(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+
+    def _beat(self) -> None:
+        self._timer = None
+        for stream in self._streams:
+            stream.pinged = True
+            stream.news.set()
+        if self._streams:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._beat)

@@ -1,0 +1,249 @@
+"""Listens for HTTP: uvicorn, with limits of our own on headers and connections, and an end that is ours to order.
+
+Knows sockets and uvicorn; knows nothing of what is served.
+"""
+
+import asyncio
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger("toolgate.http")
+
+MAX_HEAD = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
+HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a body that was refused
+SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck, and so is what waits for it
+MAX_CONNECTIONS = 4_096  # at once; more are answered 503
+KEEP_ALIVE = 75  # seconds an idle connection is kept: longer than the usual proxy's 60
+CLOSE_TIME = 2.0  # seconds for the last bytes to go out
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # the one answer that another follows
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Joined:
+    """A transport that keeps the head of an answer until its body comes, so that both are one write: each is a system
+    call, and may wake the client."""
+
+    __slots__ = ("_held", "_transport")
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/1.1 ") and data != CONTINUE:
+            self.flush()
+            self._held = data
+        elif self._held:
+            self._transport.writelines((self._held, data))
+            self._held = b""
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head to which no body came: an answer to HEAD, or one that failed."""
+        if self._held:
+            self._transport.write(self._held)
+            self._held = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Protocol(HttpToolsProtocol):
+    """Bounds what a client may hold: the size of a head, the time for one, and the time it takes nothing it is sent.
+
+    There is a deadline whenever data has come and no request is being answered, so that no byte a second keeps a
+    connection; a body that is being read has its own (bodies.py).
+    """
+
+    _head = 0  # bytes of an unfinished head
+    _chunk = 0  # bytes that came last
+    _in_body = False
+    _deadline: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(Joined(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
+        self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._answering()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._chunk = len(data)
+        super().data_received(data)
+        if self._deadline is None and getattr(self.cycle, "response_complete", True):  # there is no cycle at first
+            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
+        if self._deadline is not None and not self._in_body:
+            self._head += len(data)
+            if self._head > MAX_HEAD and not self.transport.is_closing():
+                self._refuse_head()
+
+    def on_headers_complete(self) -> None:
+        if self._head + self._chunk > MAX_HEAD and self._head_size() > MAX_HEAD:
+            self._refuse_head()
+            raise ValueError("the head is too large")  # ends the parsing
+        self._answering()
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.transport.flush()  # type: ignore[attr-defined]  # ours
+        super().on_response_complete()
+        if self._in_body and self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(SEND_TIME, self._give_up)
+
+    def resume_writing(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+        super().resume_writing()
+
+    def _answering(self) -> None:
+        self._head = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_size(self) -> int:
+        return sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
+
+    def _refuse_head(self) -> None:
+        self.transport.write(TOO_LARGE)
+        self.transport.close()
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _give_up(self) -> None:
+        self._stuck = None
+        log.info("a reader took nothing for %d s and is disconnected", SEND_TIME)
+        self.transport.abort()
+
+
+class Listener(uvicorn.Server):
+    """uvicorn's server without its own idea of signals: `stop` is what ends it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopping = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def main_loop(self) -> None:
+        """Wake once a second, for the Date header, until told to stop."""
+        counter = 0
+        while not self.stopping.is_set():
+            await self.on_tick(counter)
+            counter += 10
+            try:
+                async with asyncio.timeout(1.0):
+                    await self.stopping.wait()
+            except TimeoutError:
+                continue
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(2_048)
+        bound.setblocking(False)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+async def serve(application: Any, bound: socket.socket, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once."""
+    _raise_descriptor_limit()
+    config = uvicorn.Config(
+        application,
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=int(CLOSE_TIME),
+    )
+    listener = Listener(config)
+    first, second = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear() -> None:
+        (second if first.is_set() else first).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear)
+    serving = loop.create_task(listener.serve([bound]))
+    if await _first_of(serving, first.wait()):
+        for server in getattr(listener, "servers", ()):
+            server.close()
+        finishing = loop.create_task(finish())
+        if await _first_of(finishing, second.wait()):
+            finishing.cancel()
+        listener.stopping.set()
+        if await _first_of(serving, second.wait()):
+            listener.force_exit = True
+            for connection in list(listener.server_state.connections):
+                connection.transport.abort()
+    await serving
+
+
+async def _first_of(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:
+    """Wait until `work` is done, or `call` comes: true. What `work` raised is raised."""
+    calling = asyncio.get_running_loop().create_task(call)
+    await asyncio.wait((work, calling), return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        calling.cancel()
+        work.result()
+        return False
+    return True
+
+
+def _raise_descriptor_limit() -> None:
+    """Each connection is a descriptor, and the usual soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MAX_CONNECTIONS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,85 @@
+"""Pours a stream into the response to a request, until it ends or its reader goes. Knows ASGI and streams; knows
+nothing of sessions, requests or MCP.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from toolgate.transports.events import PING, Pulse, Stream
+from toolgate.transports.guard import Receive, Send
+
+OPEN = b": open\r\n\r\n"  # the first byte at once: proxies and clients wait for one
+RETRY = 1_000  # milliseconds after which a reader that was sent away may come back
+HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store, no-transform"),  # no-transform: never compressed, which would buffer
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def pour(
+    stream: Stream,
+    cursor: int,
+    receive: Receive,
+    send: Send,
+    pulse: Pulse,
+    *,
+    keep: bool,
+    poll: float | None,
+    extra: Iterable[tuple[bytes, bytes]] = (),
+) -> bool:
+    """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes, is
+    sent away, or is too slow: false.
+
+    `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is sent
+    away, to come back; None for no such end.
+    """
+    reader = object()
+    stream.attach(reader)
+    loop = asyncio.get_running_loop()
+    watch = loop.create_task(_watch(receive, stream, reader))
+    timer = loop.call_later(poll, stream.release, reader) if poll is not None else None
+    pulse.add(stream)
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
+        first = OPEN if poll is None else stream.primer(cursor, RETRY)
+        await send({"type": "http.response.body", "body": first, "more_body": True})
+        whole = await _write(stream, cursor, send, reader, keep=keep)
+    finally:
+        watch.cancel()
+        if timer is not None:
+            timer.cancel()
+        stream.release(reader)
+        if stream.reader is None:
+            pulse.discard(stream)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    return whole
+
+
+async def _write(stream: Stream, cursor: int, send: Send, reader: object, *, keep: bool) -> bool:
+    while stream.reader is reader:
+        stream.news.clear()
+        if stream.missed(cursor) and not keep:
+            return False  # what it should have had is gone, and it could not tell
+        events = stream.after(cursor)
+        if events:
+            cursor = stream.sent = stream.last
+        elif stream.ended:
+            return True
+        elif stream.pinged:
+            events = [PING]
+        stream.pinged = False
+        if events:
+            await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
+            if not keep:
+                stream.forget(cursor)
+        else:
+            await stream.news.wait()
+    return False
+
+
+async def _watch(receive: Receive, stream: Stream, reader: object) -> None:
+    """Notice that the reader has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.release(reader)

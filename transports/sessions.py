@@ -1,0 +1,169 @@
+"""The sessions of HTTP clients: found by their unguessable id, bound to their principal, ended when idle.
+
+Knows streams and sessions; knows nothing of requests, headers or tools.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from toolgate.server.messages import Outbound
+from toolgate.server.session import Session
+from toolgate.transports.events import Stream
+
+IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
+MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
+MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
+MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
+
+
+class HttpSession:
+    """A session and its streams. It is also the session's channel: what no request asked for goes to an open GET
+    stream, and waits for one where there is none."""
+
+    def __init__(self, principal: str) -> None:
+        self.session = Session(principal, self)
+        self.streams: OrderedDict[str, Stream] = OrderedDict()
+        self.seen = time.monotonic()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._standing: list[Stream] = []  # of GET requests, oldest first
+        self._last_stream = 0
+
+    @property
+    def id(self) -> str:
+        return self.session.key
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs or someone listens: such a session does not expire."""
+        return bool(self.tasks) or any(stream.reader is not None for stream in self.streams.values())
+
+    def stream(self) -> Stream:
+        """A new stream, kept for resumption."""
+        self._last_stream += 1
+        made = Stream(f"{self._last_stream:x}", numbered=True)
+        self._make_room()
+        self.streams[made.id] = made
+        return made
+
+    def standing(self) -> Stream:
+        """The stream of a GET request: one that waits for a reader, or a new one."""
+        for stream in self._standing:
+            if stream.reader is None and not stream.ended:
+                return stream
+        stream = self.stream()
+        self._standing.append(stream)
+        return stream
+
+    def event(self, id: str) -> tuple[Stream, int] | None:
+        """The stream and the number that an event id names; None where there is no such event, or no longer."""
+        name, _, number = id.partition("-")
+        stream = self.streams.get(name)
+        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 10):
+            return None
+        return (stream, int(number)) if int(number) <= stream.last else None
+
+    def send(self, message: Outbound) -> None:
+        """Take what no request asked for: on the newest stream that somebody reads, never on two."""
+        for stream in reversed(self._standing):
+            if stream.reader is not None:
+                stream.send(message)
+                return
+        self.standing().send(message)
+
+    def end(self) -> None:
+        """Call off what runs, and send every reader away."""
+        for task in list(self.tasks):
+            task.cancel()
+        for stream in self.streams.values():
+            stream.end()
+
+    def _make_room(self) -> None:
+        """Forget streams nobody reads, oldest first: finished ones, and if that is not enough others."""
+        finished = [stream for stream in self.streams.values() if stream.ended and stream.reader is None]
+        kept = sum(stream.size for stream in finished)
+        for stream in finished:
+            if len(self.streams) < MAX_STREAMS and kept <= MAX_KEPT:
+                return
+            kept -= stream.size
+            del self.streams[stream.id]
+        for stream in list(self.streams.values()):
+            if len(self.streams) < MAX_STREAMS:
+                return
+            if stream.reader is None:
+                stream.end()
+                del self.streams[stream.id]
+                self._standing = [held for held in self._standing if held is not stream]
+
+
+class Sessions:
+    """All of one transport's. `on_end` is told when one has ended, whatever the reason."""
+
+    def __init__(self, on_end: Callable[[Session], None], *, idle: float = IDLE, most: int = MAX_SESSIONS) -> None:
+        self._on_end = on_end
+        self._idle = idle
+        self._most = most
+        self._held: OrderedDict[str, HttpSession] = OrderedDict()  # longest idle first
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def all(self) -> list[HttpSession]:
+        return list(self._held.values())
+
+    def open(self, principal: str) -> HttpSession | None:
+        """A new session; None when there are too many and all are busy."""
+        if len(self._held) >= self._most and not self._make_room():
+            return None
+        made = HttpSession(principal)
+        self._held[made.id] = made
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._idle, self._expire)
+        return made
+
+    def find(self, id: str, principal: str) -> HttpSession | None:
+        """The open session `id`, if it is this principal's; being asked for keeps it."""
+        held = self._held.get(id)
+        if held is None or held.session.principal != principal:
+            return None
+        held.seen = time.monotonic()
+        self._held.move_to_end(id)
+        return held
+
+    def close(self, held: HttpSession) -> None:
+        if self._held.pop(held.id, None) is not None:
+            held.end()
+            self._on_end(held.session)
+
+    def close_all(self) -> None:
+        for held in self.all():
+            self.close(held)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        wait = self._idle
+        for held in self.all():
+            if held.busy:
+                held.seen = now
+                self._held.move_to_end(held.id)
+                continue
+            left = held.seen + self._idle - now
+            if left > 0:
+                wait = left
+                break
+            self.close(held)
+        if self._held:
+            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
+
+    def _make_room(self) -> bool:
+        for held in self.all():
+            if not held.busy:
+                self.close(held)
+                return True
+        return False

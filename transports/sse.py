@@ -1,0 +1,120 @@
+"""Serves HTTP+SSE, the transport of 2024-11-05: one stream a client, and POSTs whose answers come on it.
+
+The stream is the session: when it ends, so does the session, and what runs in it is called off. Knows HTTP and streams;
+knows nothing of MCP methods.
+Source: MCP 2024-11-05 basic/transports, "HTTP with SSE".
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from sse_starlette import EventSourceResponse
+
+from toolgate.server.dispatcher import Dispatcher
+from toolgate.server.hold import Hold
+from toolgate.server.messages import Request, decode
+from toolgate.transports import bodies, replies
+from toolgate.transports.events import Stream
+from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
+from toolgate.transports.sessions import HttpSession, Sessions
+
+log = logging.getLogger("toolgate.sse")
+
+PULSE = 15  # seconds between comments on a quiet stream
+
+
+class Events(EventSourceResponse):
+    """sse-starlette's response, but for its watch on uvicorn, which polls: whoever serves ends the streams."""
+
+    async def _listen_for_exit_signal_with_grace(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Endpoints:
+    """The two endpoints: `stream` behind `/sse`, `message` behind `/messages`. `principal(headers)` says who calls."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        principal: Callable[[Headers], str],
+        *,
+        pulse: float = PULSE,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._sessions = sessions
+        self._principal = principal
+        self._pulse = pulse
+        self._reading = Hold(bodies.SLOW)
+        self.running: set[asyncio.Task[None]] = set()
+        self.ending = False  # no request is begun any more
+
+    async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "GET":
+            await refuse(send, 405, "GET", [(b"allow", b"GET")])
+            return
+        held = self._sessions.open(self._principal(scope["toolgate.headers"]))
+        if held is None:
+            await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
+            return
+        stream = held.standing()
+        stream.attach(held)
+        messages = f"{scope.get('root_path', '')}/messages?session_id={held.id}"
+        response = Events(
+            self._events(held, stream, messages),
+            ping=self._pulse,
+            headers={"Cache-Control": "no-store, no-transform"},
+        )
+        try:
+            await response(scope, receive, send)
+        finally:
+            self._sessions.close(held)
+
+    async def message(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await refuse(send, 405, "POST", [(b"allow", b"POST")])
+            return
+        given: Headers = scope["toolgate.headers"]
+        held = self._sessions.find(_session_id(scope["query_string"]), self._principal(given))
+        if held is None:
+            await refuse(send, 404, "no such session: open /sse anew")
+            return
+        if not bodies.is_json(given):
+            await refuse(send, 415, "Content-Type must be application/json")
+            return
+        body = await bodies.read_or_refuse(given, receive, send, self._reading)
+        if body is None:
+            return
+        message = decode(body)
+        if self.ending and isinstance(message, (Request, list)):
+            await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
+            return
+        await replies.accept(send)
+        task = asyncio.get_running_loop().create_task(self._dispatcher.take(message, held.session, held))
+        for kept in (held.tasks, self.running):
+            kept.add(task)
+            task.add_done_callback(kept.discard)
+
+    async def _events(self, held: HttpSession, stream: Stream, messages: str) -> AsyncGenerator[Any, None]:
+        yield {"event": "endpoint", "data": messages}
+        cursor = 0
+        while not stream.missed(cursor):
+            stream.news.clear()
+            for data in stream.bare_after(cursor):
+                yield {"event": "message", "data": data.decode()}
+            cursor = stream.sent = stream.last
+            stream.forget(cursor)
+            if stream.ended:
+                return
+            await stream.news.wait()
+        log.info("a reader was too slow and is disconnected")
+
+
+def _session_id(query: bytes) -> str:
+    for part in query.decode("latin-1").split("&"):
+        name, _, value = part.partition("=")
+        if name == "session_id":
+            return value
+    return ""

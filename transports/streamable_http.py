@@ -1,0 +1,292 @@
+"""Serves Streamable HTTP at one endpoint, both eras of it, told apart by each request. Raw ASGI.
+
+Each POST brings its own channel (`Reply`): an answer that comes first, within a second, is one JSON body; anything
+else, or silence, makes an event stream. In the sessions era streams outlive their connections and can be resumed; in
+the stateless era hanging up cancels. Knows HTTP and streams; knows nothing of MCP methods.
+Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basic/transports/streamable-http.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from toolgate.server import eager, envelope
+from toolgate.server.dispatcher import Dispatcher
+from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
+from toolgate.server.hold import Hold
+from toolgate.server.messages import Failure, Inbound, Malformed, Notification, Request, decode
+from toolgate.server.revisions import STATELESS, SUPPORTED, WITH_SESSION
+from toolgate.server.session import Session
+from toolgate.transports import bodies, headers, replies
+from toolgate.transports.events import Pulse, Stream
+from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
+from toolgate.transports.pour import pour
+from toolgate.transports.replies import Reply
+from toolgate.transports.sessions import HttpSession, Sessions
+
+PATIENCE = 1.0  # seconds an answer may take to still be one JSON body: longer silence looks dead to a proxy
+PULSE = 15.0  # seconds between comments on a quiet stream
+POLL = 300.0  # seconds after which a connection of 2025-11-25 is closed, to be polled: proxies hold none for ever
+STATUS = {  # of refusals, in the stateless era; the rest is 200
+    -32700: 400,
+    -32600: 400,
+    -32601: 404,
+    -32020: 400,
+    -32021: 400,
+    -32022: 400,
+}
+
+
+class Endpoint:
+    """The ASGI application behind `/mcp`. `principal(headers)` says who calls; `mirrored(tool)` what it mirrors."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        principal: Callable[[Headers], str],
+        mirrored: Callable[[str], headers.Mirrored],
+        *,
+        patience: float = PATIENCE,
+        pulse: float = PULSE,
+        poll: float = POLL,
+        slow: float = bodies.SLOW,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._sessions = sessions
+        self._principal = principal
+        self._mirrored = mirrored
+        self._patience = patience
+        self._poll = poll
+        self._pulse = Pulse(pulse)
+        self._reading = Hold(slow)
+        self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
+        self.running: set[asyncio.Task[None]] = set()  # the calls under way, of both eras
+        self.ending = False  # no request is begun any more; answers and cancellations still come through
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = self._methods.get(scope["method"])
+        if method is None:
+            await refuse(send, 405, "POST, GET or DELETE", [(b"allow", b"POST, GET, DELETE")])
+            return
+        await method(scope["toolgate.headers"], receive, send)
+
+    # -- POST
+
+    async def _post(self, given: Headers, receive: Receive, send: Send) -> None:
+        refusal = _unacceptable(given)
+        if refusal is not None:
+            await refuse(send, *refusal)
+            return
+        body = await bodies.read_or_refuse(given, receive, send, self._reading)
+        if body is None:
+            return
+        message = decode(body)
+        if self.ending and _wants_answer(message):
+            await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
+        elif _is_stateless(given, message):
+            await self._stateless(given, message, receive, send)
+        else:
+            await self._in_session(given, message, receive, send)
+
+    async def _stateless(self, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send) -> None:
+        if not isinstance(message, Request):
+            refused = _refuse_stateless(given, message)
+            if refused is None:
+                await replies.accept(send)  # a notification: this revision defines none over HTTP
+            else:
+                await replies.answer(send, refused, 400)
+            return
+        try:
+            self._check_headers(given, message)
+        except RpcError as error:
+            await replies.answer(send, Failure(message.id, error), 400)
+            return
+        reply = Reply(lambda: Stream("", numbered=False))
+        task = self._begin(message, Session(self._principal(given), stateless=True), reply, self.running)
+        await reply.turn_out(self._patience)
+        if reply.stream is None:
+            refused = reply.answer if isinstance(reply.answer, Failure) else None
+            await replies.answer(send, reply.answer, STATUS.get(refused.error.code, 200) if refused else 200)
+        elif not await pour(reply.stream, 0, receive, send, self._pulse, keep=False, poll=None):
+            task.cancel()  # hanging up calls the work off
+
+    def _check_headers(self, given: Headers, request: Request) -> None:
+        """Raise what is wrong with the request's metadata, in the order of the specification."""
+        meta = request.params.get("_meta")
+        if not isinstance(meta, dict):
+            raise InvalidParams("'_meta' must be an object")
+        envelope.check(meta)
+        name = request.params.get("name")
+        mirrored = self._mirrored(name) if request.method == "tools/call" and isinstance(name, str) else {}
+        headers.check(given, request, mirrored)
+
+    async def _in_session(self, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send) -> None:
+        id = given.get(b"mcp-session-id")
+        if id is not None:
+            held = self._sessions.find(id.decode("latin-1"), self._principal(given))
+            if held is None:
+                error = InvalidRequest("no such session: initialize anew")
+                await replies.answer(send, Failure(_id_of(message), error), 404)
+            else:
+                await self._serve(held, message, receive, send)
+        elif isinstance(message, Request) and message.method == "initialize":
+            await self._open(given, message, receive, send)
+        else:
+            missing = message.error if isinstance(message, Malformed) else InvalidRequest("Mcp-Session-Id is missing")
+            await replies.answer(send, Failure(_id_of(message), missing), 400)
+
+    async def _open(self, given: Headers, message: Request, receive: Receive, send: Send) -> None:
+        held = self._sessions.open(self._principal(given))
+        if held is None:
+            await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
+            return
+        try:
+            await self._serve(held, message, receive, send, [(b"mcp-session-id", held.id.encode())])
+        finally:
+            if held.session.revision is None:
+                self._sessions.close(held)  # an initialize that was refused opens no session
+
+    async def _serve(
+        self,
+        held: HttpSession,
+        message: Inbound | list[Inbound],
+        receive: Receive,
+        send: Send,
+        extra: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        reply = Reply(held.stream)
+        if isinstance(message, Malformed):
+            await replies.answer(send, Failure(message.id, message.error), 400)
+        elif not _wants_answer(message):
+            await self._dispatcher.take(message, held.session, reply)
+            if reply.answer is None:
+                await replies.accept(send)
+            else:  # a batch that could not be accepted
+                await replies.answer(send, reply.answer, 400)
+        else:
+            self._begin(message, held.session, reply, held.tasks)
+            await reply.turn_out(self._patience)
+            if reply.stream is not None:
+                await self._pour(held, reply.stream, 0, receive, send, extra)
+            else:
+                unreadable = isinstance(reply.answer, Failure) and reply.answer.id is None
+                await replies.answer(send, reply.answer, 400 if unreadable else 200, extra or ())
+
+    def _begin(
+        self, message: Inbound | list[Inbound], session: Session, reply: Reply, tasks: set["asyncio.Task[None]"]
+    ) -> "asyncio.Task[None]":
+        """Start the work on a message. It belongs to its session, or to nobody but its connection."""
+        task = eager.start(asyncio.get_running_loop(), self._dispatcher.take(message, session, reply))
+        if task.done():
+            reply.finish(task)
+            return task
+        for kept in (tasks, self.running):
+            kept.add(task)
+            task.add_done_callback(kept.discard)
+        task.add_done_callback(reply.finish)
+        return task
+
+    # -- GET and DELETE: the sessions era only
+
+    async def _get(self, given: Headers, receive: Receive, send: Send) -> None:
+        held = await self._named_session(given, send)
+        if held is None:
+            return
+        accepted = given.get(b"accept", b"").lower()
+        if b"text/event-stream" not in accepted and b"*/*" not in accepted:
+            await refuse(send, 406, "Accept must have text/event-stream")
+            return
+        last = given.get(b"last-event-id")
+        if last is None:
+            stream = held.standing()
+            await self._pour(held, stream, stream.sent, receive, send)
+            return
+        found = held.event(last.decode("latin-1"))
+        if found is None:
+            await refuse(send, 400, "no such event, or no longer: Last-Event-ID")
+            return
+        stream, cursor = found
+        if stream.ended and cursor == stream.last:
+            await replies.accept(send, 204)  # nothing will come any more: this stops an EventSource from coming back
+        else:
+            await self._pour(held, stream, cursor, receive, send)
+
+    async def _delete(self, given: Headers, receive: Receive, send: Send) -> None:
+        held = await self._named_session(given, send)
+        if held is not None:
+            self._sessions.close(held)
+            await replies.accept(send, 204)
+
+    async def _named_session(self, given: Headers, send: Send) -> HttpSession | None:
+        """The session a GET or DELETE is about. In the stateless era there is none: 405."""
+        version = given.get(b"mcp-protocol-version", b"").decode("latin-1")
+        id = given.get(b"mcp-session-id")
+        if version in STATELESS:
+            await refuse(send, 405, "this revision has POST only", [(b"allow", b"POST")])
+        elif version and version not in WITH_SESSION:
+            await refuse(send, 400, f"MCP-Protocol-Version must be one of {', '.join(WITH_SESSION)}")
+        elif id is None:
+            await refuse(send, 400, "Mcp-Session-Id is missing")
+        else:
+            held = self._sessions.find(id.decode("latin-1"), self._principal(given))
+            if held is not None:
+                return held
+            await refuse(send, 404, "no such session: initialize anew")
+        return None
+
+    async def _pour(
+        self,
+        held: HttpSession,
+        stream: Stream,
+        cursor: int,
+        receive: Receive,
+        send: Send,
+        extra: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        """Let a reader of the sessions era have a stream. That it goes changes nothing: it may come back."""
+        revision = held.session.revision
+        poll = self._poll if revision is not None and revision.resumable else None
+        await pour(stream, cursor, receive, send, self._pulse, keep=True, poll=poll, extra=extra or ())
+
+
+def _unacceptable(given: Headers) -> tuple[int, str] | None:
+    if not bodies.is_json(given):
+        return 415, "Content-Type must be application/json"
+    accepted = given.get(b"accept", b"*/*").lower()
+    if b"*/*" in accepted or (b"application/json" in accepted and b"text/event-stream" in accepted):
+        return None
+    return 406, "Accept must have application/json and text/event-stream"
+
+
+def _is_stateless(given: Headers, message: Inbound | list[Inbound]) -> bool:
+    version = given.get(b"mcp-protocol-version")
+    if version is not None and version.decode("latin-1") not in WITH_SESSION:
+        return True
+    if not isinstance(message, Request):
+        return False
+    meta = message.params.get("_meta")
+    return isinstance(meta, dict) and envelope.is_one(meta)
+
+
+def _refuse_stateless(given: Headers, message: Inbound | list[Inbound]) -> Failure | None:
+    """Why what is no request is not taken in the stateless era; None for a notification, which is."""
+    version = given.get(b"mcp-protocol-version", b"").decode("latin-1")
+    if isinstance(message, Malformed):
+        return Failure(message.id, message.error)
+    if version not in STATELESS:
+        data = {"supported": list(SUPPORTED), "requested": version[:40]}
+        return Failure(None, UnsupportedProtocolVersion("MCP-Protocol-Version is not served", data))
+    if isinstance(message, Notification):
+        return None
+    return Failure(None, InvalidRequest("this revision knows requests and notifications only, one at a time"))
+
+
+def _wants_answer(message: Inbound | list[Inbound]) -> bool:
+    if isinstance(message, list):
+        return not message or any(isinstance(item, (Request, Malformed)) for item in message)
+    return isinstance(message, Request)
+
+
+def _id_of(message: Any) -> Any:
+    return getattr(message, "id", None) if isinstance(message, (Request, Malformed)) else None
