@@ -1,5 +1,5 @@
-"""Fixtures: servers of one's own, started on request and ended, checked, after the test; and one that all HTTP tests
-share which leave nothing behind."""
+"""Fixtures: servers of one's own, started on request and ended, checked, after the test; and one that the tests
+of a module share which leave nothing behind."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def listen(tmp_path: Path) -> Iterator[Callable[..., Site]]:
         yield begin
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # tests of other modules count the processes they see
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A listening server for tests that leave nothing behind: they share its one principal."""
     with site(tmp_path_factory.mktemp("shared"), *PROBE) as listening:
