@@ -26,20 +26,21 @@ def is_one(meta: dict[str, Any] | None) -> bool:
 def check(meta: dict[str, Any]) -> None:
     """Raise InvalidParams when `meta` lacks what every request must say of itself. Whether the revision is served is
     another question, since over HTTP the headers are held against it first."""
-    _field(meta, VERSION, str)
-    _field(meta, CAPABILITIES, dict)
+    if not (type(meta.get(VERSION)) is str and type(meta.get(CAPABILITIES)) is dict):
+        _field(meta, VERSION, str)
+        _field(meta, CAPABILITIES, dict)
 
 
 def session(meta: dict[str, Any], connection: Session) -> Session:
     """The session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
     version = _field(meta, VERSION, str)
     capabilities = _field(meta, CAPABILITIES, dict)
-    client = _field(meta, CLIENT, dict, {})
+    _field(meta, CLIENT, dict, {})  # self-reported and optional, but an object
     revision = STATELESS.get(version)
     if revision is None:
         data = {"supported": list(SUPPORTED), "requested": version}
         raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
-    return connection.of_request(revision, capabilities, client, _level(meta))
+    return connection.of_request(revision, capabilities, _level(meta))
 
 
 def _field(meta: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:

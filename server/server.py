@@ -50,13 +50,18 @@ class Server:
     streaming: bool = True  # progress is sent at all
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: set[Listener] = field(default_factory=set[Listener])
+    _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     _lists: dict[str, msgspec.Raw] = field(default_factory=dict[str, msgspec.Raw])
     _notices: dict[str, Notices] = field(default_factory=dict[str, Notices])
     _shared: dict[str, Belongings] = field(default_factory=dict[str, Belongings])  # of principals, stateless era
     _own: dict[Session, Belongings] = field(default_factory=dict[Session, Belongings])
 
     def identity(self, revision: Revision) -> dict[str, Any]:
-        return shape.implementation(self.name, self.version, revision)
+        """Who we are, as `revision` spells it; the same object each time."""
+        held = self._identities.get(revision.name)
+        if held is None:
+            held = self._identities[revision.name] = shape.implementation(self.name, self.version, revision)
+        return held
 
     def notices(self, principal: str) -> Notices:
         held = self._notices.get(principal)

@@ -49,12 +49,10 @@ class Session:
         "_last_id",
         "capabilities",
         "channel",
-        "client",
         "in_flight",
         "key",
         "log_level",
         "place",
-        "plan",
         "principal",
         "ready",
         "revision",
@@ -68,7 +66,6 @@ class Session:
         self.key = "" if stateless else secrets.token_urlsafe(24)
         self.revision: Revision | None = None
         self.capabilities: dict[str, Any] = {}
-        self.client: dict[str, Any] = {}
         self.log_level: int | None = DEFAULT_LEVEL
         self.ready = False  # after notifications/initialized: may be sent what it did not ask for
         self.in_flight: dict[Id, Flight] = {}
@@ -76,24 +73,16 @@ class Session:
         self._asked: dict[Id, asyncio.Future[Any]] = {}
         self._last_id = 0
 
-    def of_request(
-        self, revision: Revision, capabilities: dict[str, Any], client: dict[str, Any], log_level: int | None
-    ) -> "Session":
-        """The session of one request of the stateless era, cancelled through this one."""
-        session = Session.__new__(Session)
-        session.principal = self.principal
-        session.channel = None
-        session.stateless = True
-        session.key = ""
+    def of_request(self, revision: Revision, capabilities: dict[str, Any], log_level: int | None) -> "Session":
+        """The session of one request of the stateless era, cancelled through this one; over HTTP this very one, since
+        there each request has a connection of its own."""
+        session = self
+        if not self.stateless:
+            session = Session(self.principal, stateless=True)
+            session.in_flight = self.in_flight
         session.revision = revision
         session.capabilities = capabilities
-        session.client = client
         session.log_level = log_level
-        session.ready = False
-        session.in_flight = self.in_flight
-        session.place = Place()
-        session._asked = {}
-        session._last_id = 0
         return session
 
     def cancel(self, id: Id) -> None:

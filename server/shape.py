@@ -44,9 +44,10 @@ def output(answer: Output, revision: Revision, has_schema: bool) -> dict[str, An
 
 
 def finish(result: dict[str, Any], server: dict[str, Any]) -> dict[str, Any]:
-    """What a revision with result types wants on every result; `server` is who we are."""
-    meta = {SERVER: server, **result.get("_meta", {})}
-    return {"resultType": "complete", **result, "_meta": meta}
+    """Add to a result what a revision with result types wants on every one; `server` is who we are."""
+    result.setdefault("resultType", "complete")
+    result.setdefault("_meta", {})[SERVER] = server
+    return result
 
 
 def cached(result: dict[str, Any], revision: Revision) -> dict[str, Any]:

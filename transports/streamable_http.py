@@ -82,6 +82,7 @@ class Endpoint:
         if body is None:
             return
         message = decode(body)
+        del body  # a stream may be open for days
         if self.ending and _wants_answer(message):
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
         elif _is_stateless(given, message):

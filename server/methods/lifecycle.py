@@ -1,5 +1,6 @@
 """How a conversation begins, in both eras, and how a request is called off. Knows nothing of tools."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ from toolgate.server.errors import InvalidParams, InvalidRequest
 from toolgate.server.revisions import SUPPORTED, negotiate
 from toolgate.server.server import Server
 from toolgate.server.session import Call, Session
+
+log = logging.getLogger("toolgate.session")
 
 CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}  # exactly what is served
 
@@ -21,9 +24,11 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
         if not isinstance(params.get("protocolVersion"), str):
             raise InvalidParams("'protocolVersion' must be a string")
         session.capabilities = _object(params, "capabilities")
-        session.client = _object(params, "clientInfo")
+        client = _object(params, "clientInfo")
         session.revision = revision = negotiate(params["protocolVersion"])
         server.sessions.add(session)
+        told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
+        log.debug("client %r %r, revision %s", *told, revision.name)
         return {
             "protocolVersion": revision.name,
             "capabilities": CAPABILITIES,

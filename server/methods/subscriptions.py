@@ -4,6 +4,7 @@ Knows nothing of who causes the news: the server announces, this only opens, ack
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,23 +21,33 @@ MAX_LISTENERS = 1_000  # of one server; each costs a task
 def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
-        wanted = call.params.get("notifications")
-        if not isinstance(wanted, dict):
-            raise InvalidParams("'notifications' must be an object")
         if len(server.listeners) >= MAX_LISTENERS:
             raise InvalidRequest(f"more than {MAX_LISTENERS} open subscriptions")
-        honoured = {name: True for name in KINDS if wanted.get(name) is True}
-        kinds = frozenset(KINDS[name] for name in honoured)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        meta = {SUBSCRIPTION: call.id}
-        listener = Listener(call.id, call.channel, kinds, ended)
-        acknowledged = {"_meta": meta, "notifications": honoured}
-        call.channel.send(Notification("notifications/subscriptions/acknowledged", acknowledged))
+        listener = Listener(call.id, call.channel, _acknowledged(call), ended)
         server.listeners.add(listener)
+        call.params.clear()  # a subscription may stay open for days, and there may be a thousand
         try:
             await ended
         finally:
             server.listeners.discard(listener)
-        return {"_meta": meta}
+        return {"_meta": {SUBSCRIPTION: call.id}}
 
     return answer
+
+
+def _acknowledged(call: Call) -> frozenset[str]:
+    """The kinds of list asked for that are served, after the client has been told which."""
+    wanted = call.params.get("notifications")
+    if not isinstance(wanted, dict):
+        raise InvalidParams("'notifications' must be an object")
+    honoured = {name: True for name in KINDS if wanted.get(name) is True}
+    params = {"_meta": {SUBSCRIPTION: call.id}, "notifications": honoured}
+    call.channel.send(Notification("notifications/subscriptions/acknowledged", params))
+    return _kinds(tuple(honoured))
+
+
+@functools.cache
+def _kinds(names: tuple[str, ...]) -> frozenset[str]:
+    """One set for all who want the same."""
+    return frozenset(KINDS[name] for name in names)
