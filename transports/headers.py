@@ -47,10 +47,10 @@ def decoded(value: str) -> str:
 
 def _same(headers: Headers, name: bytes, wanted: Any, title: str, *, encoded: bool = False) -> None:
     given = headers.get(name)
-    if isinstance(wanted, str) and given == wanted.encode() and given.isascii() and not given.startswith(b"=?"):
-        return  # nearly always; what is encoded, padded or not ASCII is looked at below
     if given is None:
         raise HeaderMismatch(f"the {title} header is missing")
+    if isinstance(wanted, str) and given == wanted.encode() and given.isascii() and not given.startswith(b"=?"):
+        return  # nearly always; what is encoded, padded or not ASCII is looked at below
     value = _text(given, title)
     if (decoded(value) if encoded else value) != wanted:
         raise HeaderMismatch(f"the {title} header does not match the body")
