@@ -192,6 +192,9 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(application: Any, bound: socket.socket, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once."""
     _raise_descriptor_limit()
+    logging.getLogger("uvicorn.error").setLevel(
+        logging.ERROR
+    )  # a line for each bad request would be the sender's to fill
     config = uvicorn.Config(
         application,
         http=Protocol,
