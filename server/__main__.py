@@ -12,8 +12,8 @@ def main() -> int:
 
 
 def _import_msgspec() -> None:
-    """msgspec prefers typing_extensions, where it is installed, for what typing has since Python 3.11. Half of all our
-    start-up time would go into that module, so it is out of sight for as long as msgspec is imported."""
+    """msgspec prefers typing_extensions, where it is installed, for what typing has since Python 3.11. That
+    module costs 15 ms and 5 MB, so it is out of sight for as long as msgspec is imported."""
     if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
         return
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # what import takes for "not there"

@@ -69,14 +69,14 @@ def test_more_hanging_calls_of_a_plain_function_than_threads_are_refused(probe: 
 
 def test_news_that_did_not_go_out_is_told_with_the_next_answer(probe: Start) -> None:
     server = probe()
-    server.call("BackgroundBash", {"command": "exit 4"})
-    assert eventually(lambda: "exited" in server.text("ListBgTasks") or True)
-    eventually(lambda: False, 0.5)  # the task has ended by now
+    task = server.call("BackgroundBash", {"command": "exit 4"})["structuredContent"]["task_id"]
+    record = server.state / "spool" / "local" / str(task) / "task.json"  # asking a tool would tell the news
+    assert eventually(lambda: '"exited"' in record.read_text())
     with pytest.raises(Refusal):
-        server.call("unencodable")
+        server.call("unencodable")  # takes the news along, and does not go out
     content = server.call("echo", {"text": "x"})["content"]
-    told = " ".join(block["text"] for block in content[1:])
-    assert "background task" in told or "exited" in server.text("ListBgTasks")
+    assert f"background task {task}" in content[-1]["text"]
+    assert len(server.call("echo", {"text": "x"})["content"]) == 1
 
 
 def test_only_the_planners_own_tools_may_act_while_a_plan_is_active(probe: Start) -> None:
