@@ -15,23 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.known import THIRTEEN
 from tests.wire import COMMAND, ROOT, eventually
-
-THIRTEEN = [
-    "Bash",
-    "ReadImage",
-    "ReadDocs",
-    "WebSearch",
-    "TaskManager",
-    "PlanMode",
-    "AskUserQuestion",
-    "InvokeSkill",
-    "BackgroundBash",
-    "ReadBgOutput",
-    "ListBgTasks",
-    "KillBgTask",
-    "SetCallback",
-]
 
 
 def run(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:

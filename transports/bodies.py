@@ -22,8 +22,9 @@ class Gone(Exception):
 
 
 def is_json(headers: Headers) -> bool:
-    """Whether the body says that it is JSON."""
-    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == b"application/json"
+    """Whether the body says that it is JSON, and not packed: nothing is unpacked here, so it can't be a bomb either."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return kind == b"application/json" and headers.get(b"content-encoding", b"identity").lower() == b"identity"
 
 
 async def read_or_refuse(headers: Headers, receive: Receive, send: Send, slow: Hold) -> bytes | None:

@@ -82,7 +82,7 @@ class Endpoints:
             await refuse(send, 404, "no such session: open /sse anew")
             return
         if not bodies.is_json(given):
-            await refuse(send, 415, "Content-Type must be application/json")
+            await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
             return
         body = await bodies.read_or_refuse(given, receive, send, self._reading)
         if body is None:

@@ -253,7 +253,7 @@ class Endpoint:
 
 def _unacceptable(given: Headers) -> tuple[int, str] | None:
     if not bodies.is_json(given):
-        return 415, "Content-Type must be application/json"
+        return 415, "Content-Type must be application/json, without a Content-Encoding"
     accepted = given.get(b"accept", b"*/*").lower()
     if b"*/*" in accepted or (b"application/json" in accepted and b"text/event-stream" in accepted):
         return None

@@ -126,6 +126,11 @@ def test_a_get_that_takes_no_events_is_406(shared: Site) -> None:
     assert shared.ask("GET", "/mcp", **told)[0].status == 406
 
 
+@pytest.mark.parametrize("coding", ["gzip", "br", "nonsense"])
+def test_a_packed_body_is_415(shared: Site, coding: str) -> None:
+    assert shared.ask("POST", "/mcp", request("ping"), content_encoding=coding)[0].status == 415
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])
 def test_a_body_that_is_not_json_by_its_type_is_415(shared: Site, kind: str) -> None:
     assert shared.ask("POST", "/mcp", request("ping"), content_type=kind)[0].status == 415
