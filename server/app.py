@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ class App:
             task.cancel()
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
+        self.server.updates.close()
         await self.clock.stop()
         await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
         await self.processes.close()
@@ -123,7 +125,7 @@ class App:
         return registry.without(self.config.classic.hidden)
 
     def _skills_changed(self) -> None:
-        if invoke_skill.name in self.server.registry:
+        if invoke_skill.name in self.server.registry.tools:
             tool = invoke_skill.described(skills.description(self.skills))
             self.server.swap(self.server.registry.replacing(tool))
 
@@ -138,6 +140,7 @@ class App:
             skills=self.skills,
             web=self.web,
             settings=self.settings,
+            updated=partial(self.server.updates.changed, principal),
         )
 
     def _workspace_of(self, principal: str, notices: Notices) -> Workspace:

@@ -38,6 +38,30 @@ class InputRequired(BaseException):
         self.requests = requests
 
 
+class Nobody:
+    """The client's end of work that no request asked for: nobody hears it, and nobody can be asked."""
+
+    wants_progress = False
+
+    def can(self, capability: str) -> bool:
+        return False
+
+    def knows(self, feature: str) -> bool:
+        return False
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    def close_stream(self) -> None: ...
+
+    async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        raise CannotAsk("nobody is there to be asked", {})
+
+    async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        return await function()
+
+
 class Caller:
     """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds."""
 
@@ -106,6 +130,9 @@ class Caller:
         if logger is not None:
             params["logger"] = logger
         self._call.channel.send(Notification("notifications/message", params))
+
+    def close_stream(self) -> None:
+        self._call.channel.pause()
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         lacking = {CAPABILITY[request["method"]] for request in requests.values()}

@@ -189,6 +189,9 @@ class _Collected:
         else:
             self._channel.send(message)
 
+    def pause(self) -> None:
+        """The others of the batch are still to come."""
+
 
 def _refuse_batch(messages: list[Inbound], session: Session) -> RpcError | None:
     if session.revision is None or not session.revision.batches:

@@ -6,6 +6,7 @@
     ├── MethodNotFound               -32601
     ├── InvalidParams                -32602  also: unknown tool, missing `_meta` field, `requestState` that is not ours
     ├── InternalError                -32603  a bug; carries a reference that is also in the log
+    ├── ResourceNotFound             -32002  up to 2025-11-25; -32602 since
     ├── HeaderMismatch               -32020  2026-07-28: HTTP headers and body disagree
     ├── MissingClientCapability      -32021  2026-07-28: `data.requiredCapabilities`
     └── UnsupportedProtocolVersion   -32022  2026-07-28: `data.supported`, `data.requested`
@@ -45,6 +46,10 @@ class InvalidParams(RpcError):
 
 class InternalError(RpcError):
     code = -32603
+
+
+class ResourceNotFound(RpcError):
+    code = -32002
 
 
 class HeaderMismatch(RpcError):

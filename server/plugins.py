@@ -1,4 +1,4 @@
-"""Plugin files into tools: each file or package in a plugin folder is a module whose tools are on offer.
+"""Plugin files into parts: each file or package in a plugin folder is a module whose parts are on offer.
 
 Knows nothing of the registry's use. A plugin that fails to load is named in the log and left out.
 """
@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from toolgate.tools.errors import Collision
-from toolgate.tools.registry import Registry
-from toolgate.tools.tool import Tool
+from toolgate.tools.registry import Part, Registry
 
 log = logging.getLogger("toolgate.plugins")
 
@@ -24,15 +23,15 @@ MAX_FILES = 1_000  # of one folder: a folder with more is not a plugin folder
 def load(registry: Registry, folders: Sequence[Path]) -> Registry:
     """The registry with the plugins of `folders` behind it, sorted by name. What can't be loaded is logged."""
     held = registry
-    tools: list[Tool] = []
+    parts: list[Part] = []
     for file in files(folders):
-        found = _tools_of(file)
+        found = _parts_of(file)
         try:
-            held = held.with_tools(found)  # a file is taken whole or not at all
-            tools += found
+            held = held.with_parts(found)  # a file is taken whole or not at all
+            parts += found
         except Collision as collision:
             log.error("plugin %s is left out: %s", file, collision)
-    return registry.with_tools(sorted(tools, key=lambda tool: tool.name))
+    return registry.with_parts(sorted(parts, key=lambda part: part.key))
 
 
 def files(folders: Iterable[Path]) -> Iterator[Path]:
@@ -73,19 +72,19 @@ def _below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
             yield entry
 
 
-def _tools_of(file: Path) -> list[Tool]:
-    """The tools a module declares itself; what it imports from elsewhere is not its own."""
+def _parts_of(file: Path) -> list[Part]:
+    """The parts a module declares itself; what it imports from elsewhere is not its own."""
     try:
         module = _import(file)
-        tools = [value for value in vars(module).values() if isinstance(value, Tool)]
-        own = [tool for tool in dict.fromkeys(tools) if tool.function.__module__.startswith(module.__name__)]
-        for tool in own:
-            tool.verify()
+        parts = [value for value in vars(module).values() if isinstance(value, Part)]
+        own = [part for part in dict.fromkeys(parts) if part.function.call.__module__.startswith(module.__name__)]
+        for part in own:
+            part.verify()
     except BaseException:  # whatever a plugin raises, it takes nothing but itself down
         log.exception("plugin %s is left out: it failed to load", file)
         return []
     if not own:
-        log.warning("plugin %s declares no tool", file)
+        log.warning("plugin %s declares no tool, prompt or resource", file)
     return own
 
 

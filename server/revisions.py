@@ -22,8 +22,12 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     elicitation: bool = True
     multi_select: bool = True  # multi-select enums in elicitation
     resumable: bool = False  # streams begin with an event id and may be left by the server, to be polled
+    completions: bool = True  # declared as a capability
+    part_meta: bool = True  # `_meta` on tools, prompts and resources
+    icons: bool = False
+    extensions: bool = False  # capabilities.extensions
     result_types: bool = False  # `resultType`, and serverInfo in the `_meta` of a result
-    caching: bool = False  # ttlMs and cacheScope on lists
+    caching: bool = False  # ttlMs and cacheScope on lists and what is read
 
     def has(self, feature: str) -> bool:
         """Whether `feature`, a column of this table, is true. Raises AttributeError for no column."""
@@ -38,6 +42,8 @@ REVISIONS = {
             tool_annotations=False,
             audio=False,
             progress_messages=False,
+            completions=False,
+            part_meta=False,
             titles=False,
             structured=False,
             resource_links=False,
@@ -47,6 +53,7 @@ REVISIONS = {
         Revision(
             name="2025-03-26",
             batches=True,
+            part_meta=False,
             titles=False,
             structured=False,
             resource_links=False,
@@ -54,8 +61,16 @@ REVISIONS = {
             multi_select=False,
         ),
         Revision(name="2025-06-18", multi_select=False),
-        Revision(name="2025-11-25", resumable=True),
-        Revision(name="2026-07-28", stateless=True, any_structured=True, result_types=True, caching=True),
+        Revision(name="2025-11-25", resumable=True, icons=True),
+        Revision(
+            name="2026-07-28",
+            stateless=True,
+            any_structured=True,
+            icons=True,
+            extensions=True,
+            result_types=True,
+            caching=True,
+        ),
     )
 }
 

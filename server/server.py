@@ -5,25 +5,27 @@ Knows nothing of JSON-RPC methods or transports. `app` builds it, the methods us
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from toolgate.server import shape
+from toolgate.server.caller import Nobody
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.messages import Id, Notification
 from toolgate.server.revisions import Revision
 from toolgate.server.seal import Seal
 from toolgate.server.session import LEVELS, Channel, Session
-from toolgate.tools.context import Belongings, Place, Settings
+from toolgate.server.updates import Updates
+from toolgate.tools.context import Belongings, Context, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.registry import Registry
 
 log = logging.getLogger("toolgate.server")
 
-TOOLS = "tools"  # the kinds of list that change
+KINDS = ("tools", "prompts", "resources")  # the lists that change
 
 
 @dataclass(eq=False, slots=True)
@@ -32,8 +34,16 @@ class Listener:
 
     id: Id
     channel: Channel
+    principal: str
     kinds: frozenset[str]
+    uris: frozenset[str]
     ended: "asyncio.Future[None]"  # done when the server ends it
+
+    def updated(self, uri: str) -> None:
+        self.send("notifications/resources/updated", uri=uri)
+
+    def send(self, method: str, **params: Any) -> None:
+        self.channel.send(Notification(method, {"_meta": {SUBSCRIPTION: self.id}, **params}))
 
 
 @dataclass(eq=False)
@@ -50,11 +60,14 @@ class Server:
     streaming: bool = True  # progress is sent at all
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: set[Listener] = field(default_factory=set[Listener])
+    pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])
     _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    _lists: dict[str, msgspec.Raw] = field(default_factory=dict[str, msgspec.Raw])
     _notices: dict[str, Notices] = field(default_factory=dict[str, Notices])
     _shared: dict[str, Belongings] = field(default_factory=dict[str, Belongings])  # of principals, stateless era
     _own: dict[Session, Belongings] = field(default_factory=dict[Session, Belongings])
+
+    def __post_init__(self) -> None:
+        self.updates = Updates(self._watch)
 
     def identity(self, revision: Revision) -> dict[str, Any]:
         """Who we are, as `revision` spells it; the same object each time."""
@@ -76,32 +89,31 @@ class Server:
             if held is None:
                 held = self._own[session] = self.lend(session.principal, session.place, self.notices(session.principal))
             return held
-        held = self._shared.get(session.principal)
+        return self.of_principal(session.principal)
+
+    def of_principal(self, principal: str) -> Belongings:
+        """What is the principal's, whatever the session."""
+        held = self._shared.get(principal)
         if held is None:
-            held = self.lend(session.principal, Place(), self.notices(session.principal))
-            self._shared[session.principal] = held
+            held = self._shared[principal] = self.lend(principal, Place(), self.notices(principal))
         return held
 
     def close_session(self, session: Session) -> None:
+        for uri in session.subscribed:
+            self.updates.unsubscribe(session, session.principal, uri)
         self.sessions.discard(session)
         self._own.pop(session, None)
 
-    def tool_list(self, revision: Revision) -> msgspec.Raw:
-        """The answer to tools/list, encoded once until the registry changes."""
-        encoded = self._lists.get(revision.name)
-        if encoded is None:
-            answer: dict[str, Any] = {"tools": [shape.tool(tool, revision) for tool in self.registry]}
-            answer = shape.cached(answer, revision)
-            if revision.result_types:
-                answer = shape.finish(answer, self.identity(revision))
-            encoded = self._lists[revision.name] = msgspec.Raw(msgspec.json.encode(answer))
-        return encoded
-
     def swap(self, registry: Registry) -> None:
-        """Serve `registry` from now on, and tell those who want to know. Calls under way end on the old one."""
-        self.registry = registry
-        self._lists = {}
-        self._announce(TOOLS)
+        """Serve `registry` from now on, and tell those who want to know which lists have changed. Calls under way end
+        on the old one."""
+        before, self.registry = self.registry, registry
+        self.pages = {}
+        for kind in KINDS:
+            if registry.of_kind(kind) != before.of_kind(kind):
+                self._announce(kind)
+        if registry.of_kind("resources") != before.of_kind("resources"):
+            self.updates.renew()
 
     def _announce(self, kind: str) -> None:
         method = f"notifications/{kind}/list_changed"
@@ -110,7 +122,15 @@ class Server:
                 session.channel.send(Notification(method))
         for listener in self.listeners:
             if kind in listener.kinds:
-                listener.channel.send(Notification(method, {"_meta": {SUBSCRIPTION: listener.id}}))
+                listener.send(method)
+
+    def _watch(self, principal: str, uri: str) -> AsyncIterator[object] | None:
+        """What finds out when the principal's resource `uri` changes."""
+        found = self.registry.resource(uri)
+        if found is None:
+            return None
+        resource, variables = found
+        return resource.watch(variables, Context(self.of_principal(principal), Nobody()))
 
     def tell(self, principal: str, key: str, level: str, text: str) -> None:
         """Log `text` to the session `key` if it is open, else to one open session of the principal, if any."""

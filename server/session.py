@@ -22,6 +22,10 @@ class Channel(Protocol):
         """Take `message` for delivery. Never blocks; what happens to a slow reader is the channel's decision."""
         ...
 
+    def pause(self) -> None:
+        """Let the client hang up, and come back later for what is still to come, if this channel allows that."""
+        ...
+
 
 class Refused(Exception):
     """The client answered a request of ours with an error; the text is the client's."""
@@ -57,6 +61,7 @@ class Session:
         "ready",
         "revision",
         "stateless",
+        "subscribed",
     )
 
     def __init__(self, principal: str, channel: Channel | None = None, *, stateless: bool = False) -> None:
@@ -70,6 +75,7 @@ class Session:
         self.ready = False  # after notifications/initialized: may be sent what it did not ask for
         self.in_flight: dict[Id, Flight] = {}
         self.place = Place(self.key)
+        self.subscribed: set[str] = set()  # URIs of resources
         self._asked: dict[Id, asyncio.Future[Any]] = {}
         self._last_id = 0
 
@@ -122,6 +128,11 @@ class Session:
         else:
             said = response.error.get("message") if isinstance(response.error, dict) else None
             waiting.set_exception(Refused(str(said)[:500]))
+
+    def updated(self, uri: str) -> None:
+        """Tell the client that a resource it subscribed to has changed."""
+        if self.ready and self.channel is not None:
+            self.channel.send(Notification("notifications/resources/updated", {"uri": uri}))
 
     def hears(self, rank: int) -> bool:
         """Whether a log message of level `rank` that no request asked for may be sent."""

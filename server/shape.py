@@ -1,11 +1,15 @@
-"""Spells tools and their answers as a revision knows them. Knows nothing of sessions or methods: the one place where
-what a tool wrote once is cut to what may be sent."""
+"""Spells parts and what they give as a revision knows them. Knows nothing of sessions or methods: the one place where
+what a plugin wrote once is cut to what may be sent."""
 
 from typing import Any
 
+import msgspec
+
 from toolgate.server.envelope import SERVER
 from toolgate.server.revisions import Revision
-from toolgate.tools.content import Audio, Content, Output, ResourceLink, Text
+from toolgate.tools.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
+from toolgate.tools.prompt import Prompt
+from toolgate.tools.resource import Resource
 from toolgate.tools.tool import Tool
 
 CACHE_FOR = 60_000  # ms a list may be held: plugins and skills change while people watch
@@ -13,10 +17,7 @@ CACHE_FOR = 60_000  # ms a list may be held: plugins and skills change while peo
 
 def tool(offered: Tool, revision: Revision) -> dict[str, Any]:
     """A tool as `tools/list` spells it."""
-    spelled: dict[str, Any] = {"name": offered.name}
-    if revision.titles:
-        spelled["title"] = offered.title
-    spelled["description"] = offered.description
+    spelled = _part(offered, revision)
     spelled["inputSchema"] = offered.input
     if offered.output is not None and _may_be_structured(offered.output.get("type") == "object", revision):
         spelled["outputSchema"] = offered.output
@@ -30,6 +31,38 @@ def tool(offered: Tool, revision: Revision) -> dict[str, Any]:
             "openWorldHint": hints.open_world,
         }
     return spelled
+
+
+def prompt(offered: Prompt, revision: Revision) -> dict[str, Any]:
+    """A prompt as `prompts/list` spells it."""
+    spelled = _part(offered, revision)
+    if offered.arguments:
+        spelled["arguments"] = offered.arguments
+    return spelled
+
+
+def template(offered: Resource, revision: Revision) -> dict[str, Any]:
+    """A template as `resources/templates/list` spells it."""
+    return {"uriTemplate": offered.uri, **_resource(offered, revision)}
+
+
+def resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
+    """A resource as `resources/list` spells it."""
+    spelled = {"uri": offered.uri, **_resource(offered, revision)}
+    if isinstance(offered, ResourceLink) and offered.size is not None:
+        spelled["size"] = offered.size
+    return spelled
+
+
+def message(said: Message, revision: Revision) -> dict[str, Any]:
+    """A message of a prompt as `prompts/get` spells it."""
+    content = Text(said.content) if isinstance(said.content, str) else said.content
+    return {"role": said.role, "content": _block(content, revision)}
+
+
+def contents(held: Contents, revision: Revision) -> Contents:
+    """What `resources/read` gives."""
+    return held if revision.part_meta or held.meta is None else msgspec.structs.replace(held, meta=None)
 
 
 def output(answer: Output, revision: Revision, has_schema: bool) -> dict[str, Any]:
@@ -50,11 +83,11 @@ def finish(result: dict[str, Any], server: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def cached(result: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """A list with what a client needs to know to keep it."""
+def cached(result: dict[str, Any], revision: Revision, milliseconds: int) -> dict[str, Any]:
+    """A result with what a client needs to know to keep it that long."""
     if not revision.caching:
         return result
-    return {**result, "ttlMs": CACHE_FOR, "cacheScope": "private"}
+    return {**result, "ttlMs": milliseconds, "cacheScope": "private"}
 
 
 def implementation(name: str, version: str, revision: Revision) -> dict[str, Any]:
@@ -62,6 +95,29 @@ def implementation(name: str, version: str, revision: Revision) -> dict[str, Any
     spelled = {"name": name, "version": version}
     if revision.titles:
         spelled["title"] = "Toolgate" if name == "toolgate" else name
+    return spelled
+
+
+def _part(offered: Tool | Prompt | Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
+    """What all parts have in common."""
+    spelled: dict[str, Any] = {"name": offered.name}
+    if revision.titles and offered.title is not None:
+        spelled["title"] = offered.title
+    if offered.description is not None:
+        spelled["description"] = offered.description
+    if revision.icons and offered.icons:
+        spelled["icons"] = offered.icons
+    if revision.part_meta and offered.meta:
+        spelled["_meta"] = offered.meta
+    return spelled
+
+
+def _resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
+    spelled = _part(offered, revision)
+    if offered.mime_type is not None:
+        spelled["mimeType"] = offered.mime_type
+    if offered.annotations:
+        spelled["annotations"] = offered.annotations
     return spelled
 
 
@@ -74,6 +130,10 @@ def _block(block: Content, revision: Revision) -> Content:
     match block:
         case ResourceLink() if not revision.resource_links:
             return Text(f"{block.title or block.name}: {block.uri}")
+        case ResourceLink() if block.icons and not revision.icons:
+            return msgspec.structs.replace(block, icons=None)
+        case EmbeddedResource() if block.resource.meta and not revision.part_meta:
+            return EmbeddedResource(contents(block.resource, revision), block.annotations)
         case Audio() if not revision.audio:
             return Text(f"[{block.mime_type}, {len(block.data)} bytes: this client's protocol revision has no audio]")
         case _:

@@ -75,7 +75,8 @@ class Site:
         self._sse_sessions.close_all()
 
     def _mirrored(self, tool: str) -> dict[str, tuple[str, ...]]:
-        return self._server.registry[tool].mirrored if tool in self._server.registry else {}
+        held = self._server.registry.tools.get(tool)
+        return held.mirrored if held is not None else {}
 
     async def _health(self, _request: Any) -> JSONResponse:
         return JSONResponse({"status": "ok"})

@@ -23,6 +23,7 @@ HOMES = {
     "sse_starlette": "transports/sse.py",
     "starlette": "server/site.py",
     "trafilatura": "tools/article.py",
+    "uritemplate": "tools/uris.py",
     "uvicorn": "transports/http.py",
     "uvloop": "server/cli.py",
     "watchfiles": "server/watch.py",

@@ -1,29 +1,49 @@
-"""The plugin API: all that a tool's file needs, on one page.
+"""The plugin API: all that a plugin's file needs, on one page.
 
-from toolgate.tools import tool, Context, ToolError
+from toolgate.tools import Context, ToolError, prompt, resource, tool
 
 @tool(read_only=True)
 async def echo(text: str) -> str:
     \"\"\"Return the text.\"\"\"
     return text
+
+@prompt()
+def review(code: str) -> str:
+    \"\"\"Ask for a review.\"\"\"
+    return f"Review this:\\n{code}"
+
+@resource("notes://{name}")
+def note(name: str) -> str:
+    \"\"\"A note.\"\"\"
+    return NOTES[name]
 """
 
-from toolgate.tools.content import Audio, Contents, EmbeddedResource, Image, Output, ResourceLink, Text
+from toolgate.tools.completion import Completion
+from toolgate.tools.content import Audio, Contents, EmbeddedResource, Image, Message, Output, ResourceLink, Text
 from toolgate.tools.context import Context, Elicited
-from toolgate.tools.errors import ToolError
+from toolgate.tools.errors import NotFound, ToolError
+from toolgate.tools.prompt import Prompt, prompt
+from toolgate.tools.resource import Resource, resource
 from toolgate.tools.tool import Tool, tool
 
 __all__ = [
     "Audio",
+    "Completion",
     "Contents",
     "Context",
     "Elicited",
     "EmbeddedResource",
     "Image",
+    "Message",
+    "NotFound",
     "Output",
+    "Prompt",
+    "Resource",
     "ResourceLink",
     "Text",
     "Tool",
     "ToolError",
+    "prompt",
+    "resource",
     "tool",
 ]

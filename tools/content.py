@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+ROLES = ("user", "assistant")
+
 
 class Block(msgspec.Struct, frozen=True, tag_field="type", rename="camel", omit_defaults=True):
     """What all blocks share: an optional `annotations` object (audience, priority, lastModified)."""
@@ -37,6 +39,7 @@ class Contents(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     mime_type: str | None = None
     text: str | None = None
     blob: bytes | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class EmbeddedResource(Block, frozen=True, tag="resource"):
@@ -52,6 +55,8 @@ class ResourceLink(Block, frozen=True, tag="resource_link"):
     mime_type: str | None = None
     size: int | None = None
     annotations: dict[str, Any] | None = None
+    icons: list[dict[str, Any]] | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 Content = Text | Image | Audio | EmbeddedResource | ResourceLink
@@ -67,3 +72,17 @@ class Output(msgspec.Struct, frozen=True):
     content: list[Content]
     structured: Any = None
     is_error: bool = False
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a prompt. `role` is "user" or "assistant" (MCP knows no "system"); a string is a Text.
+
+    Raises ValueError for any other role.
+    """
+
+    role: str
+    content: Content | str
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise ValueError(f"the role of a prompt's message is 'user' or 'assistant', not {self.role!r}"[:200])

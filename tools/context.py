@@ -116,6 +116,10 @@ class Settings:
     search_deadline: float = 6.0
 
 
+def _nobody(uri: str) -> None:
+    """Nobody is subscribed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Belongings:
     """What the server lends a tool for one call, already bound to its principal and session."""
@@ -129,6 +133,7 @@ class Belongings:
     skills: "Skills"
     web: "Web"
     settings: Settings
+    updated: Callable[[str], None] = _nobody  # tell the principal's subscribers that the resource of this URI changed
 
 
 class Peer(Protocol):
@@ -148,6 +153,8 @@ class Peer(Protocol):
     def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
 
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    def close_stream(self) -> None: ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
 
@@ -224,6 +231,15 @@ class Context:
     def knows(self, feature: str) -> bool:
         """Whether the caller's revision of the protocol has `feature`, such as "multi_select"."""
         return self._peer.knows(feature)
+
+    def updated(self, uri: str) -> None:
+        """Tell those of the caller's clients that subscribed to the resource `uri` that it has changed."""
+        self._belongings.updated(uri)
+
+    def close_stream(self) -> None:
+        """Let the client hang up while the call goes on, and come back for the answer, where its revision and
+        transport can do that (Streamable HTTP of 2025-11-25); nothing happens elsewhere."""
+        self._peer.close_stream()
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress, which must grow from call to call; dropped when nobody asked or the client is slow."""

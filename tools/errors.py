@@ -1,9 +1,11 @@
 """The errors a tool may raise, and what each becomes. Knows nothing of JSON-RPC codes.
 
 ToolError               the tool says no: an `isError` result with this text
+├── NotFound            there is no such resource
+├── WrongArguments      a prompt or a completion was asked for with arguments it can't take
 └── CannotAsk           the client declared no way to be asked (elicitation, sampling, roots)
     └── Unanswered      it was asked, and no answer came in time
-Collision               two tools claim one name (raised at load, not in a call)
+Collision               two parts claim one name (raised at load, not in a call)
 """
 
 from typing import Any
@@ -19,6 +21,14 @@ class ToolError(Exception):
         super().__init__(text)
         self.text = text
         self.structured = structured
+
+
+class NotFound(ToolError):
+    """There is no such resource. Raise it from a resource's function; the URI is added by the server."""
+
+
+class WrongArguments(ToolError):
+    """What was given does not fit; the text names it."""
 
 
 class CannotAsk(ToolError):
@@ -37,4 +47,4 @@ class Unanswered(CannotAsk):
 
 
 class Collision(Exception):
-    """Two tools claim one name; the text names both places."""
+    """Two parts claim one name; the text names both places."""

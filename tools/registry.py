@@ -1,47 +1,77 @@
-"""The tools on offer, by name and in order. A registry never changes: a change is a new one, swapped in whole."""
+"""The parts on offer, by kind, by name and in order: tools, prompts, resources. A registry never changes: a change is a
+new one, swapped in whole."""
 
 import fnmatch
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeVar
 
 from toolgate.tools.errors import Collision
+from toolgate.tools.prompt import Prompt
+from toolgate.tools.resource import Resource
 from toolgate.tools.tool import Tool
+
+Part = Tool | Prompt | Resource
+P = TypeVar("P", Tool, Prompt, Resource)
 
 
 class Registry:
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        self._tools: dict[str, Tool] = {}
-        for tool in tools:
-            self._add(tool)
+    """`tools` and `prompts` by name, `resources` by URI and `templates` by URI template; all of them are `parts`."""
 
-    def __getitem__(self, name: str) -> Tool:
-        return self._tools[name]
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
+        self._parts: dict[tuple[str, str], Part] = {}
+        for part in parts:
+            self._add(part)
+        found = self._parts.values()
+        self.tools = _by_key(part for part in found if isinstance(part, Tool))
+        self.prompts = _by_key(part for part in found if isinstance(part, Prompt))
+        resources = [part for part in found if isinstance(part, Resource)]
+        self.resources = _by_key(part for part in resources if not part.is_template)
+        self.templates = _by_key(part for part in resources if part.is_template)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._tools
+    @property
+    def parts(self) -> Iterator[Part]:
+        return iter(self._parts.values())
 
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools.values())
+    def of_kind(self, kind: str) -> list[Part]:
+        """The parts of one kind: "tools", "prompts" or "resources"."""
+        return [part for part in self._parts.values() if part.kind == kind]
 
-    def __len__(self) -> int:
-        return len(self._tools)
+    def resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        """The resource that `uri` is read from, with the values of its variables; None where there is none."""
+        fixed = self.resources.get(uri)
+        if fixed is not None:
+            return fixed, {}
+        for template in self.templates.values():
+            values = template.match(uri)
+            if values is not None:
+                return template, values
+        return None
 
-    def with_tools(self, tools: Iterable[Tool]) -> "Registry":
+    def with_parts(self, parts: Iterable[Part]) -> "Registry":
         """This registry and more. Raises Collision, which names both places, when a name is taken."""
-        return Registry([*self, *tools])
+        return Registry([*self.parts, *parts])
 
-    def replacing(self, tool: Tool) -> "Registry":
-        """This registry with `tool` in the place of its namesake."""
-        return Registry(tool if held.name == tool.name else held for held in self)
+    def replacing(self, part: Part) -> "Registry":
+        """This registry with `part` in the place of its namesake."""
+        return Registry(part if (held.kind, held.key) == (part.kind, part.key) else held for held in self.parts)
 
     def without(self, patterns: Iterable[str]) -> "Registry":
         """This registry less the tools whose names match one of the patterns, case ignored."""
         hidden = [pattern.lower() for pattern in patterns]
-        return Registry(
-            tool for tool in self if not any(fnmatch.fnmatchcase(tool.name.lower(), hide) for hide in hidden)
-        )
+        return Registry(part for part in self.parts if not (isinstance(part, Tool) and _matches(part.name, hidden)))
 
-    def _add(self, tool: Tool) -> None:
-        held = self._tools.get(tool.name)
+    def _add(self, part: Part) -> None:
+        held = self._parts.get((part.kind, part.key))
         if held is not None:
-            raise Collision(f"tool {tool.name!r} is declared twice: in {held.source} and in {tool.source}")
-        self._tools[tool.name] = tool
+            what = part.kind.removesuffix("s")
+            raise Collision(f"{what} {part.key!r} is declared twice: in {held.source} and in {part.source}")
+        self._parts[part.kind, part.key] = part
+
+
+def _by_key(parts: Iterable[P]) -> Mapping[str, P]:
+    return MappingProxyType({part.key: part for part in parts})
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)

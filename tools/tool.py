@@ -1,11 +1,12 @@
 """One tool: a typed function, what a model is told of it, and how a call of it runs. Knows nothing of the wire."""
 
+import copy
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, overload
+from functools import cached_property
+from typing import Any, ClassVar, overload
 
 import msgspec
 
@@ -13,9 +14,8 @@ from toolgate.tools import schema
 from toolgate.tools.content import Content, Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import CannotAsk, ToolError
-from toolgate.tools.threads import Busy, Threads
+from toolgate.tools.function import Function
 
-MAX_PLAIN = 32  # calls at once of a plain function, those that were given up and still run included
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
 
 
@@ -32,13 +32,15 @@ class Annotations:
 class Tool:
     """A named function that a client may call.
 
-    `input` and `output` are JSON Schemas; `input_given` says that the input schema was handed in raw, in which case
-    it reaches clients verbatim. `source` is the file the tool comes from, for the text of a collision.
+    `input` and `output` are JSON Schemas; an input schema that was handed in raw reaches clients verbatim. `icons` and
+    `meta` are sent as they are, to revisions that know them.
     """
+
+    kind: ClassVar = "tools"
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Function,
         name: str,
         title: str,
         description: str,
@@ -46,6 +48,8 @@ class Tool:
         input: dict[str, Any] | None,
         output: Any,
         scope: str,
+        icons: Sequence[Mapping[str, Any]] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -53,19 +57,25 @@ class Tool:
         self.description = description
         self.annotations = annotations
         self.scope = scope
-        self.source = inspect.getsourcefile(function) or "?"
+        self.icons = icons
+        self.meta = meta
         self._input = input
         self._output = output
-        self._context = schema.context_parameter(function, Context)
-        self._is_async = inspect.iscoroutinefunction(function)
-        self._threads = Threads(MAX_PLAIN)
 
     def __repr__(self) -> str:
         return f"<tool {self.name} from {self.source}>"
 
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def source(self) -> str:
+        return self.function.source
+
     @cached_property
     def input(self) -> dict[str, Any]:
-        return self._input if self._input is not None else schema.parameters(self.function, self._context)
+        return self._input if self._input is not None else schema.parameters(self.function.call, self.function.context)
 
     @cached_property
     def output(self) -> dict[str, Any] | None:
@@ -81,9 +91,9 @@ class Tool:
 
     def described(self, description: str) -> "Tool":
         """The same tool under another description."""
-        return Tool(
-            self.function, self.name, self.title, description, self.annotations, self._input, self._output, self.scope
-        )
+        other = copy.copy(self)
+        other.description = description
+        return other
 
     def verify(self) -> None:
         """Raise TypeError, UnicodeError or UnusableSchema for what no client can be told or no call checked against."""
@@ -94,7 +104,9 @@ class Tool:
             raise TypeError(f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ . -, not {self.name!r}"[:200])
         if self.input.get("type") != "object":
             raise schema.UnusableSchema(f'the input schema of {self.name} must have "type": "object"')
-        msgspec.json.encode([*told, self.input, self.output])  # raises for what no message could hold
+        msgspec.json.encode(
+            [*told, self.input, self.output, self.icons, self.meta]
+        )  # raises for what no message could hold
         schema.guard(self.input)
         schema.mirrored(self.input)
         if self._input is not None:
@@ -112,26 +124,11 @@ class Tool:
             return Output([Text(f"{self.name}: {finding}")], is_error=True)
         try:
             given = {name: cast(arguments[name]) for name, cast in self._casts.items() if name in arguments}
-            keywords = {**arguments, **given} if given else dict(arguments)
-            if self._context is not None:
-                keywords[self._context] = context
-            if self._is_async:
-                value = await self.function(**keywords)
-            else:  # a plain function may block, so it gets a thread
-                value = await self._threads.run(partial(self.function, **keywords))
-        except Busy:
-            return Output([Text(f"{self.name}: {MAX_PLAIN} calls of it still run; try again later")], is_error=True)
+            value = await self.function({**arguments, **given} if given else arguments, context)
         except CannotAsk:
             raise
         except ToolError as error:
             return Output([Text(error.text)], error.structured, is_error=True)
-        except ExceptionGroup as group:  # a refusal from inside a task group
-            refusal = _refusal(group)
-            if isinstance(refusal, CannotAsk):
-                raise refusal from None
-            if refusal is None:
-                raise
-            return Output([Text(refusal.text)], refusal.structured, is_error=True)
         return self._shaped(value)
 
     @cached_property
@@ -153,7 +150,7 @@ class Tool:
         return casts
 
     def _convert(self, name: str) -> Callable[[Any], Any]:
-        hint = inspect.get_annotations(self.function, eval_str=True)[name]
+        hint = inspect.get_annotations(self.function.call, eval_str=True)[name]
 
         def convert(value: Any) -> Any:
             try:
@@ -196,6 +193,8 @@ def tool(
     open_world: bool = True,
     input: dict[str, Any] | None = None,
     output: Any = None,
+    icons: Sequence[Mapping[str, Any]] | None = None,
+    meta: Mapping[str, Any] | None = None,
     scope: str = "tools:plugins",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
@@ -213,6 +212,8 @@ def tool(
     open_world: bool = True,
     input: dict[str, Any] | None = None,
     output: Any = None,
+    icons: Sequence[Mapping[str, Any]] | None = None,
+    meta: Mapping[str, Any] | None = None,
     scope: str = "tools:plugins",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed function a tool. Its docstring is its description: it is written to the model.
@@ -223,9 +224,10 @@ def tool(
     struct, dataclass or TypedDict. A plain `def` runs in a thread.
     """
 
-    def declare(function: Callable[..., Any]) -> Tool:
-        called = function.__name__ if name is None else name
-        text = description or inspect.cleandoc(function.__doc__ or "")
+    def declare(call: Callable[..., Any]) -> Tool:
+        function = Function(call)
+        called = call.__name__ if name is None else name
+        text = description or function.description
         if not text:
             raise TypeError(f"tool {called!r} has no docstring: a model would not know what it is for")
         hints = Annotations(
@@ -234,19 +236,10 @@ def tool(
             idempotent=read_only if idempotent is None else idempotent,
             open_world=open_world,
         )
-        shape = output if output is not None else _returned(function)
-        return Tool(function, called, title or called, text, hints, input, shape, scope)
+        shape = output if output is not None else _returned(call)
+        return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta)
 
     return declare if function is None else declare(function)
-
-
-def _refusal(group: BaseExceptionGroup[BaseException]) -> ToolError | None:
-    """The first ToolError of a group that holds nothing else."""
-    refusals, others = group.split(ToolError)
-    if others is not None or refusals is None:
-        return None
-    first = refusals.exceptions[0]
-    return _refusal(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _returned(function: Callable[..., Any]) -> Any:

@@ -58,6 +58,7 @@ class Stream:
         "ended",
         "id",
         "last",
+        "leaving",
         "news",
         "numbered",
         "pinged",
@@ -73,6 +74,7 @@ class Stream:
         self.reader: object | None = None
         self.news = Bell()
         self.pinged = False
+        self.leaving = False  # the reader is to go, and to come back
         self.last = 0  # number of the newest event
         self.sent = 0  # number of the newest event that a reader was sent
         self.size = 0  # bytes held
@@ -96,6 +98,12 @@ class Stream:
         """Nothing more will come: a reader that has got everything is done."""
         self.ended = True
         self.news.set()
+
+    def pause(self) -> None:
+        """Have the reader go and come back, if it is one that can: it needs numbers to go on from."""
+        if self.numbered:
+            self.leaving = True
+            self.news.set()
 
     def attach(self, reader: object) -> None:
         """Make `reader` the one that reads; another that does is sent away."""

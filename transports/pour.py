@@ -44,7 +44,7 @@ async def pour(
         await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
         first = OPEN if poll is None else stream.primer(cursor, RETRY)
         await send({"type": "http.response.body", "body": first, "more_body": True})
-        whole = await _write(stream, cursor, send, reader, keep=keep)
+        whole = await _write(stream, cursor, send, reader, keep=keep, polled=poll is not None)
     finally:
         watch.cancel()
         if timer is not None:
@@ -56,7 +56,7 @@ async def pour(
     return whole
 
 
-async def _write(stream: Stream, cursor: int, send: Send, reader: object, *, keep: bool) -> bool:
+async def _write(stream: Stream, cursor: int, send: Send, reader: object, *, keep: bool, polled: bool) -> bool:
     while stream.reader is reader:
         stream.news.clear()
         if stream.missed(cursor) and not keep:
@@ -66,6 +66,9 @@ async def _write(stream: Stream, cursor: int, send: Send, reader: object, *, kee
             cursor = stream.sent = stream.last
         elif stream.ended:
             return True
+        elif stream.leaving and polled:
+            stream.leaving = False
+            return False
         elif stream.pinged:
             events = [PING]
         stream.pinged = False

@@ -38,6 +38,11 @@ class Reply:
         if is_answer(message):
             self.stream.end()
 
+    def pause(self) -> None:
+        self.open()
+        if self.stream is not None:
+            self.stream.pause()
+
     def open(self) -> None:
         """Make it a stream, if it is nothing yet."""
         if self.stream is None and self.answer is None:

@@ -72,6 +72,9 @@ class HttpSession:
                 return
         self.standing().send(message)
 
+    def pause(self) -> None:
+        """What no request asked for comes whenever it comes."""
+
     def end(self) -> None:
         """Call off what runs, and send every reader away."""
         for task in list(self.tasks):

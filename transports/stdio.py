@@ -104,6 +104,9 @@ class Output:
             self._due = True
             self._loop.call_soon(self.flush)
 
+    def pause(self) -> None:
+        """A pipe can't be left and come back to."""
+
     def flush(self) -> None:
         """Write what the pipe takes; wait for it to take more where it is full."""
         self._due = False

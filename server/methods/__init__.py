@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from toolgate.server import shape
 from toolgate.server.dispatcher import Dispatcher, Method
-from toolgate.server.methods import lifecycle, logging, subscriptions, tools
+from toolgate.server.methods import completion, lifecycle, lists, logging, prompts, resources, subscriptions, tools
 from toolgate.server.server import Server
 from toolgate.server.session import Call
-from toolgate.server.shape import finish
 
 
 def dispatcher(server: Server) -> Dispatcher:
@@ -15,8 +15,18 @@ def dispatcher(server: Server) -> Dispatcher:
         "initialize": Method(lifecycle.initialize(server), stateless=False, opens=True),
         "ping": Method(lifecycle.ping, stateless=False, opens=True),
         "server/discover": Method(lifecycle.discover(server), with_session=False),
-        "tools/list": Method(tools.list_tools(server)),
+        "tools/list": Method(lists.of_parts(server, "tools", lambda held: held.tools, shape.tool)),
         "tools/call": Method(tools.call_tool(server)),
+        "prompts/list": Method(lists.of_parts(server, "prompts", lambda held: held.prompts, shape.prompt)),
+        "prompts/get": Method(prompts.get_prompt(server)),
+        "resources/list": Method(lists.of_resources(server)),
+        "resources/templates/list": Method(
+            lists.of_parts(server, "resourceTemplates", lambda held: held.templates, shape.template)
+        ),
+        "resources/read": Method(resources.read_resource(server)),
+        "resources/subscribe": Method(resources.subscribe(server), stateless=False),
+        "resources/unsubscribe": Method(resources.unsubscribe(server), stateless=False),
+        "completion/complete": Method(completion.complete(server)),
         "logging/setLevel": Method(logging.set_level, stateless=False),
         "subscriptions/listen": Method(subscriptions.listen(server), with_session=False),
     }
@@ -30,6 +40,6 @@ def dispatcher(server: Server) -> Dispatcher:
         revision = call.session.revision  # none yet where a ping came before initialize
         if revision is None or not revision.result_types or not isinstance(answer, dict):
             return answer
-        return finish(answer, server.identity(revision))
+        return shape.finish(answer, server.identity(revision))
 
     return Dispatcher(methods, notifications, finished)

@@ -6,13 +6,11 @@ from typing import Any
 
 from toolgate.server import shape
 from toolgate.server.errors import InvalidParams, InvalidRequest
-from toolgate.server.revisions import SUPPORTED, negotiate
+from toolgate.server.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.server import Server
 from toolgate.server.session import Call, Session
 
 log = logging.getLogger("toolgate.session")
-
-CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}  # exactly what is served
 
 
 def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
@@ -31,7 +29,7 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
         log.debug("client %r %r, revision %s", *told, revision.name)
         return {
             "protocolVersion": revision.name,
-            "capabilities": CAPABILITIES,
+            "capabilities": _capabilities(revision),
             "serverInfo": server.identity(revision),
         }
 
@@ -41,8 +39,8 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
 def discover(server: Server) -> Callable[[Call], dict[str, Any]]:
     def answer(call: Call) -> dict[str, Any]:
         """server/discover: what a client of the stateless era may know before it asks for anything."""
-        known = {"supportedVersions": list(SUPPORTED), "capabilities": CAPABILITIES}
-        return shape.cached(known, call.revision)
+        known = {"supportedVersions": list(SUPPORTED), "capabilities": _capabilities(call.revision)}
+        return shape.cached(known, call.revision, shape.CACHE_FOR)
 
     return answer
 
@@ -63,6 +61,19 @@ def cancelled(session: Session, params: dict[str, Any]) -> None:
     id = params.get("requestId")
     if isinstance(id, (int, str)) and not isinstance(id, bool):
         session.cancel(id)
+
+
+def _capabilities(revision: Revision) -> dict[str, Any]:
+    """Exactly what is served."""
+    declared: dict[str, Any] = {
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": True},
+        "logging": {},
+    }
+    if revision.completions:
+        declared["completions"] = {}
+    return declared
 
 
 def _object(params: dict[str, Any], name: str) -> dict[str, Any]:

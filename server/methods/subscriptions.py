@@ -10,11 +10,11 @@ from typing import Any
 
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.errors import InvalidParams, InvalidRequest
-from toolgate.server.messages import Notification
-from toolgate.server.server import TOOLS, Listener, Server
+from toolgate.server.server import KINDS, Listener, Server
 from toolgate.server.session import Call
+from toolgate.server.updates import MAX_SUBSCRIPTIONS
 
-KINDS = {"toolsListChanged": TOOLS}  # the filter's field → the kind of list; what is not here is not served
+FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # of one server; each costs a task
 
 
@@ -24,30 +24,46 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         if len(server.listeners) >= MAX_LISTENERS:
             raise InvalidRequest(f"more than {MAX_LISTENERS} open subscriptions")
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        listener = Listener(call.id, call.channel, _acknowledged(call), ended)
+        kinds, uris = _wanted(server, call)
+        listener = Listener(call.id, call.channel, call.session.principal, _kinds(kinds), uris, ended)
+        listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, uris))
         server.listeners.add(listener)
         call.params.clear()  # a subscription may stay open for days, and there may be a thousand
         try:
+            for uri in listener.uris:
+                server.updates.subscribe(listener, listener.principal, uri)
             await ended
         finally:
             server.listeners.discard(listener)
-        return {"_meta": {SUBSCRIPTION: call.id}}
+            for uri in listener.uris:
+                server.updates.unsubscribe(listener, listener.principal, uri)
+        return {"_meta": {SUBSCRIPTION: listener.id}}
 
     return answer
 
 
-def _acknowledged(call: Call) -> frozenset[str]:
-    """The kinds of list asked for that are served, after the client has been told which."""
+def _wanted(server: Server, call: Call) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The filter's fields for lists, and the resources, as far as they are served."""
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
         raise InvalidParams("'notifications' must be an object")
-    honoured = {name: True for name in KINDS if wanted.get(name) is True}
-    params = {"_meta": {SUBSCRIPTION: call.id}, "notifications": honoured}
-    call.channel.send(Notification("notifications/subscriptions/acknowledged", params))
-    return _kinds(tuple(honoured))
+    uris = wanted.get("resourceSubscriptions", [])
+    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+        raise InvalidParams("'resourceSubscriptions' must be a list of URIs")
+    if len(uris) > MAX_SUBSCRIPTIONS:
+        raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
+    served = frozenset(uri for uri in uris if server.registry.resource(uri) is not None)
+    return tuple(name for name in FIELDS if wanted.get(name) is True), served
+
+
+def _honoured(kinds: tuple[str, ...], uris: frozenset[str]) -> dict[str, Any]:
+    honoured: dict[str, Any] = dict.fromkeys(kinds, True)
+    if uris:
+        honoured["resourceSubscriptions"] = sorted(uris)
+    return honoured
 
 
 @functools.cache
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
     """One set for all who want the same."""
-    return frozenset(KINDS[name] for name in names)
+    return frozenset(FIELDS[name] for name in names)

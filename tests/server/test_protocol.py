@@ -60,7 +60,14 @@ def test_ping_answers_an_empty_object(connect: Start) -> None:
 
 
 def test_capabilities_declare_what_is_served(connect: Start) -> None:
-    assert connect().hello["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
+    served = {
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": True},
+        "logging": {},
+    }
+    assert connect().hello["capabilities"] == {**served, "completions": {}}
+    assert connect(revision="2024-11-05").hello["capabilities"] == served
 
 
 def test_the_name_told_to_clients_is_an_option(start: Start) -> None:
@@ -413,7 +420,7 @@ def test_listen_is_acknowledged_first_and_ends_with_a_result(start: Start) -> No
     server.wait(lambda message: message.get("method") == "notifications/subscriptions/acknowledged")
     meta = {"io.modelcontextprotocol/subscriptionId": id}
     assert server.notes("notifications/subscriptions/acknowledged") == [
-        {"_meta": meta, "notifications": {"toolsListChanged": True}}
+        {"_meta": meta, "notifications": {"toolsListChanged": True, "promptsListChanged": True}}
     ]
     assert server.close() == 0
     last = [message for message in server.messages if message.get("id") == id]

@@ -41,6 +41,8 @@ class Person:
 
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
 
+    def close_stream(self) -> None: ...
+
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         assert self.answer is not None
         ((key, request),) = requests.items()

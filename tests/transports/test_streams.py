@@ -37,7 +37,8 @@ async def after(here: Inside, session: str, event: str, **headers: str) -> Excha
 
 def change(here: Inside) -> None:
     """Make the list of tools change."""
-    here.app.server.swap(Registry(here.app.server.registry))
+    (first, *rest) = here.app.server.registry.parts
+    here.app.server.swap(Registry([*rest, first]))
 
 
 PROGRESS = "notifications/progress"

@@ -1,0 +1,66 @@
+"""Does the work of one request that runs somebody's function: a tool, a prompt, a resource, a completion.
+
+One way for all of them: a Context to speak to the client through, a limit to how long it takes, signs of life while it
+does, and questions to the person. Knows nothing of what the work is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolgate.server.caller import Caller, InputRequired
+from toolgate.server.errors import MissingClientCapability
+from toolgate.server.hold import Hold
+from toolgate.server.server import Server
+from toolgate.server.session import Call
+from toolgate.tools.context import Context
+from toolgate.tools.errors import CannotAsk
+
+HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
+
+
+class TookTooLong(Exception):
+    """The work was held as long as any is, and stopped."""
+
+
+Work = Callable[[Context], Awaitable[dict[str, Any]]]
+
+
+async def attend(server: Server, hold: Hold, call: Call, work: Work) -> dict[str, Any]:
+    """The result of `work(context)`, or the one that asks the client for input first (2026-07-28).
+
+    Raises TookTooLong, MissingClientCapability (2026-07-28), and whatever the work raises.
+    """
+    caller = Caller(call, server.seal, server.settings.hold, server.streaming)
+    task = asyncio.current_task()
+    assert task is not None
+    hold.take(task)
+    if caller.wants_progress:
+        caller.start_heartbeat(HEARTBEAT)
+    try:
+        return await work(Context(server.belongings(call.session), caller))
+    except asyncio.CancelledError:
+        if not hold.release(task):
+            raise
+        raise TookTooLong from None
+    except InputRequired as questions:
+        return caller.input_required(questions)
+    except BaseExceptionGroup as group:  # a question asked inside a task group
+        asked = group.subgroup(InputRequired)
+        if asked is None:
+            raise
+        return caller.input_required(InputRequired(_all_questions(asked)))
+    except CannotAsk as refusal:
+        if not call.revision.stateless:
+            raise
+        raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
+    finally:
+        hold.release(task)
+        caller.stop()
+
+
+def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[str, Any]]:
+    questions: dict[str, dict[str, Any]] = {}
+    for part in group.exceptions:
+        questions |= _all_questions(part) if isinstance(part, BaseExceptionGroup) else part.requests
+    return questions

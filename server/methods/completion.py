@@ -1,0 +1,73 @@
+"""completion/complete: suggestions for a prompt's argument or a template's variable. Knows the registry."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolgate.server.errors import InternalError, InvalidParams
+from toolgate.server.hold import Hold
+from toolgate.server.methods.attending import TookTooLong, attend
+from toolgate.server.server import Server
+from toolgate.server.session import Call
+from toolgate.tools.completion import Completions
+from toolgate.tools.context import Context
+from toolgate.tools.errors import ToolError, WrongArguments
+
+COMPLETION_TIME = 5.0  # seconds: somebody is typing
+MAX_VALUE = 8_192  # characters of what was typed so far
+
+
+def complete(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    hold = Hold(min(COMPLETION_TIME, server.hold))
+
+    async def answer(call: Call) -> dict[str, Any]:
+        completions = _referred(server, call.params.get("ref"))
+        name, value = _argument(call.params.get("argument"))
+        others = _others(call.params.get("context"))
+
+        async def work(context: Context) -> dict[str, Any]:
+            return {"completion": await completions.complete(name, value, others, context)}
+
+        try:
+            return await attend(server, hold, call, work)
+        except WrongArguments as error:
+            raise InvalidParams(error.text) from None
+        except ToolError as error:
+            raise InternalError(error.text) from None
+        except TookTooLong:
+            raise InternalError("the completion took too long and was stopped") from None
+
+    return answer
+
+
+def _referred(server: Server, ref: Any) -> Completions:
+    """What the reference points at: a prompt by name, a template by its text, or any URI of one."""
+    registry = server.registry
+    match ref:
+        case {"type": "ref/prompt", "name": str(name)}:
+            if name in registry.prompts:
+                return registry.prompts[name].completions
+            raise InvalidParams(f"unknown prompt: {name!r}"[:200])
+        case {"type": "ref/resource", "uri": str(uri)}:
+            if uri in registry.templates:
+                return registry.templates[uri].completions
+            found = registry.resource(uri)
+            if found is not None:
+                return found[0].completions
+            raise InvalidParams(f"unknown resource template: {uri!r}"[:200])
+        case _:
+            raise InvalidParams("'ref' must be a ref/prompt with a name or a ref/resource with a uri")
+
+
+def _argument(argument: Any) -> tuple[str, str]:
+    match argument:
+        case {"name": str(name), "value": str(value)} if len(value) <= MAX_VALUE:
+            return name, value
+        case _:
+            raise InvalidParams(f"'argument' must have a name and a value, strings of at most {MAX_VALUE} characters")
+
+
+def _others(context: Any) -> dict[str, str]:
+    arguments = context.get("arguments", {}) if isinstance(context, dict) else {}
+    if not isinstance(arguments, dict) or not all(isinstance(value, str) for value in arguments.values()):
+        raise InvalidParams("'context.arguments' must be an object of strings")
+    return arguments

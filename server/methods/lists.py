@@ -1,0 +1,85 @@
+"""tools/list, prompts/list, resources/templates/list and resources/list: one way to list for all of them.
+
+Knows the registry; knows nothing of what a part does. What does not depend on the caller is encoded once a page, until
+the registry changes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from toolgate.server import cursors, shape
+from toolgate.server.caller import Caller
+from toolgate.server.revisions import Revision
+from toolgate.server.server import Server
+from toolgate.server.session import Call
+from toolgate.tools.content import ResourceLink
+from toolgate.tools.context import Context
+from toolgate.tools.registry import Registry
+from toolgate.tools.resource import Resource
+
+log = logging.getLogger("toolgate.lists")
+
+LISTING_TIME = 5.0  # seconds a template may take to say what there is
+
+Parts = Callable[[Registry], Mapping[str, Any]]
+Spell = Callable[[Any, Revision], dict[str, Any]]
+
+
+def of_parts(server: Server, field: str, parts: Parts, spell: Spell) -> Callable[[Call], msgspec.Raw]:
+    """The method that lists `parts` under `field`, each spelled as the revision wants it."""
+
+    def answer(call: Call) -> msgspec.Raw:
+        listed = parts(server.registry)
+        keys = list(listed)
+        begin = cursors.begin(call.params.get("cursor"), field, keys)
+        page = (field, call.revision.name, begin)
+        encoded = server.pages.get(page)
+        if encoded is None:
+            end, following = cursors.end(begin, field, keys)
+            result = _page(field, [spell(listed[key], call.revision) for key in keys[begin:end]], following)
+            result = shape.cached(result, call.revision, shape.CACHE_FOR)
+            if call.revision.result_types:
+                result = shape.finish(result, server.identity(call.revision))
+            encoded = server.pages[page] = msgspec.Raw(msgspec.json.encode(result))
+        return encoded
+
+    return answer
+
+
+def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    async def answer(call: Call) -> dict[str, Any]:
+        """resources/list: the fixed ones, then what each template has for this caller."""
+        fixed: list[Resource | ResourceLink] = list(server.registry.resources.values())
+        context = Context(server.belongings(call.session), Caller(call, server.seal, LISTING_TIME, streaming=False))
+        listings = [_listed(template, context) for template in server.registry.templates.values()]
+        for links in await asyncio.gather(*listings):
+            fixed += links
+        keys = [listed.uri for listed in fixed]
+        begin = cursors.begin(call.params.get("cursor"), "resources", keys)
+        end, following = cursors.end(begin, "resources", keys)
+        spelled = [shape.resource(listed, call.revision) for listed in fixed[begin:end]]
+        return shape.cached(_page("resources", spelled, following), call.revision, 0)
+
+    return answer
+
+
+async def _listed(template: Resource, context: Context) -> list[ResourceLink]:
+    """A listing that fails or dawdles costs its own entries and no other's."""
+    if template.lists is None:
+        return []
+    try:
+        async with asyncio.timeout(LISTING_TIME):
+            return await template.listed(context)
+    except asyncio.CancelledError:
+        raise
+    except BaseException:  # a plugin's: whatever it raises
+        log.warning("the listing of %s from %s failed", template.uri, template.source, exc_info=True)
+        return []
+
+
+def _page(field: str, items: list[dict[str, Any]], following: str | None) -> dict[str, Any]:
+    return {field: items} if following is None else {field: items, "nextCursor": following}

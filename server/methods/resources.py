@@ -1,0 +1,78 @@
+"""resources/read, resources/subscribe and resources/unsubscribe. Knows the registry; knows nothing of what is read."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolgate.server import shape
+from toolgate.server.errors import InternalError, InvalidParams, InvalidRequest, ResourceNotFound, RpcError
+from toolgate.server.hold import Hold
+from toolgate.server.methods.attending import TookTooLong, attend
+from toolgate.server.server import Server
+from toolgate.server.session import Call
+from toolgate.server.updates import MAX_SUBSCRIPTIONS
+from toolgate.tools.context import Context
+from toolgate.tools.errors import NotFound, ToolError
+
+
+def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    hold = Hold(server.hold)
+
+    async def answer(call: Call) -> dict[str, Any]:
+        uri = _uri(call)
+        found = server.registry.resource(uri)
+        if found is None:
+            raise _not_found(call, uri)
+        resource, variables = found
+
+        async def work(context: Context) -> dict[str, Any]:
+            contents = await resource.read(uri, variables, context)
+            spelled = [shape.contents(part, call.revision) for part in contents]
+            return shape.cached({"contents": spelled}, call.revision, 0)
+
+        try:
+            return await attend(server, hold, call, work)
+        except NotFound:
+            raise _not_found(call, uri) from None
+        except ToolError as error:
+            raise InternalError(error.text, {"uri": uri}) from None
+        except TookTooLong:
+            raise InternalError("reading took too long and was stopped", {"uri": uri}) from None
+
+    return answer
+
+
+def subscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
+    def answer(call: Call) -> dict[str, Any]:
+        session, uri = call.session, _uri(call)
+        if server.registry.resource(uri) is None:
+            raise _not_found(call, uri)
+        if uri not in session.subscribed and len(session.subscribed) >= MAX_SUBSCRIPTIONS:
+            raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
+        session.subscribed.add(uri)
+        server.updates.subscribe(session, session.principal, uri)
+        return {}
+
+    return answer
+
+
+def unsubscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
+    def answer(call: Call) -> dict[str, Any]:
+        session, uri = call.session, _uri(call)
+        session.subscribed.discard(uri)
+        server.updates.unsubscribe(session, session.principal, uri)
+        return {}
+
+    return answer
+
+
+def _uri(call: Call) -> str:
+    uri = call.params.get("uri")
+    if not isinstance(uri, str):
+        raise InvalidParams("'uri' must be a string")
+    return uri
+
+
+def _not_found(call: Call, uri: str) -> RpcError:
+    """-32002 in the sessions era, -32602 from 2026-07-28 on (server/resources, "Error Handling")."""
+    kind = InvalidParams if call.revision.stateless else ResourceNotFound
+    return kind("resource not found", {"uri": uri})

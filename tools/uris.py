@@ -1,0 +1,340 @@
+"""URIs, and URI templates that match (RFC 3986, RFC 6570). Knows nothing of resources or of who asks.
+
+uritemplate says what a template means: it expands. Matching is ours, and cautious, for URIs come from anybody and
+values end up in paths. The text is cut at the template's literals from left to right, each variable ending at the
+first occurrence of the literal after it; what follows the last {+variable} is cut from the right, so that
+{+folder}/{file} is what it looks like. Nothing is tried twice, so the work grows with the URI's length alone. Then
+the library expands what was found, and only what yields the URI again is a match.
+
+{?a,b} and {&a,b} may only end a template, {#a} come after them; these may be missing from a URI, in any order.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+
+if TYPE_CHECKING:
+    from uritemplate import URITemplate
+
+MAX_URI = 8 * 1024  # characters: what HTTP servers commonly accept of one
+MAX_TEMPLATE = 1024  # characters: it is written by hand
+MAX_VARIABLES = 32  # each is a parameter of a function
+
+RESERVED = ":/?#[]@!$&'()*+,;="  # RFC 3986 section 2.2
+PLAIN = r"[A-Za-z0-9\-._~]"  # section 2.3: never needs its %
+ANY = rf"[{re.escape(RESERVED)}A-Za-z0-9\-._~]"
+TRIPLET = r"%[0-9A-Fa-f]{2}"
+
+# The possessive *+ gives nothing back: these can't backtrack.
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*+:")
+LEGAL = re.compile(rf"(?:{ANY}|{TRIPLET})*+")
+ENCODED = re.compile(rf"(?:{PLAIN}|{TRIPLET})*+")
+PACKED = re.compile(TRIPLET)
+NAME = re.compile(r"[A-Za-z0-9_]++(?:\.[A-Za-z0-9_]++)*+")  # RFC 6570 section 2.3, without its %
+
+
+class UnusableTemplate(ValueError):
+    """A URI template that is none, or whose variables can't be told from a URI. The text says why."""
+
+
+class _Operator(msgspec.Struct, frozen=True):
+    """How a variable is written: what comes before the first and between others, and what a value may be."""
+
+    lead: str
+    between: str
+    reserved: bool = False  # whether reserved characters stand in it as they are
+    empty: bool = False  # whether a value may be
+    banned: str = "/\\"  # in the decoded value: not what a path may be cut at
+
+
+OPERATORS = {
+    "": _Operator("", ","),
+    "+": _Operator("", ",", True, True, "\\"),
+    "/": _Operator("/", "/"),
+    ".": _Operator(".", "."),
+    "?": _Operator("?", "&", False, True, ""),
+    "&": _Operator("&", "&", False, True, ""),
+    "#": _Operator("#", ",", True, True, ""),
+}
+UNMATCHED = frozenset(";=,!@|")  # operators of RFC 6570 section 2.2, in use or held back
+
+
+class _Expression(msgspec.Struct, frozen=True):
+    operator: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{{{self.operator}{','.join(self.names)}}}"
+
+
+class Template:
+    """A URI template (RFC 6570) with a literal scheme. Raises UnusableTemplate."""
+
+    def __init__(self, text: str) -> None:
+        items = _items(text)
+        self.text = text
+        self._fragment = _last(items, "#")
+        self._query = _last(items, "?&")
+        self._literals, self._head = _cut(items)
+        self._operators = _operators([*items, self._query, self._fragment])
+        self._normal = "".join(map(str, [*items, self._query or "", self._fragment or ""]))
+        self._library: URITemplate | None = None
+        self._check()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """All of them, in the order of the text."""
+        return tuple(self._operators)
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Those that a match may lack: the query's and the fragment's."""
+        return frozenset(self._operators).difference(self._head)
+
+    @property
+    def prefix(self) -> str:
+        """The literal beginning, percent-encoding normalised."""
+        return self._literals[0]
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The decoded values of the variables, or None. No value is a way out of a root (see `_value`)."""
+        try:
+            check(uri)
+        except ValueError:
+            return None
+        head, tail, part = self._thirds(_normal(uri))
+        found = self._found(head, tail, part)
+        if found is None:
+            return None
+        values = {name: _value(self._operators[name], raw) for name, raw in found.items()}
+        sound = {name: value for name, value in values.items() if value is not None}
+        if len(sound) < len(values) or self._expanded(sound, found) != head + self._ordered(tail, found) + part:
+            return None
+        return {name: sound[name] for name in self._operators if name in sound}
+
+    def expand(self, values: Mapping[str, str]) -> str:
+        """The URI that matches with just these values. Raises ValueError when there is none."""
+        if strange := sorted(values.keys() - self._operators.keys()):
+            raise ValueError(f"{self.text} has no variable {strange[0]}")
+        if missing := [name for name in self._head if name not in values]:
+            raise ValueError(f"{self.text} needs a value of {missing[0]}")
+        # A % in a value is a percent sign, but a reserved expansion would take it for encoding: so it is encoded.
+        encoded = {name: quote(value, safe=RESERVED) for name, value in values.items()}
+        uri = self._expanded(values, encoded)
+        if self.match(uri) != dict(values):
+            raise ValueError(f"the values can't be read back from what they make of {self.text}")
+        return uri
+
+    def _expanded(self, values: Mapping[str, str], raw: Mapping[str, str]) -> str:
+        """As the library has it. Reserved expansions take values encoded (RFC 6570 section 3.2.1), others not."""
+        if self._library is None:
+            from uritemplate import URITemplate  # start-up: 2 ms
+
+            self._library = URITemplate(self._normal)
+        reserved = {name for name in values if OPERATORS[self._operators[name]].reserved}
+        return self._library.expand({name: (raw if name in reserved else values)[name] for name in values})
+
+    def _thirds(self, uri: str) -> tuple[str, str, str]:
+        """What is before the query expression, its part, and the fragment expression's."""
+        fragment = uri.find("#") if self._fragment else -1
+        stop = len(uri) if fragment < 0 else fragment
+        start = self._query_start(uri, stop)
+        return uri[:start], uri[start:stop], uri[stop:]
+
+    def _query_start(self, uri: str, stop: int) -> int:
+        start = uri.find("?", 0, stop)
+        if self._query is None or start < 0:
+            return stop
+        if self._query.operator == "?":
+            return start
+        for _ in range(1 + "".join(self._literals).partition("?")[2].count("&")):  # those the template has itself
+            start = uri.find("&", start + 1, stop)
+            if start < 0:
+                return stop
+        return start
+
+    def _found(self, head: str, tail: str, part: str) -> dict[str, str] | None:
+        """What stands for each variable, still encoded."""
+        found = self._head_found(head)
+        query = self._query_found(tail)
+        if found is None or query is None:
+            return None
+        found.update(query)
+        if self._fragment and part:
+            found[self._fragment.names[0]] = part[1:]
+        return found
+
+    def _head_found(self, head: str) -> dict[str, str] | None:
+        if not self._head:
+            return {} if head == self.prefix else None
+        (first, *between, last), rest = self._literals, self._rest()
+        text = head[len(first) : len(head) - len(last)]
+        if first + text + last != head:
+            return None
+        before, after = list[str](), list[str]()
+        for literal in between[:rest]:
+            raw, cut, text = text.partition(literal)
+            if not cut:
+                return None
+            before.append(raw)
+        for literal in reversed(between[rest:]):
+            text, cut, raw = text.rpartition(literal)
+            if not cut:
+                return None
+            after.append(raw)
+        return dict(zip(self._head, [*before, text, *reversed(after)], strict=True))
+
+    def _rest(self) -> int:
+        """The variable that gets what the others leave: the last {+variable}, else the last."""
+        spanning = [index for index, name in enumerate(self._head) if self._operators[name] == "+"]
+        return spanning[-1] if spanning else len(self._head) - 1
+
+    def _query_found(self, tail: str) -> dict[str, str] | None:
+        found: dict[str, str] = {}
+        if self._query is None or not tail:
+            return found
+        for pair in tail[1:].split("&"):
+            name, equals, raw = pair.partition("=")
+            if not equals or name in found or name not in self._query.names:
+                return None
+            found[name] = raw
+        return found
+
+    def _ordered(self, tail: str, found: Mapping[str, str]) -> str:
+        """The query's part in the order of the template, which is the order of expansion."""
+        names = self._query.names if self._query else ()
+        return tail[:1] + "&".join(f"{name}={found[name]}" for name in names if name in found)
+
+    def _check(self) -> None:
+        literal = "".join(self._literals)
+        if not SCHEME.match(self.prefix):
+            raise UnusableTemplate("it has no literal scheme")
+        if self._query and ("?" in literal) != (self._query.operator == "&"):
+            raise UnusableTemplate(f"{self._query} needs {'one' if self._query.operator == '&' else 'no'} ? before it")
+        if self._fragment and (len(self._fragment.names) > 1 or "#" in literal):
+            raise UnusableTemplate(f"{self._fragment} must be one variable, with no # before it")
+
+
+def check(uri: str) -> None:
+    """Raises ValueError for what is no URI with a scheme (RFC 3986), or too long a one."""
+    if len(uri) > MAX_URI:
+        raise ValueError(f"the uri is longer than {MAX_URI} characters")
+    if not SCHEME.match(uri):
+        raise ValueError("the uri has no scheme")
+    legal = LEGAL.match(uri)
+    if legal and legal.end() < len(uri):
+        raise ValueError(f"the uri holds {uri[legal.end()]!a} at {legal.end()}, which must be percent-encoded")
+
+
+def _normal(uri: str) -> str:
+    """Percent-encoding in one spelling (RFC 3986 section 6.2.2): upper case, and only where it is needed."""
+    return PACKED.sub(lambda triplet: _spelled(triplet[0]), uri)
+
+
+def _spelled(triplet: str) -> str:
+    character = chr(int(triplet[1:], 16))
+    return character if re.match(PLAIN, character) else triplet.upper()
+
+
+def _value(operator: str, raw: str) -> str | None:
+    """The value, decoded once, or None for one that is not to be had: not UTF-8, with control characters, or a
+    path out of a root that it may be joined to."""
+    rule = OPERATORS[operator]
+    if not (LEGAL if rule.reserved else ENCODED).fullmatch(raw):
+        return None
+    try:
+        value = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return None
+    if not value:
+        return value if rule.empty else None
+    if any(character in value for character in rule.banned) or any(map(_control, value)):
+        return None
+    first, *others = value.replace("\\", "/").split("/")
+    rooted = not first and others
+    return None if rooted or not {".", ".."}.isdisjoint([first, *others]) else value
+
+
+def _control(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f"
+
+
+def _items(text: str) -> list[str | _Expression]:
+    if len(text) > MAX_TEMPLATE:
+        raise UnusableTemplate(f"it is longer than {MAX_TEMPLATE} characters")
+    return list(_read(text))
+
+
+def _read(text: str) -> Iterator[str | _Expression]:
+    while text:
+        literal, opened, text = text.partition("{")
+        if literal:
+            yield _literal(literal)
+        if opened:
+            inside, closed, text = text.partition("}")
+            if not closed:
+                raise UnusableTemplate(f"{{{inside} is not closed")
+            yield _expression(inside)
+
+
+def _literal(text: str) -> str:
+    """As it stands in a URI: what is not ASCII is encoded (RFC 6570 section 3.1)."""
+    whole = "".join(quote(each) if not each.isascii() and each.isprintable() else each for each in text)
+    legal = LEGAL.match(whole)
+    if legal and legal.end() < len(whole):
+        raise UnusableTemplate(f"it holds {whole[legal.end()]!a}, which must be percent-encoded")
+    return _normal(whole)
+
+
+def _expression(inside: str) -> _Expression:
+    if inside[:1] in UNMATCHED:
+        raise UnusableTemplate(f"{{{inside}}}: the operator {inside[0]} can't be matched")
+    operator = inside[:1] if inside[:1] in OPERATORS else ""
+    names = tuple(inside[len(operator) :].split(","))
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise UnusableTemplate(f"{{{inside}}}: {name!a} is no variable that can be matched (letters, digits, _)")
+    return _Expression(operator, names)
+
+
+def _last(items: list[str | _Expression], operators: str) -> _Expression | None:
+    """Take the last item off, when it has one of these operators."""
+    if items and isinstance(last := items[-1], _Expression) and last.operator and last.operator in operators:
+        items.pop()
+        return last
+    return None
+
+
+def _cut(items: Iterable[str | _Expression]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The literals, and the variables between them."""
+    literals, names = [""], list[str]()
+    for item in items:
+        if isinstance(item, str):
+            literals[-1] += item
+            continue
+        if item.operator and item.operator in "?&#":
+            raise UnusableTemplate(f"{item} must be at the end, and only one of its kind")
+        rule = OPERATORS[item.operator]
+        for number, name in enumerate(item.names):
+            literals[-1] += rule.between if number else rule.lead
+            if names and not literals[-1]:
+                raise UnusableTemplate(f"there is nothing between {names[-1]} and {name}")
+            names.append(name)
+            literals.append("")
+    return tuple(literals), tuple(names)
+
+
+def _operators(items: Iterable[str | _Expression | None]) -> dict[str, str]:
+    """The operator of each variable. One that comes twice would have two values."""
+    operators: dict[str, str] = {}
+    for expression in (item for item in items if isinstance(item, _Expression)):
+        for name in expression.names:
+            if name in operators:
+                raise UnusableTemplate(f"{name} comes twice")
+            operators[name] = expression.operator
+    if len(operators) > MAX_VARIABLES:
+        raise UnusableTemplate(f"it has more than {MAX_VARIABLES} variables")
+    return operators
