@@ -60,6 +60,10 @@ class Updates:
         self._watch = watch
         self._held: dict[tuple[str, str], Watched] = {}
 
+    def __len__(self) -> int:
+        """How many URIs somebody is subscribed to, counted once a principal."""
+        return len(self._held)
+
     def subscribe(self, subscriber: Subscriber, principal: str, uri: str) -> None:
         held = self._held.get((principal, uri))
         if held is None:

@@ -44,6 +44,22 @@ def change(here: Inside) -> None:
 PROGRESS = "notifications/progress"
 
 
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+def test_a_call_may_let_its_reader_go_and_come_back_on_2025_11_25_only(tmp_path: Path, revision: str) -> None:
+    async def body(here: Inside) -> None:
+        session = await here.session(revision)
+        events = [event async for event in here.call(session, 1, "pause").events()]
+        ids = [event.get("id") for event in events]
+        if revision == "2025-06-18":
+            assert ids == [None, "1-1", "1-2"]
+            return
+        assert ids == ["1-0", "1-1"]
+        rest = await (await after(here, session, "1-1")).messages()
+        assert rest[-1]["result"]["content"][0]["text"] == "after"
+
+    run(body, tmp_path)
+
+
 # -- resumption
 
 
