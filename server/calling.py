@@ -10,6 +10,8 @@ import msgspec
 from toolgate.server.client import Client, Fault, spawned
 from toolgate.server.errors import UsageError
 
+MAX_PAGES = 100  # a server whose lists have no end is broken
+
 
 async def call(words: Sequence[str], options: Sequence[str], url: str | None) -> int:
     """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails."""
@@ -28,16 +30,51 @@ async def call(words: Sequence[str], options: Sequence[str], url: str | None) ->
     return 1 if result.get("isError") else 0
 
 
-async def list_tools(options: Sequence[str], url: str | None) -> int:
-    """A line a tool: its name, its parameters (`*` = required), the beginning of its description."""
-    async with _server(options, url) as (client, _):
-        listed = await client.request("tools/list")
-    for tool in listed["tools"]:
-        schema = tool["inputSchema"]
-        required = schema.get("required", [])
-        names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
-        print(f"{tool['name']}({names})\n    {tool['description'].splitlines()[0]}")
+async def list_parts(options: Sequence[str], url: str | None) -> int:
+    """What a server offers: its tools with their parameters (`*` = required), its prompts, its resources."""
+    async with _server(options, url) as (client, hello):
+        for tool in await _every(client, "tools/list", "tools"):
+            schema = tool["inputSchema"]
+            required = schema.get("required", [])
+            names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
+            _show(f"{tool['name']}({names})", tool)
+        if "prompts" in hello["capabilities"]:
+            _head("Prompts")
+            for prompt in await _every(client, "prompts/list", "prompts"):
+                names = ", ".join(
+                    argument["name"] + ("*" if argument.get("required") else "")
+                    for argument in prompt.get("arguments", [])
+                )
+                _show(f"{prompt['name']}({names})", prompt)
+        if "resources" in hello["capabilities"]:
+            _head("Resources")
+            for template in await _every(client, "resources/templates/list", "resourceTemplates"):
+                _show(template["uriTemplate"], template)
+            for resource in await _every(client, "resources/list", "resources"):
+                _show(resource["uri"], resource)
     return 0
+
+
+async def _every(client: Client, method: str, field: str) -> list[dict[str, Any]]:
+    """All of a list, page by page."""
+    found: list[dict[str, Any]] = []
+    params: dict[str, Any] = {}
+    for _ in range(MAX_PAGES):
+        answer = await client.request(method, params)
+        found += answer[field]
+        if answer.get("nextCursor") is None:
+            break
+        params = {"cursor": answer["nextCursor"]}
+    return found
+
+
+def _head(word: str) -> None:
+    print(f"\n{word}:")
+
+
+def _show(name: str, part: dict[str, Any]) -> None:
+    told = (part.get("description") or "").splitlines()
+    print(f"{name}\n    {told[0]}" if told else name)
 
 
 def _server(options: Sequence[str], url: str | None) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
@@ -49,8 +86,7 @@ def _server(options: Sequence[str], url: str | None) -> AbstractAsyncContextMana
 
 
 async def _schema(client: Client, name: str) -> dict[str, Any]:
-    listed = await client.request("tools/list")
-    tools = {tool["name"]: tool for tool in listed["tools"]}
+    tools = {tool["name"]: tool for tool in await _every(client, "tools/list", "tools")}
     if name not in tools:
         raise UsageError(f"call: there is no tool {name!r}; there are {', '.join(tools)}")
     schema: dict[str, Any] = tools[name]["inputSchema"]

@@ -19,7 +19,7 @@ COMMANDS = {
     "serve": "serve MCP over stdio (the same as no command)",
     "demo": "a tour: every tool, called for real on local data",
     "call": "TOOL [key=value …]: call one tool and print its content",
-    "tools": "list the tools",
+    "tools": "list the tools, prompts and resources",
     "config": "CLIENT: print the ready configuration for an MCP client",
 }
 
@@ -187,7 +187,7 @@ def _tools(_options: config.Config, line: Line) -> int:
     _nothing_more(line)
     from toolgate.server import calling
 
-    return _asked(calling.list_tools(line.own, line.url))
+    return _asked(calling.list_parts(line.own, line.url))
 
 
 def _nothing_more(line: Line) -> None:

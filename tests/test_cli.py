@@ -154,6 +154,10 @@ def listening(folder: Path, *command: str) -> Generator[str, None, None]:
         killer.cancel()
 
 
+def names(listed: str) -> list[str]:
+    return [line.partition("(")[0] for line in listed.splitlines() if not line.startswith(" ")]
+
+
 def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
     with listening(tmp_path, COMMAND, "-t", "--auth", "none", "--port", "0", "--workspace", ".") as base:
         url = f"{base}/mcp"
@@ -165,7 +169,8 @@ def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
         unknown = run(tmp_path, "call", "Nope", "--url", url)
         assert unknown.returncode == 2 and "Nope" in unknown.stderr
         listed = run(tmp_path, "tools", "--url", url)
-        assert [line.partition("(")[0] for line in listed.stdout.splitlines() if line[0] != " "] == THIRTEEN
+        assert names(listed.stdout.partition("\n\n")[0]) == THIRTEEN
+        assert "\nPrompts:\n" in listed.stdout and "\nResources:\n" in listed.stdout
         lost = run(tmp_path, "tools", "--url", f"{base}/nothing-here")
         assert (lost.returncode, lost.stdout) == (1, "") and "404" in lost.stderr
 
@@ -230,9 +235,16 @@ def test_call_says_when_nobody_listens_at_the_url(tmp_path: Path) -> None:
 def test_tools_lists_the_thirteen_in_order_and_plugins_behind_them(tmp_path: Path) -> None:
     told = run(tmp_path, "tools", "-p", str(ROOT / "tests" / "bench" / "plugins"))
     assert told.returncode == 0, told.stderr
-    names = [line.partition("(")[0] for line in told.stdout.splitlines() if not line.startswith(" ")]
-    assert names == [*THIRTEEN, "echo"]
+    assert names(told.stdout.partition("\n\n")[0]) == [*THIRTEEN, "echo"]
     assert "Bash(command*, timeout)" in told.stdout
+
+
+def test_tools_lists_prompts_and_all_resources_too(tmp_path: Path) -> None:
+    told = run(tmp_path, "tools", "-p", str(ROOT / "tests" / "plugins"))
+    assert told.returncode == 0, told.stderr
+    assert "\ngreeting(name*, tone, times)\n    Greet somebody.\n" in told.stdout
+    assert "\nnote://{name}\n    A note.\n" in told.stdout
+    assert "\nmany://599\n" in told.stdout
 
 
 @pytest.mark.parametrize("client", ["claude-desktop", "cursor", "vscode", "windsurf", "zed"])
