@@ -4,10 +4,10 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION, builtin, methods, plugins
 from toolgate.server.clock import Clock, Firing
@@ -30,6 +30,9 @@ from toolgate.tools.skills import invoke_skill
 from toolgate.tools.web import Web
 from toolgate.tools.workspace import Workspace
 from toolgate.transports import stdio
+
+if TYPE_CHECKING:
+    from toolgate.server.access import Access
 
 log = logging.getLogger("toolgate")
 
@@ -66,6 +69,7 @@ class App:
             seal=Seal(self.state / "keys" / "request-state"),
             lend=self._lend,
             streaming=config.classic.streaming,
+            schemes=self._schemes(),
         )
         self.dispatcher = methods.dispatcher(self.server)
         if config.classic.unknown:
@@ -91,13 +95,33 @@ class App:
 
         self._start_later(self._watch_skills())
         self._start_later(self.clock.start())
-        site = Site(self.config, self.server, self.dispatcher)
+        site = Site(self.config, self.server, self.dispatcher, self._access if self._signs_in else None)
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         try:
             await site.serve()
         finally:
             await self.close()
+
+    @property
+    def _signs_in(self) -> bool:
+        """Whether callers have to say who they are."""
+        return bool(self.config.remote and self.config.auth != "none")
+
+    def _access(self, public_url: str) -> "Access":
+        from toolgate.server import access  # start-up: stdio does without all of OAuth
+        from toolgate.server.auth import scopes
+
+        return access.opened(
+            self.config, public_url, self.state, self.store, lambda: scopes.served(self.server.registry), self.web
+        )
+
+    def _schemes(self) -> Callable[[str], list[dict[str, Any]]] | None:
+        if not self._signs_in:
+            return None
+        from toolgate.server.auth import scopes  # start-up, as above
+
+        return scopes.schemes
 
     def _ending(self) -> None:
         """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well

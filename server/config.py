@@ -4,12 +4,14 @@ Flags beat the environment, the environment beats the file. The only module that
 """
 
 import argparse
+import ipaddress
 import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import SplitResult, urlsplit
 
 from toolgate.server.errors import UsageError
 
@@ -89,6 +91,66 @@ def server_name(word: str) -> str:
     return word
 
 
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a name or an address of this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def public_address(word: str) -> str:
+    """The URL as it is told from then on: no slash at the end, the host in lower case, no port that goes without
+    saying."""
+    parts = _url(word)
+    port = None if parts.port == {"https": 443, "http": 80}[parts.scheme] else parts.port
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+
+
+def authority(word: str) -> str:
+    """Who says who may call: "oauth", "none", or an issuer's URL, letter for letter as it calls itself."""
+    if word not in ("oauth", "none"):
+        if "://" not in word:
+            raise ValueError("must be oauth, none or the URL of an issuer")
+        _url(word)
+    return word
+
+
+def registration(word: str) -> str:
+    """How clients become known: all ways, all but by themselves, or by the operator alone."""
+    if word not in ("open", "metadata", "closed"):
+        raise ValueError("must be open, metadata or closed")
+    return word
+
+
+def sandbox_level(word: str) -> str:
+    if word in ("bwrap", "uid"):
+        raise ValueError(f"{word} is not available in this version")
+    if word not in ("auto", "none"):
+        raise ValueError("must be auto or none")
+    return word
+
+
+def _url(word: str) -> SplitResult:
+    """A URL that others are told to trust: https, or http on this machine."""
+    refusal = ValueError("must be an https URL with a host, and nothing behind the path; http on loopback only")
+    if not word.isascii() or not word.isprintable() or any(character in word for character in ' "<>\\^`{|}'):
+        raise refusal
+    parts = urlsplit(word)
+    try:
+        usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and "?" not in word and "#" not in word
+    except ValueError:  # a port that is none
+        raise refusal from None
+    if not usable or parts.scheme not in ("https", "http") or "/../" in parts.path + "/" or "//" in parts.path:
+        raise refusal
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise refusal
+    return parts
+
+
 OPTIONS = (
     Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", truth, False, short="-s"),
     Option("http", "serve Streamable HTTP at /mcp; with -s too, both on one port", truth, False, short="-t"),
@@ -106,8 +168,60 @@ OPTIONS = (
     Option(
         "grace", "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)", seconds, metavar="SECONDS"
     ),
-    Option("auth", "who may call over HTTP; none: anyone on this machine", str, "oauth", metavar="none"),
-    Option("public-url", "the URL told to clients (default: http://HOST:PORT on loopback)", metavar="URL"),
+    Option(
+        "auth",
+        "who may call over HTTP; oauth: who signs in here (default); an issuer's URL: who signs in there; none: anyone "
+        "on this machine",
+        authority,
+        "oauth",
+        metavar="WHO",
+    ),
+    Option(
+        "public-url",
+        "the URL told to clients (default: http://HOST:PORT on loopback)",
+        public_address,
+        metavar="URL",
+    ),
+    Option(
+        "login",
+        "how people sign in: password (default), oidc=ISSUER, github, header=NAME; repeatable",
+        str,
+        (),
+        None,
+        "WAY",
+        True,
+    ),
+    Option(
+        "allow-users",
+        "whom oidc, github and header let in: an e-mail address, @domain, a subject, or * for all; repeatable",
+        str,
+        (),
+        None,
+        "WHO",
+        True,
+    ),
+    Option("oidc-client", "file with our client id at the OIDC provider and, below it, the secret", folder, None),
+    Option("github-client", "file with our client id at GitHub and, below it, the secret", folder, None),
+    Option(
+        "trusted-proxies", "addresses and networks of proxies to be believed; repeatable", str, (), None, "NET", True
+    ),
+    Option("clients", "file of OAuth clients known beforehand (TOML or JSON)", folder, None, metavar="FILE"),
+    Option(
+        "registration",
+        "which other clients are known: open (default), metadata (those with a document), closed (none)",
+        registration,
+        "open",
+        metavar="HOW",
+    ),
+    Option(
+        "client-hosts",
+        "hosts whose clients' documents are taken (default: all); repeatable",
+        str,
+        (),
+        None,
+        "HOST",
+        True,
+    ),
     Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True),
     Option("allowed-origins", "more Origins of web pages that may call; repeatable", str, (), None, "ORIGIN", True),
     Option(
@@ -129,8 +243,14 @@ OPTIONS = (
     ),
     Option("search-deadline", "longest a search takes, in seconds (default 6)", seconds, 6.0, metavar="SECONDS"),
     Option("browser", "the browser ReadDocs drives", later=True),
-    Option("sandbox", "isolation of commands", later=True),
-    Option("accept-unsandboxed", "second confirmation", truth, False, later=True),
+    Option(
+        "sandbox",
+        "isolation of commands; in this version there is none yet, and off loopback that must be said: none",
+        sandbox_level,
+        "auto",
+        metavar="LEVEL",
+    ),
+    Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", truth, False),
     Option("sandbox-network", "network of sandboxed commands", later=True),
     Option("approve", "tools a person must approve", later=True),
     Option("database", "PostgreSQL for several replicas", later=True),

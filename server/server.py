@@ -35,6 +35,7 @@ class Listener:
     id: Id
     channel: Channel
     principal: str
+    owner: str
     kinds: frozenset[str]
     uris: frozenset[str]
     ended: "asyncio.Future[None]"  # done when the server ends it
@@ -58,6 +59,7 @@ class Server:
     seal: Seal
     lend: Callable[[str, Place, Notices], Belongings]
     streaming: bool = True  # progress is sent at all
+    schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: set[Listener] = field(default_factory=set[Listener])
     pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])

@@ -21,11 +21,14 @@ NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 class Site:
     """A server process that listens for HTTP on a free port, `-t` and `-s` both."""
 
-    def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *options: str, env: Mapping[str, str] | None = None, workspace: bool = True
+    ) -> None:
         self.state = folder / "state"
         self.stderr = folder / "stderr.log"
         work, environment = surroundings(folder, self.state, env)
-        command = [COMMAND, "-t", "-s", "--auth", "none", "--port", "0", "--workspace", str(work), *options]
+        shared = ["--workspace", str(work)] if workspace else []  # without, every principal has its own
+        command = [COMMAND, "-t", "-s", "--auth", "none", "--port", "0", *shared, *options]
         with self.stderr.open("wb") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work, env=environment
@@ -58,7 +61,7 @@ class Site:
             response = connection.getresponse()
             content = response.read()
         is_json = response.getheader("content-type") == "application/json"
-        return response, content, json.loads(content) if is_json else None
+        return response, content, json.loads(content) if is_json and content else None
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = PATIENCE) -> int:
         if self.process.poll() is None:

@@ -21,11 +21,13 @@ from toolgate.server.state.worker import Worker
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, RootTransaction
+    from sqlalchemy import Connection as Connection  # again by this name: the rest of the server sees it here only
+    from sqlalchemy import Engine, RootTransaction
 
 T = TypeVar("T")
 
-VERSION = 1  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
+VERSION = 2  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
+OLDEST = 1  # version that can be brought up
 BUSY = 1.0  # seconds to wait for another process's transaction, each of which takes milliseconds
 STEP = 0.02  # seconds of that spent in SQLite, which nothing interrupts, at a time
 CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed
@@ -158,7 +160,9 @@ class Store:
         try:
             with connection.begin():
                 version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-            self._check(version)
+                self._check(version)
+                if version < VERSION:
+                    _upgrade(connection)
         except BaseException:
             _disconnect(connection)
             raise
@@ -167,7 +171,7 @@ class Store:
     def _check(self, version: int) -> None:
         if version > VERSION:
             raise self._unusable(f"was made by a newer Toolgate (version {version}, this one knows {VERSION})", None)
-        if version < VERSION:  # it is linked into place with its version in it
+        if version < OLDEST:  # it is linked into place with its version in it
             raise self._unusable("was not made by Toolgate, or is damaged", None)
 
     def _make(self) -> None:
@@ -181,8 +185,7 @@ class Store:
             connection = _connect(draft)
             try:
                 with connection.begin():
-                    tables().metadata.create_all(connection)
-                    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+                    _upgrade(connection)
             finally:
                 _disconnect(connection)
             os.link(draft, self.path)
@@ -200,6 +203,15 @@ class Store:
     def _unusable(self, what: str, cause: Exception | None) -> StateError:
         log.error("the state database %s %s%s", self.path, what, f": {cause}" if cause else "")
         return StateError(f"the state database {what}; nothing was changed, and the server's log says more")
+
+
+def _upgrade(connection: "Connection") -> None:
+    """Bring the database up to VERSION, inside a transaction: so far every version only added tables.
+
+    1: tasks, plans, callbacks. 2: people, and all of OAuth.
+    """
+    tables().metadata.create_all(connection)
+    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def private(folder: Path) -> None:

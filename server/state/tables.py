@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import oauth, people
+
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
@@ -20,6 +22,8 @@ class Tables:
     focus: "Table"  # the current task, of a session and of the principal
     plan: "Table"
     callback: "Table"
+    people: people.PeopleTables
+    oauth: oauth.OAuthTables
 
 
 @cache
@@ -34,6 +38,8 @@ def tables() -> Tables:
         focus=_focus(metadata),
         plan=_plan(metadata),
         callback=_callback(metadata),
+        people=people.define(metadata),
+        oauth=oauth.declare(metadata),
     )
 
 
