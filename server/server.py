@@ -110,7 +110,7 @@ class Server:
         before, self.registry = self.registry, registry
         self.pages = {}
         for kind in KINDS:
-            if registry.of_kind(kind) != before.of_kind(kind):
+            if shape.listed(registry.of_kind(kind)) != shape.listed(before.of_kind(kind)):
                 self._announce(kind)
         if registry.of_kind("resources") != before.of_kind("resources"):
             self.updates.renew()

@@ -1,12 +1,13 @@
 """Spells parts and what they give as a revision knows them. Knows nothing of sessions or methods: the one place where
 what a plugin wrote once is cut to what may be sent."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from toolgate.server.envelope import SERVER
-from toolgate.server.revisions import Revision
+from toolgate.server.revisions import REVISIONS, SUPPORTED, Revision
 from toolgate.tools.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
 from toolgate.tools.prompt import Prompt
 from toolgate.tools.resource import Resource
@@ -52,6 +53,13 @@ def resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, 
     if isinstance(offered, ResourceLink) and offered.size is not None:
         spelled["size"] = offered.size
     return spelled
+
+
+def listed(parts: Sequence[Tool | Prompt | Resource]) -> tuple[bytes, list[object]]:
+    """All that lists say of `parts`, to be compared. What a template lists is not known before it is asked, so its
+    function stands for it."""
+    spelled = [_SPELLERS[part.kind](part, _NEWEST) for part in parts]
+    return msgspec.json.encode(spelled), [part.lists for part in parts if isinstance(part, Resource)]
 
 
 def message(said: Message, revision: Revision) -> dict[str, Any]:
@@ -119,6 +127,14 @@ def _resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str,
     if offered.annotations:
         spelled["annotations"] = offered.annotations
     return spelled
+
+
+_NEWEST = REVISIONS[SUPPORTED[0]]  # it has all there is
+_SPELLERS: Mapping[str, Callable[[Any, Revision], dict[str, Any]]] = {
+    Tool.kind: tool,
+    Prompt.kind: prompt,
+    Resource.kind: template,
+}
 
 
 def _may_be_structured(is_object: bool, revision: Revision) -> bool:

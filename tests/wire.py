@@ -35,6 +35,9 @@ RESULTS = {
     "resources/unsubscribe": "Result",
     "completion/complete": "CompleteResult",
     "subscriptions/listen": "SubscriptionsListenResult",
+    "skills/list": "CacheableResult",
+    "skills/get": "CacheableResult",
+    "resources/directory/read": "ListResourcesResult",
     "ping": "Result",
     "logging/setLevel": "Result",
 }

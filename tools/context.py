@@ -4,14 +4,13 @@ Knows nothing of JSON-RPC, revisions or transports: the server hands in a `Peer`
 is decided by whoever built the `Belongings`; a tool only ever sees its own caller's.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime  # the types are read at run time (server/lent.py); msgspec has it loaded
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from toolgate.tools.skills import Skills
     from toolgate.tools.web import Web
     from toolgate.tools.workers import Workers
@@ -54,6 +53,7 @@ class Tasks(Protocol):
     async def add(self, task_id: int, text: str) -> Task: ...
     async def complete(self, task_id: int, step: int | None = None) -> Task: ...  # unknown step: LookupError
     async def switch(self, task_id: int) -> Task: ...
+    async def kept(self) -> bool: ...  # the cheap question, asked whenever resources are listed: may there be any
     async def all(self) -> Sequence[Task]: ...  # by id
     async def current(self) -> int | None: ...
 
@@ -63,7 +63,7 @@ class PlanState:
     active: bool
     goal: str
     plan_file: str | None
-    started_at: "datetime | None"  # UTC
+    started_at: datetime | None  # UTC
 
 
 class Plan(Protocol):
@@ -85,12 +85,22 @@ class Callback:
     left: int  # firings left, -1 for ever
 
 
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A callback that fired."""
+
+    id: int  # the slot it had
+    message: str
+    at: datetime  # UTC
+
+
 class Callbacks(Protocol):
     """The caller's callbacks: eight slots of a principal."""
 
     async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
     async def list(self) -> Sequence[Callback]: ...
     async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
+    async def fired(self) -> Sequence[Fired]: ...  # the latest, newest first
 
 
 @dataclass(slots=True)
@@ -120,6 +130,12 @@ def _nobody(uri: str) -> None:
     """Nobody is subscribed."""
 
 
+async def _unwatched(path: Path) -> AsyncIterator[None]:
+    """Nobody finds out."""
+    return
+    yield
+
+
 @dataclass(frozen=True, slots=True)
 class Belongings:
     """What the server lends a tool for one call, already bound to its principal and session."""
@@ -134,6 +150,7 @@ class Belongings:
     web: "Web"
     settings: Settings
     updated: Callable[[str], None] = _nobody  # tell the principal's subscribers that the resource of this URI changed
+    changes: Callable[[Path], AsyncIterator[object]] = _unwatched  # something each time that file or folder changed
 
 
 class Peer(Protocol):
@@ -235,6 +252,11 @@ class Context:
     def updated(self, uri: str) -> None:
         """Tell those of the caller's clients that subscribed to the resource `uri` that it has changed."""
         self._belongings.updated(uri)
+
+    def changes(self, path: Path) -> AsyncIterator[object]:
+        """Gives something each time the file or folder `path` has changed, came or went. Where it may be is asked by
+        whoever names it."""
+        return self._belongings.changes(path)
 
     def close_stream(self) -> None:
         """Let the client hang up while the call goes on, and come back for the answer, where its revision and

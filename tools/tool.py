@@ -73,6 +73,11 @@ class Tool:
     def source(self) -> str:
         return self.function.source
 
+    @property
+    def functions(self) -> Sequence[Function]:
+        """All that a plugin wrote for it."""
+        return (self.function,)
+
     @cached_property
     def input(self) -> dict[str, Any]:
         return self._input if self._input is not None else schema.parameters(self.function.call, self.function.context)

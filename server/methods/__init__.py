@@ -4,13 +4,25 @@ from typing import Any
 
 from toolgate.server import shape
 from toolgate.server.dispatcher import Dispatcher, Method
-from toolgate.server.methods import completion, lifecycle, lists, logging, prompts, resources, subscriptions, tools
+from toolgate.server.methods import (
+    completion,
+    lifecycle,
+    lists,
+    logging,
+    prompts,
+    resources,
+    skills,
+    subscriptions,
+    tools,
+)
 from toolgate.server.server import Server
 from toolgate.server.session import Call
+from toolgate.tools.skill_files import Published
 
 
 def dispatcher(server: Server) -> Dispatcher:
     """The dispatcher of one server."""
+    published = Published()
     methods = {
         "initialize": Method(lifecycle.initialize(server), stateless=False, opens=True),
         "ping": Method(lifecycle.ping, stateless=False, opens=True),
@@ -29,6 +41,9 @@ def dispatcher(server: Server) -> Dispatcher:
         "completion/complete": Method(completion.complete(server)),
         "logging/setLevel": Method(logging.set_level, stateless=False),
         "subscriptions/listen": Method(subscriptions.listen(server), with_session=False),
+        "skills/list": Method(skills.list_skills(server, published), with_session=False),
+        "skills/get": Method(skills.get_skill(server, published), with_session=False),
+        "resources/directory/read": Method(skills.read_directory(server), with_session=False),
     }
     notifications = {
         "notifications/initialized": lifecycle.initialized(server),

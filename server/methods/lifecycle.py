@@ -12,6 +12,10 @@ from toolgate.server.session import Call, Session
 
 log = logging.getLogger("toolgate.session")
 
+EXTENSIONS: dict[str, dict[str, Any]] = {  # what is served beside the core, and its settings
+    "io.modelcontextprotocol/skills": {"directoryRead": True},
+}
+
 
 def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
     def answer(call: Call) -> dict[str, Any]:
@@ -73,6 +77,8 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
     }
     if revision.completions:
         declared["completions"] = {}
+    if revision.extensions:
+        declared["extensions"] = EXTENSIONS
     return declared
 
 

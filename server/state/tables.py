@@ -20,6 +20,7 @@ class Tables:
     focus: "Table"  # the current task, of a session and of the principal
     plan: "Table"
     callback: "Table"
+    firing: "Table"
 
 
 @cache
@@ -34,6 +35,7 @@ def tables() -> Tables:
         focus=_focus(metadata),
         plan=_plan(metadata),
         callback=_callback(metadata),
+        firing=_firing(metadata),
     )
 
 
@@ -106,4 +108,20 @@ def _callback(metadata: "MetaData") -> "Table":
         Column("next_at", Float, nullable=False),
         Column("session", String, nullable=False),  # that set it
         Column("process", String, nullable=False),  # that fires it
+    )
+
+
+def _firing(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, Index, Integer, String, Table  # start-up
+
+    return Table(
+        "firing",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("principal", String, nullable=False),
+        Column("slot", Integer, nullable=False),
+        Column("message", String, nullable=False),
+        Column("fired_at", Float, nullable=False),
+        Index("firing_principal", "principal"),
+        sqlite_autoincrement=True,  # in the order of time, whatever the clock does
     )

@@ -123,6 +123,22 @@ def test_a_database_from_a_newer_version_is_refused_and_left_alone(tmp_path: Pat
     assert (tmp_path / "state.db").read_bytes() == before
 
 
+def test_a_database_of_version_1_keeps_what_it_has_and_gets_what_it_lacks(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        await Tasks(store, "a", "").create("kept")
+
+    with_store(tmp_path, body)
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute("DROP TABLE firing")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert held(tmp_path, "a") == [1]
+    connection = sqlite3.connect(tmp_path / "state.db")
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("SELECT count(*) FROM firing").fetchone() == (0,)
+    connection.close()
+
+
 @pytest.mark.parametrize("content", [b"", b"not a database, but long enough to look at " * 100, b"SQLite format 3\0"])
 def test_a_damaged_database_is_refused_and_never_made_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state.db").write_bytes(content)
