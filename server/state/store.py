@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VERSION = 1  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
+VERSION = 3  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
 BUSY = 1.0  # seconds to wait for another process's transaction, each of which takes milliseconds
 STEP = 0.02  # seconds of that spent in SQLite, which nothing interrupts, at a time
 CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed
@@ -158,7 +158,9 @@ class Store:
         try:
             with connection.begin():
                 version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-            self._check(version)
+                self._check(version)
+                if version < VERSION:  # what there was stays as it is: so far only tables were added
+                    _fill(connection)
         except BaseException:
             _disconnect(connection)
             raise
@@ -167,7 +169,7 @@ class Store:
     def _check(self, version: int) -> None:
         if version > VERSION:
             raise self._unusable(f"was made by a newer Toolgate (version {version}, this one knows {VERSION})", None)
-        if version < VERSION:  # it is linked into place with its version in it
+        if version < 1:  # it is linked into place with its version in it
             raise self._unusable("was not made by Toolgate, or is damaged", None)
 
     def _make(self) -> None:
@@ -181,8 +183,7 @@ class Store:
             connection = _connect(draft)
             try:
                 with connection.begin():
-                    tables().metadata.create_all(connection)
-                    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+                    _fill(connection)
             finally:
                 _disconnect(connection)
             os.link(draft, self.path)
@@ -206,6 +207,12 @@ def private(folder: Path) -> None:
     """Make `folder` for its owner alone. One that is there is left as it is: it may be anything, even
     /tmp."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _fill(connection: "Connection") -> None:
+    """Make the tables that are missing."""
+    tables().metadata.create_all(connection)
+    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def _connect(path: Path) -> "Connection":

@@ -20,6 +20,7 @@ class Tables:
     focus: "Table"  # the current task, of a session and of the principal
     plan: "Table"
     callback: "Table"
+    deferral: "Table"  # a call that has become a task of the extension, which is none of the above
 
 
 @cache
@@ -34,6 +35,7 @@ def tables() -> Tables:
         focus=_focus(metadata),
         plan=_plan(metadata),
         callback=_callback(metadata),
+        deferral=_deferral(metadata),
     )
 
 
@@ -106,4 +108,25 @@ def _callback(metadata: "MetaData") -> "Table":
         Column("next_at", Float, nullable=False),
         Column("session", String, nullable=False),  # that set it
         Column("process", String, nullable=False),  # that fires it
+    )
+
+
+def _deferral(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, Index, LargeBinary, String, Table  # start-up
+
+    return Table(
+        "deferral",
+        metadata,
+        Column("id", String, primary_key=True),
+        Column("principal", String, nullable=False),
+        Column("process", String, nullable=False),  # that works on it, or did
+        Column("status", String, nullable=False),
+        Column("message", String),
+        Column("created_at", Float, nullable=False),
+        Column("updated_at", Float, nullable=False),
+        Column("expires_at", Float, nullable=False),
+        Column("outcome", LargeBinary),  # JSON: the result, or the error
+        Column("questions", LargeBinary),  # JSON: what the client is asked
+        Column("again", LargeBinary),  # JSON: what it takes to run it again; NULL where it must not be
+        Index("deferral_principal", "principal"),
     )
