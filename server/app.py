@@ -12,6 +12,7 @@ from typing import Any
 from toolgate.server import VERSION, builtin, methods, plugins
 from toolgate.server.clock import Clock, Firing
 from toolgate.server.config import CLASSIC_FILE, Config
+from toolgate.server.deferrals import Deferrals
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
 from toolgate.server.seal import Seal
@@ -34,6 +35,7 @@ from toolgate.transports import stdio
 log = logging.getLogger("toolgate")
 
 LOCAL = "local"  # the one principal over stdio
+PATIENCE = 5.0  # seconds a call may take before it becomes a task, where it may: most end sooner, and need no polling
 MARGIN = 2.0  # seconds before the hold at which a tool ends by itself with what it has, as the shell does
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
@@ -54,6 +56,7 @@ class App:
         )
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
+        self.deferrals = Deferrals(self.store, self.clock.processes, self._serves)
         self.processes = Processes()
         self.web = _web(config)
         self.skills = skills.Skills(_skill_folders(config), self.state / "cache" / "skills.json")
@@ -65,6 +68,8 @@ class App:
             hold=config.hold,
             seal=Seal(self.state / "keys" / "request-state"),
             lend=self._lend,
+            deferrals=self.deferrals,
+            patience=min(PATIENCE, self.settings.hold / 2),
             streaming=config.classic.streaming,
         )
         self.dispatcher = methods.dispatcher(self.server)
@@ -72,6 +77,7 @@ class App:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
         self._workspaces: dict[str, Workspace] = {}
         self._later: set[asyncio.Task[Any]] = set()
+        self._end_by = 0.0  # loop time: what is deferred may run until then
 
     async def serve_stdio(self, source: int, sink: int) -> None:
         """Serve the client at the other end of two descriptors until it ends or a signal comes."""
@@ -79,6 +85,7 @@ class App:
         gc.set_threshold(50_000, 50, 100)  # what is loaded stays; a call leaves little garbage, and pauses cost latency
         self._start_later(self._watch_skills())
         self._start_later(self.clock.start())
+        self._start_later(self.deferrals.resume())
         session = Session(LOCAL)
         try:
             await stdio.serve(self.dispatcher, session, source, sink, self.config.grace, self._ending)
@@ -91,6 +98,7 @@ class App:
 
         self._start_later(self._watch_skills())
         self._start_later(self.clock.start())
+        self._start_later(self.deferrals.resume())
         site = Site(self.config, self.server, self.dispatcher)
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
@@ -102,6 +110,7 @@ class App:
     def _ending(self) -> None:
         """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well
         (MCP 2026-07-28 basic/patterns/cancellation)."""
+        self._end_by = asyncio.get_running_loop().time() + self.config.grace
         for listener in self.server.end_listeners():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
 
@@ -111,6 +120,7 @@ class App:
             task.cancel()
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
+        await self.deferrals.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
         self.server.updates.close()
         await self.clock.stop()
         await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
@@ -162,6 +172,10 @@ class App:
         own = self.state / "workspaces" / principal
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         return own
+
+    def _serves(self, principal: str) -> bool:
+        """Whose work may be taken over here: remote callers' must not run under the local user's options."""
+        return self.config.remote or principal == LOCAL
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, and onto the principal's next result."""

@@ -4,7 +4,17 @@ from typing import Any
 
 from toolgate.server import shape
 from toolgate.server.dispatcher import Dispatcher, Method
-from toolgate.server.methods import completion, lifecycle, lists, logging, prompts, resources, subscriptions, tools
+from toolgate.server.methods import (
+    completion,
+    deferred,
+    lifecycle,
+    lists,
+    logging,
+    prompts,
+    resources,
+    subscriptions,
+    tools,
+)
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 
@@ -28,8 +38,12 @@ def dispatcher(server: Server) -> Dispatcher:
         "resources/unsubscribe": Method(resources.unsubscribe(server), stateless=False),
         "completion/complete": Method(completion.complete(server)),
         "logging/setLevel": Method(logging.set_level, stateless=False),
+        "tasks/get": Method(deferred.get_task(server), with_session=False),
+        "tasks/update": Method(deferred.update_task(server), with_session=False),
+        "tasks/cancel": Method(deferred.cancel_task(server), with_session=False),
         "subscriptions/listen": Method(subscriptions.listen(server), with_session=False),
     }
+    server.deferrals.again = tools.call_again(server)
     notifications = {
         "notifications/initialized": lifecycle.initialized(server),
         "notifications/cancelled": lifecycle.cancelled,
