@@ -13,6 +13,7 @@ from toolgate.server import VERSION, builtin, methods
 from toolgate.server.changes import Changes
 from toolgate.server.clock import Clock, Firing
 from toolgate.server.config import CLASSIC_FILE, Config
+from toolgate.server.deferrals import Deferrals
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
 from toolgate.server.modules import Loaded, Modules
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolgate")
 
 LOCAL = "local"  # the one principal over stdio
+PATIENCE = 5.0  # seconds a call may take before it becomes a task, where it may: most end sooner, and need no polling
 MARGIN = 2.0  # seconds before the hold at which a tool ends by itself with what it has, as the shell does
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 PLUGINS_AFTER = 0.1  # seconds after the start that plugins are watched: an edit is to be seen within a second
@@ -63,6 +65,7 @@ class App:
         )
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
+        self.deferrals = Deferrals(self.store, self.clock.processes, self._serves)
         self.processes = Processes()
         self.changes = Changes()
         self.web = _web(config)
@@ -85,6 +88,8 @@ class App:
             hold=config.hold,
             seal=Seal(self.state / "keys" / "request-state"),
             lend=self._lend,
+            deferrals=self.deferrals,
+            patience=min(PATIENCE, self.settings.hold / 2),
             streaming=config.classic.streaming,
         )
         self.dispatcher = methods.dispatcher(self.server)
@@ -92,6 +97,7 @@ class App:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
         self._workspaces: dict[str, Workspace] = {}
         self._later: set[asyncio.Task[Any]] = set()
+        self._end_by = 0.0  # loop time: what is deferred may run until then
 
     async def serve_stdio(self, source: int, sink: int) -> None:
         """Serve the client at the other end of two descriptors until it ends or a signal comes."""
@@ -124,10 +130,12 @@ class App:
             self._start_later(self._watch_plugins(), PLUGINS_AFTER)
         self._start_later(self._watch_skills(), WATCH_AFTER)
         self._start_later(self.clock.start(), WATCH_AFTER)
+        self._start_later(self.deferrals.resume(), WATCH_AFTER)
 
     def _ending(self) -> None:
         """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well
         (MCP 2026-07-28 basic/patterns/cancellation)."""
+        self._end_by = asyncio.get_running_loop().time() + self.config.grace
         for listener in self.server.end_listeners():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
 
@@ -137,6 +145,7 @@ class App:
             task.cancel()
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
+        await self.deferrals.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
         self.server.updates.close()
         await self.changes.close()
         self.plugins.close()
@@ -202,6 +211,10 @@ class App:
         own = self.state / "workspaces" / principal
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         return own
+
+    def _serves(self, principal: str) -> bool:
+        """Whose work may be taken over here: remote callers' must not run under the local user's options."""
+        return self.config.remote or principal == LOCAL
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""

@@ -46,6 +46,7 @@ class FarPeer:
 
     def __init__(self, line: Line, id: int, standing: Standing) -> None:
         self.wants_progress = standing.wants_progress
+        self.held = standing.held
         self._line = line
         self._id = id
         self._can = frozenset(standing.can)
@@ -71,6 +72,12 @@ class FarPeer:
 
     def close_stream(self) -> None:
         self._tell("close_stream", lent.Nothing())
+
+    async def as_task(self, required: bool) -> bool:
+        is_one: bool = msgspec.json.decode(await self._line.request(self._id, "as_task", lent.Task(required)))
+        if is_one:
+            self.held, self.wants_progress = False, True
+        return is_one
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         """A question that ends the call waits for those asked beside it: all of them go to the client at once."""

@@ -32,8 +32,9 @@ class FarFunction(Function):
 
     __slots__ = ("_source",)
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, has_context: bool = False) -> None:
         super().__init__(_elsewhere)
+        self.context = "ctx" if has_context else None
         self._source = source
 
     @property
@@ -43,9 +44,9 @@ class FarFunction(Function):
 
 class FarTool(Tool):
     def __init__(self, told: ToldTool, plugin: Plugin) -> None:
-        function = FarFunction(told.source)
+        function = FarFunction(told.source, has_context=told.has_context)
         words = (told.name, told.title, told.description, told.annotations)
-        super().__init__(function, *words, None, told.output, told.scope, told.icons, told.meta)
+        super().__init__(function, *words, None, told.output, told.scope, told.icons, told.meta, told.as_task)
         self.input = told.input  # verified and compiled over there
         self._plugin = plugin
 

@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.server.messages import scrubbed
 from toolgate.tools.context import Settings
-from toolgate.tools.errors import CannotAsk, NotFound, ToolError, Unanswered, WrongArguments
+from toolgate.tools.errors import CannotAsk, NoTasks, NotFound, ToolError, Unanswered, WrongArguments
 from toolgate.tools.prompt import Argument
 from toolgate.tools.tool import Annotations
 from toolgate.tools.web import Refused, TimedOut, Unreachable
@@ -23,7 +23,7 @@ LENGTH = struct.Struct(">I")
 NOTHING = msgspec.Raw(b"null")
 NAMED = {
     error.__name__: error
-    for error in (ToolError, NotFound, WrongArguments, CannotAsk, Unanswered, Unreachable, TimedOut, Refused)
+    for error in (ToolError, NotFound, WrongArguments, CannotAsk, Unanswered, NoTasks, Unreachable, TimedOut, Refused)
 }
 PLAIN = {error.__name__: error for error in (KeyError, LookupError, OverflowError, TimeoutError, ValueError, TypeError)}
 
@@ -62,6 +62,8 @@ class ToldTool(msgspec.Struct, frozen=True, tag="tool"):
     source: str
     icons: list[dict[str, Any]] | None = None
     meta: dict[str, Any] | None = None
+    as_task: bool = False
+    has_context: bool = False
 
 
 class ToldPrompt(msgspec.Struct, frozen=True, tag="prompt"):
@@ -104,6 +106,7 @@ class Standing(msgspec.Struct, frozen=True):
     place: str
     cwd: str | None
     wants_progress: bool
+    held: bool
     can: list[str]
     knows: list[str]
     settings: Settings

@@ -43,6 +43,7 @@ def standing(context: Context) -> Standing:
         place=place.key,
         cwd=None if place.cwd is None else str(place.cwd),
         wants_progress=context.wants_progress,
+        held=context.hold is not None,
         can=[name for name in CAPABILITIES if context.can(name)],
         knows=[name for name in FEATURES if context.knows(name)],
         settings=context.settings,
@@ -134,6 +135,10 @@ async def _keep(flight: Flight, given: lent.Kept) -> Any:
     return await flight.context.once(given.key, value)
 
 
+async def _as_task(flight: Flight, given: lent.Task) -> Any:
+    return await flight.context.as_task(required=given.required)
+
+
 async def _change(flight: Flight, given: lent.Watch) -> Any:
     """Whether there was another change of the file; not so when nobody finds out."""
     if given.number not in flight.changes and len(flight.changes) >= MAX_CHANGES:
@@ -148,6 +153,7 @@ REQUESTS: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[Flight, Any], A
     "ask": (frames.decoder(lent.Questions), _ask),
     "recall": (frames.decoder(lent.Key), _recall),
     "keep": (frames.decoder(lent.Kept), _keep),
+    "as_task": (frames.decoder(lent.Task), _as_task),
     "change": (frames.decoder(lent.Watch), _change),
 }
 

@@ -197,7 +197,18 @@ def told(part: Part) -> Told:
     match part:
         case Tool():
             icons, meta = _plain(part.icons), _plain(part.meta)
-            return ToldTool(*words, part.annotations, part.input, part.output, part.scope, part.source, icons, meta)
+            return ToldTool(
+                *words,
+                part.annotations,
+                part.input,
+                part.output,
+                part.scope,
+                part.source,
+                icons,
+                meta,
+                as_task=part.as_task,
+                has_context=part.function.context is not None,
+            )
         case Prompt():
             icons, meta = _plain(part.icons), _plain(part.meta)
             return ToldPrompt(*words, part.role, list(part.arguments), part.scope, part.source, icons, meta)

@@ -96,6 +96,10 @@ class Kept(msgspec.Struct):
     value: Any
 
 
+class Task(msgspec.Struct):
+    required: bool
+
+
 class Watch(msgspec.Struct):
     number: int
     path: Path

@@ -117,11 +117,15 @@ def encode(message: Outbound) -> bytes:
 
     Raises TypeError for a value that JSON can't hold.
     """
-    wire = [_shape(item) for item in message] if isinstance(message, list) else _shape(message)
+    return spelled([_shape(item) for item in message] if isinstance(message, list) else _shape(message))
+
+
+def spelled(value: Any) -> bytes:
+    """A part of a message as JSON, in the same way."""
     try:
-        return _encode(wire)
+        return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate, from a file name or an escape
-        return _encode(scrubbed(msgspec.to_builtins(wire)))
+        return _encode(scrubbed(msgspec.to_builtins(value)))
 
 
 def _shape(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:

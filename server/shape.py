@@ -2,16 +2,21 @@
 what a plugin wrote once is cut to what may be sent."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from toolgate.server.envelope import SERVER
 from toolgate.server.revisions import REVISIONS, SUPPORTED, Revision
+from toolgate.server.state.deferrals import Kept
 from toolgate.tools.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
 from toolgate.tools.prompt import Prompt
 from toolgate.tools.resource import Resource
 from toolgate.tools.tool import Tool
+
+POLL = 1_000  # ms between two looks at a task; most that become one end within a minute
+PAYLOADS = {"input_required": "inputRequests", "completed": "result", "failed": "error"}  # a task's status → its own
 
 CACHE_FOR = 60_000  # ms a list may be held: plugins and skills change while people watch
 
@@ -84,6 +89,30 @@ def output(answer: Output, revision: Revision, has_schema: bool) -> dict[str, An
     return spelled
 
 
+def task(kept: Kept) -> dict[str, Any]:
+    """A deferred call as the result that creates it spells it (extension tasks, "Tasks")."""
+    spelled: dict[str, Any] = {
+        "taskId": kept.id,
+        "status": kept.status,
+        "createdAt": _instant(kept.created),
+        "lastUpdatedAt": _instant(kept.updated),
+        "ttlMs": round((kept.expires - kept.created) * 1000),
+        "pollIntervalMs": POLL,
+    }
+    if kept.message is not None:
+        spelled["statusMessage"] = kept.message
+    return spelled
+
+
+def detailed_task(kept: Kept) -> dict[str, Any]:
+    """A deferred call with all there is to know of it."""
+    spelled = task(kept)
+    payload = kept.questions if kept.status == "input_required" else kept.outcome
+    if payload is not None:
+        spelled[PAYLOADS[kept.status]] = msgspec.Raw(payload)
+    return spelled
+
+
 def finish(result: dict[str, Any], server: dict[str, Any]) -> dict[str, Any]:
     """Add to a result what a revision with result types wants on every one; `server` is who we are."""
     result.setdefault("resultType", "complete")
@@ -135,6 +164,11 @@ _SPELLERS: Mapping[str, Callable[[Any, Revision], dict[str, Any]]] = {
     Prompt.kind: prompt,
     Resource.kind: template,
 }
+
+
+def _instant(seconds: float) -> str:
+    """ISO 8601, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _may_be_structured(is_object: bool, revision: Revision) -> bool:

@@ -66,7 +66,7 @@ class Site:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
         self._ending = self._streamable.ending = self._sse.ending = True
         self._server.end_listeners()
-        running = self._streamable.running | self._sse.running
+        running = self._streamable.running | self._sse.running | self._server.deferrals.running
         if running:
             await asyncio.wait(running, timeout=self._config.grace)
         for task in self._streamable.running | self._sse.running:

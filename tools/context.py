@@ -173,6 +173,13 @@ class Peer(Protocol):
 
     def close_stream(self) -> None: ...
 
+    @property
+    def held(self) -> bool:
+        """Whether the call ends after the hold: not one that is a task, or can become one by itself."""
+        ...
+
+    async def as_task(self, required: bool) -> bool: ...
+
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any: ...
@@ -237,6 +244,12 @@ class Context:
         return self._belongings.settings
 
     @property
+    def hold(self) -> float | None:
+        """The seconds this call may be held from its beginning; None while it is a task, or may become one by itself.
+        It can change under a call that waits."""
+        return self._belongings.settings.hold if self._peer.held else None
+
+    @property
     def wants_progress(self) -> bool:
         """Whether the caller sent a progress token. Nothing may depend on it but the cost of making progress."""
         return self._peer.wants_progress
@@ -273,6 +286,17 @@ class Context:
         Raises ValueError when the level is none of the eight.
         """
         self._peer.log(level, data, logger)
+
+    async def as_task(self, *, required: bool = False) -> bool:
+        """Let the rest of this call be a task, where the client knows tasks (2026-07-28, extension
+        io.modelcontextprotocol/tasks): it is answered at once, and the client asks for the result later. Whether it
+        is one.
+
+        From then on no time limit but the task's own applies, progress is shown as the task's status, and a question
+        waits for its answer without ending the call. Raises NoTasks when `required` and the client knows none, and
+        ToolError when there are too many tasks, or it can't be kept.
+        """
+        return await self._peer.as_task(required)
 
     async def elicit(
         self, message: str, schema: dict[str, Any], *, key: str | None = None, timeout: float | None = None

@@ -61,7 +61,7 @@ class Ended(msgspec.Struct, frozen=True):
 TaskId = Annotated[int, "as told when the task began"]
 
 
-@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell")
+@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell", as_task=True)
 async def bash(
     command: str, ctx: Context, timeout: Annotated[int, "milliseconds", Meta(ge=1, le=600_000)] = 30_000
 ) -> Output:

@@ -6,6 +6,7 @@ from toolgate.server import shape
 from toolgate.server.dispatcher import Dispatcher, Method
 from toolgate.server.methods import (
     completion,
+    deferred,
     lifecycle,
     lists,
     logging,
@@ -40,11 +41,15 @@ def dispatcher(server: Server) -> Dispatcher:
         "resources/unsubscribe": Method(resources.unsubscribe(server), stateless=False),
         "completion/complete": Method(completion.complete(server)),
         "logging/setLevel": Method(logging.set_level, stateless=False),
+        "tasks/get": Method(deferred.get_task(server), with_session=False),
+        "tasks/update": Method(deferred.update_task(server), with_session=False),
+        "tasks/cancel": Method(deferred.cancel_task(server), with_session=False),
         "subscriptions/listen": Method(subscriptions.listen(server), with_session=False),
         "skills/list": Method(skills.list_skills(server, published), with_session=False),
         "skills/get": Method(skills.get_skill(server, published), with_session=False),
         "resources/directory/read": Method(skills.read_directory(server), with_session=False),
     }
+    server.deferrals.again = tools.call_again(server)
     notifications = {
         "notifications/initialized": lifecycle.initialized(server),
         "notifications/cancelled": lifecycle.cancelled,

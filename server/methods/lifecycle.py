@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolgate.server import shape
+from toolgate.server.envelope import TASKS
 from toolgate.server.errors import InvalidParams, InvalidRequest
 from toolgate.server.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.server import Server
@@ -13,6 +14,7 @@ from toolgate.server.session import Call, Session
 log = logging.getLogger("toolgate.session")
 
 EXTENSIONS: dict[str, dict[str, Any]] = {  # what is served beside the core, and its settings
+    TASKS: {},
     "io.modelcontextprotocol/skills": {"directoryRead": True},
 }
 

@@ -21,6 +21,7 @@ class Tables:
     plan: "Table"
     callback: "Table"
     firing: "Table"
+    deferral: "Table"  # a call that has become a task of the extension, which is none of the above
 
 
 @cache
@@ -36,6 +37,7 @@ def tables() -> Tables:
         plan=_plan(metadata),
         callback=_callback(metadata),
         firing=_firing(metadata),
+        deferral=_deferral(metadata),
     )
 
 
@@ -124,4 +126,25 @@ def _firing(metadata: "MetaData") -> "Table":
         Column("fired_at", Float, nullable=False),
         Index("firing_principal", "principal"),
         sqlite_autoincrement=True,  # in the order of time, whatever the clock does
+    )
+
+
+def _deferral(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, Index, LargeBinary, String, Table  # start-up
+
+    return Table(
+        "deferral",
+        metadata,
+        Column("id", String, primary_key=True),
+        Column("principal", String, nullable=False),
+        Column("process", String, nullable=False),  # that works on it, or did
+        Column("status", String, nullable=False),
+        Column("message", String),
+        Column("created_at", Float, nullable=False),
+        Column("updated_at", Float, nullable=False),
+        Column("expires_at", Float, nullable=False),
+        Column("outcome", LargeBinary),  # JSON: the result, or the error
+        Column("questions", LargeBinary),  # JSON: what the client is asked
+        Column("again", LargeBinary),  # JSON: what it takes to run it again; NULL where it must not be
+        Index("deferral_principal", "principal"),
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from toolgate.server.state import store as store_module
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import VERSION, StateError, Store
 from toolgate.server.state.tables import tables
 from toolgate.server.state.tasks import Tasks
 
@@ -134,7 +134,7 @@ def test_a_database_of_version_1_keeps_what_it_has_and_gets_what_it_lacks(tmp_pa
     connection.close()
     assert held(tmp_path, "a") == [1]
     connection = sqlite3.connect(tmp_path / "state.db")
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     assert connection.execute("SELECT count(*) FROM firing").fetchone() == (0,)
     connection.close()
 
