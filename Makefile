@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench lock clean
+.PHONY: setup demo test conformance check bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -32,6 +32,9 @@ demo: setup ## the tour: every tool, called for real
 
 test: .venv/.dev tests/interop/node_modules/.installed ## everything, against the real server
 	$(BIN)/python -m pytest
+
+conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, a part of `make test`
+	$(BIN)/python -m pytest tests/conformance
 
 check: .venv/.dev ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -9,11 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server import VERSION, builtin, methods, plugins
+from toolgate.server import VERSION, builtin, methods
+from toolgate.server.changes import Changes
 from toolgate.server.clock import Clock, Firing
 from toolgate.server.config import CLASSIC_FILE, Config
+from toolgate.server.deferrals import Deferrals
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
+from toolgate.server.modules import Loaded, Modules
+from toolgate.server.plugins import Plugins
 from toolgate.server.seal import Seal
 from toolgate.server.server import Server
 from toolgate.server.session import Session
@@ -22,23 +26,28 @@ from toolgate.server.state.plans import Plan
 from toolgate.server.state.store import Store
 from toolgate.server.state.tasks import Tasks
 from toolgate.tools import search, skills
+from toolgate.tools.callbacks import INBOX
 from toolgate.tools.context import Belongings, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.processes import Processes
 from toolgate.tools.registry import Registry
-from toolgate.tools.skills import invoke_skill
 from toolgate.tools.web import Web
 from toolgate.tools.workspace import Workspace
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
     from toolgate.server.access import Access
+    from toolgate.server.isolated import Isolation
 
 log = logging.getLogger("toolgate")
 
 LOCAL = "local"  # the one principal over stdio
+PATIENCE = 5.0  # seconds a call may take before it becomes a task, where it may: most end sooner, and need no polling
 MARGIN = 2.0  # seconds before the hold at which a tool ends by itself with what it has, as the shell does
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
+PLUGINS_AFTER = 0.1  # seconds after the start that plugins are watched: an edit is to be seen within a second
+PLUGINS_DEBOUNCE = 240  # ms that changes of plugins are gathered for while they keep coming
+PLUGINS_LOAD = 5.0  # seconds the first request may have to wait for plugins: clients give up on a slow start
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
 
 
@@ -57,9 +66,21 @@ class App:
         )
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
+        self.deferrals = Deferrals(self.store, self.clock.processes, self._serves)
         self.processes = Processes()
+        self.changes = Changes()
         self.web = _web(config)
         self.skills = skills.Skills(_skill_folders(config), self.state / "cache" / "skills.json")
+        self.modules = Modules()
+        self.isolation: Isolation | None = None
+        self.plugins = Plugins(
+            config.plugins,
+            self.modules.load,
+            self._isolated,
+            isolate=config.isolate_plugins,
+            changed=self._registry_changed,
+        )
+        self.built_in = Registry(builtin.parts(self.skills))
         self.server = Server(
             name=config.name,
             version=VERSION,
@@ -68,6 +89,8 @@ class App:
             hold=config.hold,
             seal=Seal(self.state / "keys" / "request-state"),
             lend=self._lend,
+            deferrals=self.deferrals,
+            patience=min(PATIENCE, self.settings.hold / 2),
             streaming=config.classic.streaming,
             schemes=self._schemes(),
         )
@@ -76,15 +99,15 @@ class App:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
         self._workspaces: dict[str, Workspace] = {}
         self._later: set[asyncio.Task[Any]] = set()
+        self._end_by = 0.0  # loop time: what is deferred may run until then
 
     async def serve_stdio(self, source: int, sink: int) -> None:
         """Serve the client at the other end of two descriptors until it ends or a signal comes."""
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)  # what is loaded stays; a call leaves little garbage, and pauses cost latency
-        self._start_later(self._watch_skills())
-        self._start_later(self.clock.start())
         session = Session(LOCAL)
         try:
+            await self.start()
             await stdio.serve(self.dispatcher, session, source, sink, self.config.grace, self._ending)
         finally:
             await self.close()
@@ -93,15 +116,23 @@ class App:
         """Serve HTTP clients until a signal comes."""
         from toolgate.server.site import Site  # start-up: stdio does without all of HTTP
 
-        self._start_later(self._watch_skills())
-        self._start_later(self.clock.start())
         site = Site(self.config, self.server, self.dispatcher, self._access if self._signs_in else None)
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         try:
+            await self.start()
             await site.serve()
         finally:
             await self.close()
+
+    async def start(self) -> None:
+        """Load the plugins, and start what runs beside the requests."""
+        if self.config.plugins:
+            await self.plugins.look(PLUGINS_LOAD)
+            self._start_later(self._watch_plugins(), PLUGINS_AFTER)
+        self._start_later(self._watch_skills(), WATCH_AFTER)
+        self._start_later(self.clock.start(), WATCH_AFTER)
+        self._start_later(self.deferrals.resume(), WATCH_AFTER)
 
     @property
     def _signs_in(self) -> bool:
@@ -126,6 +157,7 @@ class App:
     def _ending(self) -> None:
         """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well
         (MCP 2026-07-28 basic/patterns/cancellation)."""
+        self._end_by = asyncio.get_running_loop().time() + self.config.grace
         for listener in self.server.end_listeners():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
 
@@ -135,7 +167,13 @@ class App:
             task.cancel()
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
+        await self.deferrals.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
         self.server.updates.close()
+        await self.changes.close()
+        self.plugins.close()
+        self.modules.close()
+        if self.isolation is not None:
+            await self.isolation.close()
         await self.clock.stop()
         await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
         await self.processes.close()
@@ -143,15 +181,22 @@ class App:
         self.store.close()
 
     def _registry(self) -> Registry:
-        registry = Registry(builtin.TOOLS)
-        registry = registry.replacing(invoke_skill.described(skills.description(self.skills)))
-        registry = plugins.load(registry, self.config.plugins)
-        return registry.without(self.config.classic.hidden)
+        return self.plugins.registry(self.built_in).without(self.config.classic.hidden)
+
+    async def _isolated(self, file: Path) -> Loaded:
+        """Load a plugin in a process of its own."""
+        from toolgate.server.isolated import Isolation  # start-up: most plugins are not isolated
+
+        if self.isolation is None:
+            self.isolation = Isolation(self.config.children_environment, verbose=self.config.verbose)
+        return await self.isolation.load(file)
+
+    def _registry_changed(self) -> None:
+        self.server.swap(self._registry())
 
     def _skills_changed(self) -> None:
-        if invoke_skill.name in self.server.registry.tools:
-            tool = invoke_skill.described(skills.description(self.skills))
-            self.server.swap(self.server.registry.replacing(tool))
+        self.built_in = Registry(builtin.parts(self.skills))
+        self._registry_changed()
 
     def _lend(self, principal: str, place: Place, notices: Notices) -> Belongings:
         return Belongings(
@@ -165,6 +210,7 @@ class App:
             web=self.web,
             settings=self.settings,
             updated=partial(self.server.updates.changed, principal),
+            changes=self.changes.of,
         )
 
     def _workspace_of(self, principal: str, notices: Notices) -> Workspace:
@@ -176,6 +222,7 @@ class App:
                 self.config.children_environment,
                 notices,
                 processes=self.processes,
+                private=self.state,
             )
         return held
 
@@ -187,23 +234,33 @@ class App:
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         return own
 
+    def _serves(self, principal: str) -> bool:
+        """Whose work may be taken over here: remote callers' must not run under the local user's options."""
+        return self.config.remote or principal == LOCAL
+
     def _fire(self, firing: Firing) -> None:
-        """A callback fired: to the session that set it, and onto the principal's next result."""
+        """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""
         text = f"callback {firing.slot} fired: {firing.message}"
         self.server.notices(firing.principal).add(f"callback-{firing.slot}", text)
         self.server.tell(firing.principal, firing.session, "notice", text)
+        self.server.updates.changed(firing.principal, INBOX)
 
     async def _watch_skills(self) -> None:
         from toolgate.server import watch  # start-up: the library it needs is not small
 
         await watch.watch(self.skills, self._skills_changed)
 
-    def _start_later(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _watch_plugins(self) -> None:
+        from toolgate.server import watch  # start-up: the library it needs is not small
+
+        await watch.follow("plugin", self.plugins.roots, self.plugins.look, PLUGINS_DEBOUNCE)
+
+    def _start_later(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
         """Start `work` when the first answers are out; its failure is logged and costs nothing else."""
 
         async def later() -> None:
             try:
-                await asyncio.sleep(WATCH_AFTER)
+                await asyncio.sleep(seconds)
             except asyncio.CancelledError:
                 work.close()
                 raise

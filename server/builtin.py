@@ -1,14 +1,20 @@
-"""The thirteen built-in tools, in their order. They take the path every plugin takes."""
+"""What is built in: the thirteen tools, in their order, the resources, and what the skills there are add to that.
+
+They take the path every plugin takes.
+"""
 
 from toolgate.tools.ask import ask_user_question
-from toolgate.tools.callbacks import set_callback
+from toolgate.tools.callbacks import inbox, set_callback
 from toolgate.tools.docs import read_docs
 from toolgate.tools.images import read_image
-from toolgate.tools.plan import plan_mode
+from toolgate.tools.plan import current_plan, plan_mode
+from toolgate.tools.registry import Part
 from toolgate.tools.search import web_search
-from toolgate.tools.shell import background_bash, bash, kill_bg_task, list_bg_tasks, read_bg_output
-from toolgate.tools.skills import invoke_skill
-from toolgate.tools.tasks import task_manager
+from toolgate.tools.shell import background_bash, bash, bg_output, kill_bg_task, list_bg_tasks, read_bg_output
+from toolgate.tools.skill_resources import manifest_of, prompt_of, skill_file
+from toolgate.tools.skills import Skills, description, invoke_skill
+from toolgate.tools.tasks import one_task, task_list, task_manager
+from toolgate.tools.workspace_files import workspace_file
 
 TOOLS = (
     bash,
@@ -25,3 +31,12 @@ TOOLS = (
     kill_bg_task,
     set_callback,
 )
+RESOURCES = (task_list, current_plan, inbox, one_task, bg_output, skill_file, workspace_file)
+
+
+def parts(skills: Skills) -> list[Part]:
+    """All that is built in, as the skill folders are now: each skill is a resource and a prompt of its own."""
+    offered = invoke_skill.described(description(skills))  # first: what comes later is a change, and seen as one
+    found = skills.catalogue().values()
+    tools = [offered if tool is invoke_skill else tool for tool in TOOLS]
+    return [*tools, *RESOURCES, *map(manifest_of, found), *map(prompt_of, found)]

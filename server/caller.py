@@ -9,11 +9,12 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from toolgate.server.envelope import TASKS
 from toolgate.server.errors import InvalidParams
 from toolgate.server.messages import Notification
 from toolgate.server.seal import Seal
 from toolgate.server.session import LEVELS, Call, Refused
-from toolgate.tools.errors import CannotAsk, Unanswered
+from toolgate.tools.errors import CannotAsk, NoTasks, Unanswered
 
 CAPABILITY = {
     "elicitation/create": "elicitation",
@@ -38,10 +39,20 @@ class InputRequired(BaseException):
         self.requests = requests
 
 
+def no_task(required: bool) -> bool:
+    """What is said to a call that can't become a task. Raises NoTasks when it has to."""
+    if required:
+        raise NoTasks(
+            f"this is done as a task only, and the client did not declare {TASKS}", {"extensions": {TASKS: {}}}
+        )
+    return False
+
+
 class Nobody:
     """The client's end of work that no request asked for: nobody hears it, and nobody can be asked."""
 
     wants_progress = False
+    held = True
 
     def can(self, capability: str) -> bool:
         return False
@@ -55,6 +66,9 @@ class Nobody:
 
     def close_stream(self) -> None: ...
 
+    async def as_task(self, required: bool) -> bool:
+        return no_task(required)
+
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         raise CannotAsk("nobody is there to be asked", {})
 
@@ -64,6 +78,8 @@ class Nobody:
 
 class Caller:
     """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds."""
+
+    held = True
 
     def __init__(self, call: Call, seal: Seal, hold: float, streaming: bool) -> None:
         self._call = call
@@ -134,7 +150,17 @@ class Caller:
     def close_stream(self) -> None:
         self._call.channel.pause()
 
+    async def as_task(self, required: bool) -> bool:
+        return no_task(required)
+
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        self.check(requests)
+        if self._call.revision.stateless:
+            return self._answered(requests)
+        return {key: await self._request(request, timeout or self._hold) for key, request in requests.items()}
+
+    def check(self, requests: Mapping[str, dict[str, Any]]) -> None:
+        """Raise CannotAsk for what the client did not declare it can be asked."""
         lacking = {CAPABILITY[request["method"]] for request in requests.values()}
         lacking = {capability for capability in lacking if not self.can(capability)}
         if lacking:
@@ -142,9 +168,6 @@ class Caller:
             raise CannotAsk(
                 f"this client did not declare {names}, so it can't be asked", {name: {} for name in lacking}
             )
-        if self._call.revision.stateless:
-            return self._answered(requests)
-        return {key: await self._request(request, timeout or self._hold) for key, request in requests.items()}
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         if key not in self._done:

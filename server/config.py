@@ -158,7 +158,7 @@ OPTIONS = (
     Option("port", "where HTTP listens (default 8080)", port_number, 8080, metavar="PORT"),
     Option("name", "server name told to clients", server_name, "toolgate", short="-n", metavar="NAME"),
     Option("plugins", "plugin folder, searched recursively; repeatable", folder, (), "-p", "DIR", many=True),
-    Option("isolate-plugins", "run each plugin in its own process", truth, False, later=True),
+    Option("isolate-plugins", "run each plugin in its own process", truth, False),
     Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
     Option("verbose", "debug log", truth, False, short="-v"),
     Option("state", "keys, database, spools (default: the XDG data folder)", folder, None, metavar="DIR"),

@@ -37,9 +37,9 @@ def begin(cursor: object, what: str, keys: Sequence[str]) -> int:
         return min(index - 1, len(keys))  # the item has gone: what came behind it moved up
 
 
-def end(begin: int, what: str, keys: Sequence[str]) -> tuple[int, str | None]:
+def end(begin: int, what: str, keys: Sequence[str], size: int = PAGE) -> tuple[int, str | None]:
     """Where that page ends, and the cursor of the next one; None for the last."""
-    index = begin + PAGE
+    index = begin + size
     if index >= len(keys):
         return len(keys), None
     return index, base64.urlsafe_b64encode(msgspec.json.encode((what, index, keys[index - 1]))).decode()

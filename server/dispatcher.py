@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import logging
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -124,10 +125,7 @@ class Dispatcher:
             channel.send(Failure(request.id, error))
 
     def _fault(self, request: Request, flight: Flight, channel: Channel) -> None:
-        """Tell of the exception being handled by a reference that is also in the log: it may hold anything."""
-        reference = secrets.token_hex(6)
-        log.exception("reference %s: %s failed", reference, request.method)
-        self._refuse(request, InternalError(f"internal error, reference {reference}"), flight, channel)
+        self._refuse(request, fault(request.method, sys.exception()), flight, channel)
 
     def _admit(self, request: Request, session: Session, channel: Channel) -> tuple[Method, Call]:
         """The method and the call, or the RpcError that says why there is none."""
@@ -174,6 +172,13 @@ class Dispatcher:
                     group.create_task(self._one(message, session, answers))
         if answers.messages:
             channel.send(answers.messages)
+
+
+def fault(what: str, error: BaseException | None) -> InternalError:
+    """What a client is told of an unknown exception, which may hold anything: a reference that is also in the log."""
+    reference = secrets.token_hex(6)
+    log.error("reference %s: %s failed", reference, what, exc_info=error)
+    return InternalError(f"internal error, reference {reference}")
 
 
 class _Collected:

@@ -16,6 +16,7 @@ CLIENT = PREFIX + "clientInfo"
 LOG_LEVEL = PREFIX + "logLevel"
 SERVER = PREFIX + "serverInfo"
 SUBSCRIPTION = PREFIX + "subscriptionId"
+TASKS = PREFIX + "tasks"  # an extension
 
 
 def is_one(meta: dict[str, Any] | None) -> bool:

@@ -117,11 +117,15 @@ def encode(message: Outbound) -> bytes:
 
     Raises TypeError for a value that JSON can't hold.
     """
-    wire = [_shape(item) for item in message] if isinstance(message, list) else _shape(message)
+    return spelled([_shape(item) for item in message] if isinstance(message, list) else _shape(message))
+
+
+def spelled(value: Any) -> bytes:
+    """A part of a message as JSON, in the same way."""
     try:
-        return _encode(wire)
+        return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate, from a file name or an escape
-        return _encode(_scrubbed(msgspec.to_builtins(wire)))
+        return _encode(scrubbed(msgspec.to_builtins(value)))
 
 
 def _shape(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:
@@ -174,7 +178,7 @@ def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) ->
         return refusal
     try:
         value = json.loads(bytes(data), parse_constant=_refuse_constant)
-        return _sorted(msgspec.to_builtins(_scrubbed(value)))
+        return _sorted(msgspec.to_builtins(scrubbed(value)))
     except (ValueError, RecursionError):
         return refusal
 
@@ -210,11 +214,11 @@ def _has_infinity(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_infinity, value))
 
 
-def _scrubbed(value: Any) -> Any:
+def scrubbed(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_scrubbed(key): _scrubbed(item) for key, item in value.items()}
+        return {scrubbed(key): scrubbed(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_scrubbed(item) for item in value]
+        return [scrubbed(item) for item in value]
     return value

@@ -1,107 +1,257 @@
-"""Plugin files into parts: each file or package in a plugin folder is a module whose parts are on offer.
+"""The plugins in the plugin folders, as they are now: finds them, has them loaded when their content changes, and says
+which of them are served. Knows nothing of how a file becomes parts, or of who is told.
 
-Knows nothing of the registry's use. A plugin that fails to load is named in the log and left out.
+Of each plugin the last good version is served. One that claims what is taken waits, whole, until it is free.
 """
 
-import hashlib
-import importlib.util
+import asyncio
+import gc
 import logging
-import stat
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
+from toolgate.server.modules import Load, Loaded, LoadError
+from toolgate.server.sources import Content, content, files, roots, sources, wants_isolation
 from toolgate.tools.errors import Collision
 from toolgate.tools.registry import Part, Registry
 
 log = logging.getLogger("toolgate.plugins")
 
-MAX_FILES = 1_000  # of one folder: a folder with more is not a plugin folder
+PATIENCE = 0.3  # seconds a look waits for what is being loaded, so that what changed together is announced together
+EMPTY = 0.5  # seconds a file that had content may be empty: editors empty it first, then write
+GARBAGE = 2.0  # seconds after which modules that are out of use are swept up
+
+Key = tuple[str, str]  # kind and key of a part
 
 
-def load(registry: Registry, folders: Sequence[Path]) -> Registry:
-    """The registry with the plugins of `folders` behind it, sorted by name. What can't be loaded is logged."""
-    held = registry
-    parts: list[Part] = []
-    for file in files(folders):
-        found = _parts_of(file)
+@dataclass(eq=False, slots=True)
+class Plugin:
+    """One plugin file. `serving` is the last good version, `waiting` a newer one that is not served yet."""
+
+    file: Path
+    content: Content = field(default_factory=lambda: Content(b""))
+    serving: Loaded | None = None
+    waiting: Loaded | None = None
+    loading: "asyncio.Task[None] | None" = None
+    emptied: float | None = None  # loop time
+    told: str = ""  # in the log, of why `waiting` waits
+
+    def end(self) -> None:
+        if self.loading is not None:
+            self.loading.cancel()
+        for loaded in (self.serving, self.waiting):
+            if loaded is not None:
+                loaded.retire()
+
+
+class Plugins:
+    """What is loaded now from `folders`. `changed` is called when `registry` gives another registry.
+
+    `load` loads a plugin into this process, `isolated` into one of its own: where the file says `__isolate__ = True`,
+    or all of them when `isolate`.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        load: Load,
+        isolated: Load | None = None,
+        *,
+        isolate: bool = False,
+        changed: Callable[[], None],
+    ) -> None:
+        self.folders = folders
+        self._load_here = load
+        self._load_isolated = isolated
+        self._isolate = isolate
+        self._changed = changed
+        self._held: dict[Path, Plugin] = {}
+        self._looking = asyncio.Lock()
+        self._again: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._complaints: list[str] = []
+
+    async def look(self, patience: float = PATIENCE) -> None:
+        """Load what has changed and drop what is gone. What takes longer than `patience` is served when it is done."""
+        async with self._looking:
+            found = await asyncio.to_thread(self._scan)
+            gone = [self._held.pop(file) for file in list(self._held) if file not in found]
+            self._held = {file: self._held.get(file) or Plugin(file) for file in found}
+            for file, now in found.items():
+                self._compare(self._held[file], now)
+            loading = [plugin.loading for plugin in self._held.values() if plugin.loading is not None]
+            late = (await asyncio.wait(loading, timeout=patience))[1] if loading else ()
+            for task in late:
+                task.add_done_callback(self._came_late)
+            if gone or loading:
+                self._changed()
+            for plugin in gone:
+                self._retire(plugin)
+
+    def registry(self, built_in: Registry) -> Registry:
+        """`built_in` with the plugins behind it, sorted by name. A plugin that claims what is taken is left out or
+        stays what it was, and the log says so."""
+        chosen = {plugin: plugin.waiting or plugin.serving for plugin in self._held.values()}
+        owners: Mapping[Key, Part] = {(part.kind, part.key): part for part in built_in.parts}
+        while (refused := _refused(chosen, owners)) is not None:
+            plugin, part, holder = refused
+            # what is built in may claim what a plugin has: a skill of the same name that came later
+            chosen[plugin] = plugin.serving if chosen[plugin] is not plugin.serving else None
+            self._refuse(plugin, part, holder, chosen[plugin])
+        for plugin, loaded in chosen.items():
+            if loaded is plugin.waiting is not None:
+                if plugin.serving is not None:
+                    self._retire(plugin.serving)
+                plugin.serving, plugin.waiting, plugin.told = plugin.waiting, None, ""
+        parts = [part for loaded in chosen.values() if loaded is not None for part in loaded.parts]
+        return built_in.with_parts(sorted(parts, key=lambda part: part.key))
+
+    def roots(self) -> list[Path]:
+        """The folders to watch."""
+        return roots(self.folders, lambda line: log.debug("%s", line))
+
+    def close(self) -> None:
+        """End what is being loaded, and all that is loaded."""
+        for timer in [*self._timers, *([self._sweep] if self._sweep else [])]:
+            timer.cancel()
+        for task in self._again:
+            task.cancel()
+        for plugin in self._held.values():
+            plugin.end()
+        self._held = {}
+
+    # -- finding
+
+    def _scan(self) -> dict[Path, Content]:
+        complaints: list[str] = []
+        found: dict[Path, Content] = {}
+        for file in files(self.folders, complaints.append):
+            try:
+                found[file] = content(sources(file))
+            except FileNotFoundError:  # gone since
+                continue
+            except OSError as error:  # loading it will say so
+                found[file] = Content(repr(error).encode("utf-8", "backslashreplace"))
+        for line in complaints:
+            if line not in self._complaints:
+                log.error("%s", line)
+        self._complaints = complaints
+        return found
+
+    def _compare(self, plugin: Plugin, now: Content) -> None:
+        if now.digest == plugin.content.digest:
+            plugin.emptied = None
+        elif self._is_settled(plugin, now):
+            plugin.content = now
+            if plugin.loading is not None:
+                plugin.loading.cancel()
+            plugin.loading = asyncio.create_task(self._load(plugin))
+
+    def _is_settled(self, plugin: Plugin, now: Content) -> bool:
+        """Whether no file has just been emptied, as editors do before they write."""
+        loop = asyncio.get_running_loop()
+        if not now.empty & plugin.content.full:
+            plugin.emptied = None
+        elif plugin.emptied is None:
+            plugin.emptied = loop.time()
+            self._look_in(EMPTY)
+            return False
+        elif loop.time() < plugin.emptied + EMPTY:
+            return False
+        return True
+
+    def _look_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            self._timers.discard(timer)
+            task = loop.create_task(self.look())
+            self._again.add(task)
+            task.add_done_callback(self._again.discard)
+
+        timer = loop.call_later(seconds + 0.01, look)  # the clock's steps may make it a little early
+        self._timers.add(timer)
+
+    # -- loading
+
+    async def _load(self, plugin: Plugin) -> None:
+        """Have the newest version of a plugin loaded; it waits until `registry` is asked for."""
         try:
-            held = held.with_parts(found)  # a file is taken whole or not at all
-            parts += found
-        except Collision as collision:
-            log.error("plugin %s is left out: %s", file, collision)
-    return registry.with_parts(sorted(parts, key=lambda part: part.key))
+            loaded = await self._loaded(plugin.file)
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, LoadError) and error.__cause__ is not None else error
+            still = "its last good version is served" if plugin.serving is not None else "it is left out"
+            trace = None if isinstance(cause, (LoadError, Collision)) else cause
+            why = cause if trace is None else "it failed to load"
+            log.error("plugin %s: %s; %s", plugin.file, why, still, exc_info=trace)
+        else:
+            if plugin.waiting is not None:
+                self._retire(plugin.waiting)
+            plugin.waiting, plugin.told = loaded, ""
+            if not loaded.parts:
+                log.warning("plugin %s declares no tool, prompt or resource", plugin.file)
+        plugin.loading = None
 
-
-def files(folders: Iterable[Path]) -> Iterator[Path]:
-    """The plugin files: every `.py` and every package below, in order, each once; names that begin with `.` or `_` are
-    not. Links are followed, but nowhere twice."""
-    seen: set[tuple[int, int]] = set()
-    for folder in folders:
-        if not folder.is_dir():
-            log.error("there is no plugin folder %s", folder)
-            continue
-        for count, file in enumerate(_below(folder, seen)):
-            if count == MAX_FILES:
-                log.error("more than %d files in plugin folder %s: the rest is left out", MAX_FILES, folder)
-                break
-            yield file
-
-
-def _below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        log.error("plugin folder %s can't be read: %s", folder, error)
-        return
-    for entry in entries:
-        if entry.name.startswith((".", "_")):
-            continue
+    async def _loaded(self, file: Path) -> Loaded:
+        if not (self._isolate or await asyncio.to_thread(wants_isolation, file)):
+            loaded = await self._load_here(file)
+        elif self._load_isolated is not None:
+            loaded = await self._load_isolated(file)
+        else:
+            raise LoadError("it wants to be isolated, which is not available in this version")
         try:
-            kind = entry.stat()
-        except OSError:
-            continue  # a broken link
-        if (kind.st_dev, kind.st_ino) in seen:
-            continue
-        seen.add((kind.st_dev, kind.st_ino))
-        if stat.S_ISDIR(kind.st_mode):
-            package = entry / "__init__.py"
-            yield from [package] if package.is_file() else _below(entry, seen)
-        elif stat.S_ISREG(kind.st_mode) and entry.suffix == ".py":
-            yield entry
+            Registry(loaded.parts)
+        except Collision:
+            self._retire(loaded)
+            raise
+        return loaded
+
+    def _came_late(self, loading: "asyncio.Task[None]") -> None:
+        if not loading.cancelled():
+            self._changed()
+
+    # -- choosing
+
+    def _refuse(self, plugin: Plugin, part: Part, holder: Part, instead: Loaded | None) -> None:
+        what = part.kind.removesuffix("s")
+        told = f"{what} {part.key!r} is declared twice: in {holder.source} and in {part.source}"
+        if told != plugin.told:
+            plugin.told = told
+            still = "its last good version is served" if instead is not None else "it is left out"
+            log.error("plugin %s: %s; %s", plugin.file, told, still)
+
+    def _retire(self, what: Loaded | Plugin) -> None:
+        """What it was made of goes round in circles, and the collector seldom comes by here (App.serve_stdio)."""
+        if isinstance(what, Plugin):
+            what.end()
+        else:
+            what.retire()
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(GARBAGE, self._collect)
+
+    def _collect(self) -> None:
+        self._sweep = None
+        gc.collect()
 
 
-def _parts_of(file: Path) -> list[Part]:
-    """The parts a module declares itself; what it imports from elsewhere is not its own."""
-    try:
-        module = _import(file)
-        parts = [value for value in vars(module).values() if isinstance(value, Part)]
-        own = [part for part in dict.fromkeys(parts) if part.function.call.__module__.startswith(module.__name__)]
-        for part in own:
-            part.verify()
-    except BaseException:  # whatever a plugin raises, it takes nothing but itself down
-        log.exception("plugin %s is left out: it failed to load", file)
-        return []
-    if not own:
-        log.warning("plugin %s declares no tool, prompt or resource", file)
-    return own
+def _refused(chosen: Mapping[Plugin, Loaded | None], built_in: Mapping[Key, Part]) -> tuple[Plugin, Part, Part] | None:
+    """The first plugin that claims what is another's, what it claims, and who has it. What is served already has the
+    better claim, then what comes first."""
+    owners = dict(built_in)
+    claims = [(plugin, part) for plugin, loaded in chosen.items() if loaded is not None for part in loaded.parts]
+    senior = {plugin: _keys(plugin.serving) for plugin in chosen}
+    for plugin, part in sorted(claims, key=lambda claim: _key(claim[1]) not in senior[claim[0]]):
+        holder = owners.setdefault(_key(part), part)
+        if holder is not part:
+            return plugin, part, holder
+    return None
 
 
-def _import(file: Path) -> ModuleType:
-    is_package = file.name == "__init__.py"
-    stem = file.parent.name if is_package else file.stem
-    name = f"toolgate_plugin_{stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(
-        name, file, submodule_search_locations=[str(file.parent)] if is_package else None
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+def _key(part: Part) -> Key:
+    return part.kind, part.key
+
+
+def _keys(loaded: Loaded | None) -> set[Key]:
+    return set() if loaded is None else {_key(part) for part in loaded.parts}

@@ -13,6 +13,7 @@ import msgspec
 
 from toolgate.server import shape
 from toolgate.server.caller import Nobody
+from toolgate.server.deferrals import Deferrals, Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.messages import Id, Notification
 from toolgate.server.revisions import Revision
@@ -38,6 +39,7 @@ class Listener:
     owner: str
     kinds: frozenset[str]
     uris: frozenset[str]
+    tasks: frozenset[str]  # ids of deferrals
     ended: "asyncio.Future[None]"  # done when the server ends it
 
     def updated(self, uri: str) -> None:
@@ -58,6 +60,8 @@ class Server:
     hold: float  # seconds after which any call is ended
     seal: Seal
     lend: Callable[[str, Place, Notices], Belongings]
+    deferrals: Deferrals
+    patience: float  # seconds after which a call that may become a task by itself does
     streaming: bool = True  # progress is sent at all
     schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
@@ -70,6 +74,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.updates = Updates(self._watch)
+        self.deferrals.tell = self._tell_task
 
     def identity(self, revision: Revision) -> dict[str, Any]:
         """Who we are, as `revision` spells it; the same object each time."""
@@ -112,7 +117,7 @@ class Server:
         before, self.registry = self.registry, registry
         self.pages = {}
         for kind in KINDS:
-            if registry.of_kind(kind) != before.of_kind(kind):
+            if shape.listed(registry.of_kind(kind)) != shape.listed(before.of_kind(kind)):
                 self._announce(kind)
         if registry.of_kind("resources") != before.of_kind("resources"):
             self.updates.renew()
@@ -133,6 +138,11 @@ class Server:
             return None
         resource, variables = found
         return resource.watch(variables, Context(self.of_principal(principal), Nobody()))
+
+    def _tell_task(self, kept: Kept) -> None:
+        for listener in self.listeners:
+            if kept.id in listener.tasks and kept.principal == listener.principal:
+                listener.send("notifications/tasks", **shape.detailed_task(kept))
 
     def tell(self, principal: str, key: str, level: str, text: str) -> None:
         """Log `text` to the session `key` if it is open, else to one open session of the principal, if any."""

@@ -148,6 +148,12 @@ class Session:
         """Whether the client declared `capability`."""
         return capability in self.capabilities
 
+    def declares(self, extension: str) -> bool:
+        """Whether the client declared `extension`, where its revision has extensions."""
+        declared = self.capabilities.get("extensions")
+        has_any = self.revision is not None and self.revision.extensions and isinstance(declared, dict)
+        return has_any and extension in declared  # type: ignore[operator]  # an object: looked at just now
+
 
 @dataclass(slots=True)
 class Call:
@@ -159,6 +165,7 @@ class Call:
     session: Session
     channel: Channel
     flight: Flight | None = None
+    deferred: bool = False  # it has become a task: its request is answered
 
     @property
     def revision(self) -> Revision:

@@ -1,16 +1,22 @@
 """Spells parts and what they give as a revision knows them. Knows nothing of sessions or methods: the one place where
 what a plugin wrote once is cut to what may be sent."""
 
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from toolgate.server.envelope import SERVER
-from toolgate.server.revisions import Revision
+from toolgate.server.revisions import REVISIONS, SUPPORTED, Revision
+from toolgate.server.state.deferrals import Kept
 from toolgate.tools.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
 from toolgate.tools.prompt import Prompt
 from toolgate.tools.resource import Resource
 from toolgate.tools.tool import Tool
+
+POLL = 1_000  # ms between two looks at a task; most that become one end within a minute
+PAYLOADS = {"input_required": "inputRequests", "completed": "result", "failed": "error"}  # a task's status → its own
 
 CACHE_FOR = 60_000  # ms a list may be held: plugins and skills change while people watch
 
@@ -58,6 +64,13 @@ def resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, 
     return spelled
 
 
+def listed(parts: Sequence[Tool | Prompt | Resource]) -> tuple[bytes, list[object]]:
+    """All that lists say of `parts`, to be compared. What a template lists is not known before it is asked, so its
+    function stands for it."""
+    spelled = [_SPELLERS[part.kind](part, _NEWEST) for part in parts]
+    return msgspec.json.encode(spelled), [part.lists for part in parts if isinstance(part, Resource)]
+
+
 def message(said: Message, revision: Revision) -> dict[str, Any]:
     """A message of a prompt as `prompts/get` spells it."""
     content = Text(said.content) if isinstance(said.content, str) else said.content
@@ -77,6 +90,30 @@ def output(answer: Output, revision: Revision, has_schema: bool) -> dict[str, An
         if _may_be_structured(is_object, revision):
             spelled["structuredContent"] = answer.structured
     spelled["isError"] = answer.is_error
+    return spelled
+
+
+def task(kept: Kept) -> dict[str, Any]:
+    """A deferred call as the result that creates it spells it (extension tasks, "Tasks")."""
+    spelled: dict[str, Any] = {
+        "taskId": kept.id,
+        "status": kept.status,
+        "createdAt": _instant(kept.created),
+        "lastUpdatedAt": _instant(kept.updated),
+        "ttlMs": round((kept.expires - kept.created) * 1000),
+        "pollIntervalMs": POLL,
+    }
+    if kept.message is not None:
+        spelled["statusMessage"] = kept.message
+    return spelled
+
+
+def detailed_task(kept: Kept) -> dict[str, Any]:
+    """A deferred call with all there is to know of it."""
+    spelled = task(kept)
+    payload = kept.questions if kept.status == "input_required" else kept.outcome
+    if payload is not None:
+        spelled[PAYLOADS[kept.status]] = msgspec.Raw(payload)
     return spelled
 
 
@@ -123,6 +160,19 @@ def _resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str,
     if offered.annotations:
         spelled["annotations"] = offered.annotations
     return spelled
+
+
+_NEWEST = REVISIONS[SUPPORTED[0]]  # it has all there is
+_SPELLERS: Mapping[str, Callable[[Any, Revision], dict[str, Any]]] = {
+    Tool.kind: tool,
+    Prompt.kind: prompt,
+    Resource.kind: template,
+}
+
+
+def _instant(seconds: float) -> str:
+    """ISO 8601, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _may_be_structured(is_object: bool, revision: Revision) -> bool:

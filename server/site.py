@@ -16,6 +16,7 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.resource import MCP, SSE, Resource
 from toolgate.server.config import Config, is_loopback
+from toolgate.server.deferrals import tool_of
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Request, Result
@@ -105,7 +106,7 @@ class Site:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
         self._ending = self._streamable.ending = self._sse.ending = True
         self._server.end_listeners()
-        running = self._streamable.running | self._sse.running
+        running = self._streamable.running | self._sse.running | self._server.deferrals.running
         if running:
             await asyncio.wait(running, timeout=self._config.grace)
         for task in self._streamable.running | self._sse.running:
@@ -126,7 +127,7 @@ class Site:
         return None if self._access is None else Permits(path, self._access.resource, self._needed, self._told)
 
     def _needed(self, message: Message) -> frozenset[str]:
-        return scopes.needed(message, self._server.registry)
+        return scopes.needed(message, self._server.registry, tool_of)
 
     def _told(self, request: Request, challenge: str, text: str) -> Result:
         """A call's result that carries a challenge, for hosts that look for one there."""

@@ -16,6 +16,7 @@ from tests.wire import COMMAND, PATIENCE, STATELESS, Server, eventually, surroun
 
 POSTED = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
 
 
 class Site:

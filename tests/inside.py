@@ -156,6 +156,7 @@ async def inside(
         {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": [str(ROOT / "tests" / "plugins")]}
     )
     app = App(options)
+    await app.plugins.look(PATIENCE)
     sessions = Sessions(app.server.close_session, idle=idle, most=most)
     streamable = Endpoint(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)
     sse_sessions = Sessions(app.server.close_session)

@@ -22,6 +22,7 @@ def blocks(language: str) -> list[str]:
 def test_every_shell_line_of_the_readme_works(tmp_path: Path) -> None:
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "toolgate").symlink_to(Path(sys.executable).with_name("toolgate"))
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     (tmp_path / "my-plugins").mkdir()
     (plugin,) = blocks("python")
     (tmp_path / "my-plugins" / "words.py").write_text(plugin)

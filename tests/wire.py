@@ -35,6 +35,12 @@ RESULTS = {
     "resources/unsubscribe": "Result",
     "completion/complete": "CompleteResult",
     "subscriptions/listen": "SubscriptionsListenResult",
+    "skills/list": "CacheableResult",
+    "skills/get": "CacheableResult",
+    "resources/directory/read": "ListResourcesResult",
+    "tasks/get": "Result",  # an extension's: in no schema of the protocol
+    "tasks/update": "Result",
+    "tasks/cancel": "Result",
     "ping": "Result",
     "logging/setLevel": "Result",
 }
@@ -47,6 +53,7 @@ NOTIFICATIONS = {
     "notifications/resources/updated": "ResourceUpdatedNotification",
     "notifications/cancelled": "CancelledNotification",
     "notifications/subscriptions/acknowledged": "SubscriptionsAcknowledgedNotification",
+    "notifications/tasks": "Notification",  # as above
 }
 REQUESTS = {
     "elicitation/create": "ElicitRequest",
@@ -242,7 +249,8 @@ class Server:
         return None
 
     def _result_type(self, method: str, result: dict[str, Any]) -> str:
-        return "InputRequiredResult" if result.get("resultType") == "input_required" else RESULTS.get(method, "Result")
+        special = {"input_required": "InputRequiredResult", "task": "Result"}
+        return special.get(result.get("resultType", ""), RESULTS.get(method, "Result"))
 
 
 class Stdio(Server):

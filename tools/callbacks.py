@@ -1,6 +1,7 @@
 """SetCallback: have a message come back later, once or on a cadence. Knows nothing of clocks or delivery."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,12 +10,14 @@ from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Callback, Context
 from toolgate.tools.errors import ToolError
 from toolgate.tools.plain import clipped
+from toolgate.tools.resource import resource
 from toolgate.tools.tool import tool
 
 SLOTS = 8
 MAX_MESSAGE = 2_048  # characters
 MAX_REPEATS = 1_000_000  # eleven days at one a second: beyond that it is for ever, which is -1
 SHOWN = 200  # characters of a message in a list
+INBOX = "callback://inbox"
 
 Delay = Annotated[int | None, msgspec.Meta(ge=1, le=3600), "between firings"]
 
@@ -28,6 +31,22 @@ class Slot(msgspec.Struct, frozen=True):
 
 class Slots(msgspec.Struct, frozen=True):
     callbacks: list[Slot]
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    callback_id: int
+    fired_at: datetime
+    message: str
+
+
+class Inbox(msgspec.Struct, frozen=True):
+    fired: list[Arrival]  # newest first
+
+
+@resource(INBOX, name="inbox", title="Inbox of callbacks", mime_type="application/json", scope="tools:workflow")
+async def inbox(ctx: Context) -> Inbox:
+    """The callbacks that fired last, the newest first."""
+    return Inbox([Arrival(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.fired()])
 
 
 @tool(

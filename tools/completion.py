@@ -6,7 +6,7 @@ Knows nothing of the wire. Source: MCP server/utilities/completion.
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -39,6 +39,10 @@ class Completions:
         self._part = part
         self._names = names
         self._functions: dict[str, Function] = {}
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        return tuple(self._functions.values())
 
     def declare(self, name: str) -> Callable[[F], F]:
         """A decorator for the function that completes the argument `name`."""

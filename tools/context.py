@@ -4,14 +4,13 @@ Knows nothing of JSON-RPC, revisions or transports: the server hands in a `Peer`
 is decided by whoever built the `Belongings`; a tool only ever sees its own caller's.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime  # the types are read at run time (server/lent.py); msgspec has it loaded
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from toolgate.tools.skills import Skills
     from toolgate.tools.web import Web
     from toolgate.tools.workers import Workers
@@ -54,6 +53,7 @@ class Tasks(Protocol):
     async def add(self, task_id: int, text: str) -> Task: ...
     async def complete(self, task_id: int, step: int | None = None) -> Task: ...  # unknown step: LookupError
     async def switch(self, task_id: int) -> Task: ...
+    async def kept(self) -> bool: ...  # the cheap question, asked whenever resources are listed: may there be any
     async def all(self) -> Sequence[Task]: ...  # by id
     async def current(self) -> int | None: ...
 
@@ -63,7 +63,7 @@ class PlanState:
     active: bool
     goal: str
     plan_file: str | None
-    started_at: "datetime | None"  # UTC
+    started_at: datetime | None  # UTC
 
 
 class Plan(Protocol):
@@ -85,12 +85,22 @@ class Callback:
     left: int  # firings left, -1 for ever
 
 
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A callback that fired."""
+
+    id: int  # the slot it had
+    message: str
+    at: datetime  # UTC
+
+
 class Callbacks(Protocol):
     """The caller's callbacks: eight slots of a principal."""
 
     async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
     async def list(self) -> Sequence[Callback]: ...
     async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
+    async def fired(self) -> Sequence[Fired]: ...  # the latest, newest first
 
 
 @dataclass(slots=True)
@@ -120,6 +130,12 @@ def _nobody(uri: str) -> None:
     """Nobody is subscribed."""
 
 
+async def _unwatched(path: Path) -> AsyncIterator[None]:
+    """Nobody finds out."""
+    return
+    yield
+
+
 @dataclass(frozen=True, slots=True)
 class Belongings:
     """What the server lends a tool for one call, already bound to its principal and session."""
@@ -134,6 +150,7 @@ class Belongings:
     web: "Web"
     settings: Settings
     updated: Callable[[str], None] = _nobody  # tell the principal's subscribers that the resource of this URI changed
+    changes: Callable[[Path], AsyncIterator[object]] = _unwatched  # something each time that file or folder changed
 
 
 class Peer(Protocol):
@@ -155,6 +172,13 @@ class Peer(Protocol):
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
 
     def close_stream(self) -> None: ...
+
+    @property
+    def held(self) -> bool:
+        """Whether the call ends after the hold: not one that is a task, or can become one by itself."""
+        ...
+
+    async def as_task(self, required: bool) -> bool: ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
 
@@ -220,6 +244,12 @@ class Context:
         return self._belongings.settings
 
     @property
+    def hold(self) -> float | None:
+        """The seconds this call may be held from its beginning; None while it is a task, or may become one by itself.
+        It can change under a call that waits."""
+        return self._belongings.settings.hold if self._peer.held else None
+
+    @property
     def wants_progress(self) -> bool:
         """Whether the caller sent a progress token. Nothing may depend on it but the cost of making progress."""
         return self._peer.wants_progress
@@ -236,6 +266,11 @@ class Context:
         """Tell those of the caller's clients that subscribed to the resource `uri` that it has changed."""
         self._belongings.updated(uri)
 
+    def changes(self, path: Path) -> AsyncIterator[object]:
+        """Gives something each time the file or folder `path` has changed, came or went. Where it may be is asked by
+        whoever names it."""
+        return self._belongings.changes(path)
+
     def close_stream(self) -> None:
         """Let the client hang up while the call goes on, and come back for the answer, where its revision and
         transport can do that (Streamable HTTP of 2025-11-25); nothing happens elsewhere."""
@@ -251,6 +286,17 @@ class Context:
         Raises ValueError when the level is none of the eight.
         """
         self._peer.log(level, data, logger)
+
+    async def as_task(self, *, required: bool = False) -> bool:
+        """Let the rest of this call be a task, where the client knows tasks (2026-07-28, extension
+        io.modelcontextprotocol/tasks): it is answered at once, and the client asks for the result later. Whether it
+        is one.
+
+        From then on no time limit but the task's own applies, progress is shown as the task's status, and a question
+        waits for its answer without ending the call. Raises NoTasks when `required` and the client knows none, and
+        ToolError when there are too many tasks, or it can't be kept.
+        """
+        return await self._peer.as_task(required)
 
     async def elicit(
         self, message: str, schema: dict[str, Any], *, key: str | None = None, timeout: float | None = None

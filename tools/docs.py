@@ -57,6 +57,7 @@ Source = Callable[[Context, str, int], Awaitable[Loaded]]  # (context, url, wait
     open_world=True,
     output=Document,
     scope="tools:web",
+    as_task=True,
 )
 async def read_docs(
     url: Annotated[str, "http or https"],

@@ -4,7 +4,8 @@ ToolError               the tool says no: an `isError` result with this text
 ├── NotFound            there is no such resource
 ├── WrongArguments      a prompt or a completion was asked for with arguments it can't take
 └── CannotAsk           the client declared no way to be asked (elicitation, sampling, roots)
-    └── Unanswered      it was asked, and no answer came in time
+    ├── Unanswered      it was asked, and no answer came in time
+    └── NoTasks         it knows no tasks, and the tool runs as one only
 Collision               two parts claim one name (raised at load, not in a call)
 """
 
@@ -44,6 +45,10 @@ class CannotAsk(ToolError):
 
 class Unanswered(CannotAsk):
     """The client was asked and did not answer in time, or answered with an error."""
+
+
+class NoTasks(CannotAsk):
+    """The client did not declare that it knows tasks, and the tool's work is only done as one."""
 
 
 class Collision(Exception):

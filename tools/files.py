@@ -8,13 +8,24 @@ import stat
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from toolgate.tools.errors import ToolError
+from toolgate.tools.errors import NotFound, ToolError
 
 CHUNK = 2**20
+SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a path, or a name in a folder, stands for. Links are followed."""
+
+    name: str
+    is_folder: bool
+    size: int
 
 
 def read(path: str, limit: int, root: Path | None) -> bytes:
@@ -36,8 +47,66 @@ def read(path: str, limit: int, root: Path | None) -> bytes:
                 raise _too_large(path, found.st_size, limit)
             return _all(file.fileno(), path, limit)
     except FileNotFoundError:
-        raise ToolError(f"{path} does not exist") from None
+        raise NotFound(f"{path} does not exist") from None
+    except NotADirectoryError as error:
+        raise NotFound(f"{path} can't be read: {_reason(error)}") from None
     except (OSError, ValueError) as error:
+        raise ToolError(f"{path} can't be read: {_reason(error)}") from None
+
+
+def read_below(folder: Path, path: str, limit: int) -> bytes:
+    """A regular file's bytes, at most `limit` of them, at `path` below `folder`, which itself may be a link; no other
+    link is followed."""
+    *folders, name = path.split("/")
+    try:
+        with _folder(folder, folders, make=False) as inner:
+            found = os.stat(name, dir_fd=inner, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                raise NotFound(f"{path} is not a file")
+            with open(os.open(name, READ | os.O_NOFOLLOW, dir_fd=inner), "rb", buffering=0) as file:
+                _must_be_regular(os.fstat(file.fileno()), path)
+                return _all(file.fileno(), path, limit)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{path} can't be read: {_reason(error)}") from None
+
+
+def inside(path: str, root: Path) -> str:
+    """The path that the absolute `path` leads to, links resolved. Raises NotFound where that is outside `root`."""
+    try:
+        real = os.path.realpath(path)
+    except ValueError:  # a NUL
+        raise NotFound(f"{path!r} is no path") from None
+    if not _inside(real, root):
+        raise _outside(path, root)
+    return real
+
+
+def look(path: str, root: Path) -> Entry:
+    """What there is at the absolute `path`, inside `root`."""
+    try:
+        found = os.stat(inside(path, root))
+    except (OSError, ValueError):
+        raise NotFound(f"{path} does not exist") from None
+    return Entry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size)
+
+
+def entries(path: str, root: Path, limit: int) -> tuple[list[Entry], bool]:
+    """The files and folders in the folder `path`, inside `root`: at most `limit` of them by name, and whether there are
+    more. What is neither is left out, and so are links that lead nowhere, or outside."""
+    try:
+        folder = os.open(inside(path, root), FOLDER)
+        try:
+            real = _opened(folder)
+            if not _inside(real, root):
+                raise _outside(path, root)  # a link was changed while we looked
+            return _shown(folder, real, root, limit)
+        finally:
+            os.close(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{path} is not a folder") from None
+    except OSError as error:
         raise ToolError(f"{path} can't be read: {_reason(error)}") from None
 
 
@@ -48,7 +117,7 @@ def write(path: str, data: bytes, root: Path, suffix: str) -> Path:
     """
     *folders, name = parts(path, root, suffix)
     try:
-        with _folder(root, folders) as folder:
+        with _folder(root, folders, make=True) as folder:
             _replace(folder, name, data)
     except NotADirectoryError:
         raise ToolError(f"{path}: a folder on the way is a file or a link, and links are not followed") from None
@@ -76,14 +145,38 @@ def parts(path: str, root: Path, suffix: str) -> list[str]:
     return list(relative.parts)
 
 
+def _shown(folder: int, path: str, root: Path, limit: int) -> tuple[list[Entry], bool]:
+    with os.scandir(folder) as found:
+        every = [entry for _, entry in zip(range(SCANNED), found, strict=False)]
+    shown: list[Entry] = []
+    for entry in sorted(every, key=lambda entry: entry.name):
+        held = _entry(entry, path, root)
+        if held is not None and len(shown) == limit:
+            return shown, True
+        shown += [] if held is None else [held]
+    return shown, len(every) == SCANNED
+
+
+def _entry(entry: os.DirEntry[str], folder: str, root: Path) -> Entry | None:
+    try:
+        found = entry.stat()
+        if entry.is_symlink():
+            inside(os.path.join(folder, entry.name), root)
+    except (OSError, NotFound):
+        return None
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return Entry(entry.name, is_folder, found.st_size) if is_folder or stat.S_ISREG(found.st_mode) else None
+
+
 @contextmanager
-def _folder(root: Path, parts: list[str]) -> Generator[int, None, None]:
-    """A descriptor of the folder `parts` below `root`, made where missing."""
+def _folder(root: Path, parts: list[str], *, make: bool) -> Generator[int, None, None]:
+    """A descriptor of the folder `parts` below `root`; with `make`, made where it is missing."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts:
-            with suppress(FileExistsError):
-                os.mkdir(part, dir_fd=folder)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
             deeper = os.open(part, FOLDER, dir_fd=folder)
             os.close(folder)
             folder = deeper
@@ -152,8 +245,8 @@ def _inside(path: str, root: Path) -> bool:
     return Path(path).is_relative_to(root)
 
 
-def _outside(path: str, root: Path) -> ToolError:
-    return ToolError(f"{path} is outside the workspace: only what lies in {root} can be used")
+def _outside(path: str, root: Path) -> NotFound:
+    return NotFound(f"{path} is outside the workspace: only what lies in {root} can be used")
 
 
 def _too_large(path: str, size: int, limit: int) -> ToolError:

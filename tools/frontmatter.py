@@ -7,10 +7,14 @@ read is bounded, links are not followed, and whatever is wrong with it is a Skil
 import os
 import re
 import stat
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader
 
 MAX_FILE = 256 * 1024  # bytes: all of it goes into a model's context
 MAX_FRONT = 16 * 1024  # characters of front matter
@@ -24,6 +28,18 @@ PARTS = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)(.*)", re.DOTALL | re.MU
 # letter and is no word that YAML has another idea of. Any other is left to YAML, whose import takes 40 ms.
 PLAIN = re.compile(r"([a-z][a-z-]{0,40}): +([^\W\d_].*)")
 SPECIAL = re.compile(r".*(?:: | #).*|.*:|yes|no|true|false|on|off|null", re.IGNORECASE)
+
+CORE = {  # what a plain word stands for, and what such words begin with; any other is a string
+    "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": ("[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+
+RACY = 50_000_000  # ns: a file changed so lately may change again under the same stamp, as in git's index
 
 Stamp = tuple[int, int, int]  # size, time of the last change of the content, of the file: both in ns
 
@@ -49,7 +65,11 @@ def stamp(path: Path) -> Stamp | None:
         found = path.lstat()
     except OSError:
         return None
-    return _stamp(found) if stat.S_ISREG(found.st_mode) else None
+    return stamp_of(found) if stat.S_ISREG(found.st_mode) else None
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def head(path: Path, found: Stamp) -> Head:
@@ -68,6 +88,17 @@ def head(path: Path, found: Stamp) -> Head:
         return Head(found, broken=str(error), yaml=plain is None)
 
 
+def fields(data: bytes) -> dict[str, Any]:
+    """All fields of the front matter of a SKILL.md with these bytes, as JSON can hold them. Raises SkillError."""
+    front = _parts(_text(data))[0]
+    plain = _plain(front)
+    found = _yaml(front, core=True) if plain is None else plain
+    try:
+        return msgspec.json.decode(msgspec.json.encode(found), type=dict[str, Any])
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        raise SkillError("its front matter has what JSON can't hold") from None
+
+
 def body(path: Path) -> str:
     """The instructions: what follows the front matter. Raises SkillError."""
     return _parts(_read(path)[0])[1].strip()
@@ -83,10 +114,14 @@ def _read(path: Path) -> tuple[str, Stamp]:
             data = stream.read(MAX_FILE + 1)
     except OSError as error:
         raise SkillError(f"SKILL.md can't be read: {error.strerror}") from None
+    return _text(data), stamp_of(found)
+
+
+def _text(data: bytes) -> str:
     if len(data) > MAX_FILE:
         raise SkillError(f"SKILL.md is larger than {MAX_FILE} bytes")
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n"), _stamp(found)
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise SkillError("SKILL.md is not UTF-8") from None
 
@@ -113,7 +148,8 @@ def _plain(front: str) -> dict[str, Any] | None:
     return fields
 
 
-def _yaml(front: str) -> dict[Any, Any]:
+def _yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
+    """`core`: by YAML 1.2, as most others read it; PyYAML's own idea is 1.1, where `on` is a boolean."""
     import yaml  # start-up: 40 ms
 
     if front.count("[") + front.count("{") > MAX_BRACKETS:
@@ -121,7 +157,7 @@ def _yaml(front: str) -> dict[Any, Any]:
     try:
         if any(isinstance(token, (yaml.AliasToken, yaml.AnchorToken)) for token in yaml.scan(front)):
             raise SkillError("its front matter has YAML anchors or aliases, which may stand for ever more")
-        fields = yaml.safe_load(front)
+        fields = yaml.load(front, _core() if core else yaml.SafeLoader)  # noqa: S506  # both are safe
     except SkillError:
         raise
     except Exception as error:  # noqa: BLE001  # hostile tags make it raise nearly anything
@@ -129,6 +165,26 @@ def _yaml(front: str) -> dict[Any, Any]:
     if not isinstance(fields, dict):
         raise SkillError("its front matter is not a list of fields")
     return fields
+
+
+@cache
+def _core() -> "type[SafeLoader]":
+    """Reads plain words by the core schema (YAML 1.2.2 section 10.3)."""
+    import yaml
+
+    class Core(yaml.SafeLoader):
+        pass
+
+    Core.yaml_implicit_resolvers = {}  # its own: the base class keeps its
+
+    def whole(loader: "SafeLoader", node: Any) -> int:
+        word = loader.construct_scalar(node)
+        return int(word, 0) if word[:2] in ("0o", "0x") else int(word)
+
+    for kind, (pattern, first) in CORE.items():
+        Core.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), list(first))
+    Core.add_constructor("tag:yaml.org,2002:int", whole)
+    return Core
 
 
 def _name(fields: dict[Any, Any]) -> str:
@@ -144,7 +200,3 @@ def _description(fields: dict[Any, Any]) -> str:
         raise SkillError("it has no description")
     shown = "".join(character if character.isprintable() else " " for character in description)
     return " ".join(shown.split())[:MAX_DESCRIPTION]
-
-
-def _stamp(found: os.stat_result) -> Stamp:
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -17,12 +17,14 @@ MAX_PLAIN = 32  # calls at once of a plain function, those that were given up an
 
 
 class Function:
-    """`context` is the name of the parameter that takes the Context; None where there is none."""
+    """`context` is the name of the parameter that takes the Context; None where there is none. `file` is where it comes
+    from, unless that is where it is written."""
 
-    __slots__ = ("_is_async", "_threads", "call", "context")
+    __slots__ = ("_file", "_is_async", "_threads", "call", "context")
 
-    def __init__(self, call: Callable[..., Any]) -> None:
+    def __init__(self, call: Callable[..., Any], file: str | None = None) -> None:
         self.call = call
+        self._file = file
         self.context = schema.context_parameter(call, Context)
         self._is_async = inspect.iscoroutinefunction(call)
         self._threads = Threads(MAX_PLAIN)
@@ -30,7 +32,7 @@ class Function:
     @property
     def source(self) -> str:
         """The file it comes from, for the text of a collision."""
-        return inspect.getsourcefile(self.call) or "?"
+        return self._file or inspect.getsourcefile(inspect.unwrap(self.call)) or "?"  # not of what it may be wrapped in
 
     @property
     def description(self) -> str:

@@ -15,6 +15,7 @@ MAX_TEXT = 30_000  # characters of output in a result: what a model's context is
 LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such as `> >(tee log)`
 SETTLE = 5.0  # seconds for a tree that is being killed to be gone: SIGTERM, 2 s, SIGKILL, and room
 THROTTLE = 0.25  # seconds between progress messages
+LOOK = 1.0  # seconds in which a call that became a task begins to show how it goes
 HEARTBEAT = 8.0  # seconds: clients are promised progress every 10
 DISK_FULL = "the disk is full: of the output little is kept, and `cd` does not last"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
@@ -44,16 +45,25 @@ class Call:
     async def watch(self, run_id: int) -> None:
         """Wait for the command to end, as long as a call is held; with progress, where that is wanted."""
         ctx, workspace = self.ctx, self.ctx.workspace
-        until = self.began + ctx.settings.hold
         offset = 0
-        while ctx.wants_progress and (left := until - time.monotonic()) > 0:
+        while (left := self._left()) > 0:
+            if not ctx.wants_progress:
+                if await workspace.wait_shell(run_id, left):
+                    return
+                continue
             if await workspace.wait_shell(run_id, min(THROTTLE, left)):
                 return
-            size = await workspace.grown(run_id, offset, min(HEARTBEAT, left))
+            size = await workspace.grown(run_id, offset, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
             text, offset = await self._fresh(run_id, offset, size)
             elapsed = time.monotonic() - self.began
             await ctx.progress(elapsed, None, text or f"running for {elapsed:.0f} s")
-        await workspace.wait_shell(run_id, max(0.0, until - time.monotonic()))
+        await workspace.wait_shell(run_id, 0.0)
+
+    def _left(self) -> float:
+        """How long to wait before looking again whether to wait on: a call may become a task under way, or fail to."""
+        if self.ctx.hold is None:
+            return LOOK
+        return self.began + self.ctx.hold - time.monotonic()
 
     async def result(self, run_id: int) -> Output:
         """What to say of a command that ended, timed out, left something running or goes on."""

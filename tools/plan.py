@@ -10,10 +10,12 @@ import msgspec
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context, PlanState, Task
 from toolgate.tools.errors import ToolError
+from toolgate.tools.resource import resource
 from toolgate.tools.tool import tool
 
 MAX_GOAL = 4_000  # characters
 SUFFIX = ".md"
+CURRENT = "plan://current"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -21,6 +23,12 @@ class Plan(msgspec.Struct, frozen=True):
     goal: str
     plan_file: str | None
     started_at: str | None
+
+
+@resource(CURRENT, name="plan", title="Plan", mime_type="application/json", scope="tools:workflow")
+async def current_plan(ctx: Context) -> Plan:
+    """Whether a plan is active, what it is for, where it will be written, and when it began."""
+    return _shown(await ctx.plan.state())
 
 
 @tool(
@@ -56,7 +64,9 @@ async def plan_mode(
             shown = _shown(await ctx.plan.state())
             return Output([Text(msgspec.json.encode(shown).decode())], shown)
         case "reset":
-            return Output([Text("Plan mode is off, and the plan is forgotten.")], _shown(await ctx.plan.reset()))
+            state = await ctx.plan.reset()
+            ctx.updated(CURRENT)
+            return Output([Text("Plan mode is off, and the plan is forgotten.")], _shown(state))
 
 
 async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
@@ -73,6 +83,7 @@ async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
         except ToolError as error:
             raise ToolError(error.text, _shown(state)) from None
     state = await ctx.plan.enter(goal, plan_file)
+    ctx.updated(CURRENT)
     return Output([Text(f"Plan mode is on: {_line(goal)}. Leave it with exit.")], _shown(state))
 
 
@@ -88,6 +99,7 @@ async def _exit(ctx: Context, plan_file: str | None) -> Output:
         except ToolError as error:
             raise ToolError(error.text, _shown(state)) from None
     ended = await ctx.plan.exit(path)
+    ctx.updated(CURRENT)
     written = f" The plan is in {path}." if path is not None else ""
     return Output([Text(f"Plan mode is off after {_duration(state)}.{written}")], _shown(ended))
 

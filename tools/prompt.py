@@ -67,6 +67,11 @@ class Prompt:
     def source(self) -> str:
         return self.function.source
 
+    @property
+    def functions(self) -> Sequence[Function]:
+        """All that a plugin wrote for it."""
+        return (self.function, *self.completions.functions)
+
     @cached_property
     def arguments(self) -> Sequence[Argument]:
         if self._arguments is not None:

@@ -67,6 +67,12 @@ class Resource:
         return self.function.source
 
     @property
+    def functions(self) -> Sequence[Function]:
+        """All that a plugin wrote for it."""
+        declared = (self.function, self.lists, self.watches)
+        return (*(function for function in declared if function is not None), *self.completions.functions)
+
+    @property
     def is_template(self) -> bool:
         return "{" in self.uri
 

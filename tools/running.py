@@ -71,14 +71,16 @@ class Running:
         """Is nothing of its tree left, `timeout` seconds from now at the latest?"""
         return await _done(self._gone, timeout)
 
-    async def grown(self, beyond: int, timeout: float) -> None:
-        """Until there are more than `beyond` bytes of output, or the command itself has ended."""
-        if self._ended.done() or self.output.size > beyond:
+    async def grown(self, beyond: int, timeout: float, *, whole: bool = False) -> None:
+        """Until there are more than `beyond` bytes of output, or the command itself has ended; with `whole`, all that
+        it started."""
+        end = self._gone if whole else self._ended
+        if end.done() or self.output.size > beyond:
             return
         self._news = self._news or asyncio.Event()
         news = asyncio.ensure_future(self._news.wait())
         try:
-            either: list[asyncio.Future[Any]] = [news, self._ended]
+            either: list[asyncio.Future[Any]] = [news, end]
             await asyncio.wait(either, timeout=timeout, return_when="FIRST_COMPLETED")
         finally:
             news.cancel()

@@ -4,22 +4,27 @@ Knows nothing of processes: `Workspace` runs them. What is here is what a model 
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from toolgate.tools.content import Output, Text
+from toolgate.tools.content import Output, ResourceLink, Text
 from toolgate.tools.context import Context
-from toolgate.tools.errors import ToolError
-from toolgate.tools.excerpts import ending, shortened, with_notes
+from toolgate.tools.errors import NotFound, ToolError
+from toolgate.tools.excerpts import decoded, ending, shortened, with_notes
 from toolgate.tools.outcome import DISK_FULL, Call, Ran, gone
+from toolgate.tools.resource import resource
 from toolgate.tools.spool import Run, Status
 from toolgate.tools.tool import tool
 from toolgate.tools.workspace import Workspace
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one
 LISTED = 120  # characters of a command in a list
+MAX_TAIL = 256 * 2**10  # bytes of output in a resource: who follows a build wants its end, and reads it again and again
+MAX_LINE = 4 * 2**10  # bytes of it that are dropped to begin with a line
+LOOK = 3600.0  # seconds: longest wait for output
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -56,7 +61,7 @@ class Ended(msgspec.Struct, frozen=True):
 TaskId = Annotated[int, "as told when the task began"]
 
 
-@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell")
+@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell", as_task=True)
 async def bash(
     command: str, ctx: Context, timeout: Annotated[int, "milliseconds", Meta(ge=1, le=600_000)] = 30_000
 ) -> Output:
@@ -172,6 +177,47 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     return Output([Text(f"background task {task_id} {ending(run)}{code}{already}")], ended)
 
 
+@resource("bg://{id}/output", name="output", title="Output", mime_type="text/plain", scope="tools:shell")
+async def bg_output(id: str, ctx: Context) -> str:
+    """The output of a background task, at most its last 256 KiB, and how the task is. Reading it here leaves
+    ReadBgOutput where it was."""
+    run = await _found(ctx.workspace, id)
+    if run is None:
+        raise NotFound(f"there is no background task {id!r}")
+    try:
+        text = await _tail(ctx.workspace, run)
+    except KeyError:
+        raise NotFound(f"background task {id} has just been forgotten") from None
+    return with_notes(text, f"[task {run.id} {ending(run)}]")
+
+
+@bg_output.listing
+async def outputs(ctx: Context) -> list[ResourceLink]:
+    return [
+        ResourceLink(f"bg://{run.id}/output", f"task {run.id}", description=shortened(run.command, LISTED))
+        for run in await ctx.workspace.list()
+    ]
+
+
+@bg_output.watching
+async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
+    """As output comes, and when nothing of the task is left; what is there already may have come since it was read."""
+    run = await _found(ctx.workspace, id)
+    if run is None:
+        return
+    size = 0
+    while run.status == "running":
+        before, size = size, await ctx.workspace.grown(run.id, size, LOOK, whole=True)
+        if size != before:
+            yield
+    yield
+
+
+@bg_output.completion("id")
+async def run_ids(value: str, ctx: Context) -> list[str]:
+    return [str(run.id) for run in reversed(await ctx.workspace.list()) if str(run.id).startswith(value)]
+
+
 TOOLS = [bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task]
 
 
@@ -183,6 +229,24 @@ async def _task(workspace: Workspace, run_id: int) -> Run:
     if run is None or not run.background:
         raise ToolError(f"there is no background task {run_id}: ListBgTasks lists those there are")
     return run
+
+
+async def _tail(workspace: Workspace, run: Run) -> str:
+    """The end of the output, from the beginning of a line where there is one near."""
+    is_final = run.status != "running"
+    begin = max(0, await workspace.size(run.id) - MAX_TAIL)
+    data = await workspace.read(run.id, begin, MAX_TAIL)
+    cut = data.find(b"\n", 0, MAX_LINE) + 1 if begin else 0
+    text, _ = decoded(data[cut:], final=is_final)
+    if not begin:
+        return text
+    path = workspace.output_path(run.id)
+    return f"[{begin + cut:,} bytes before this are left out{f'; {path} has them' if path else ''}]\n{text}"
+
+
+async def _found(workspace: Workspace, id: str) -> Run | None:
+    """The background task of a URI."""
+    return next((run for run in await workspace.list() if str(run.id) == id), None)
 
 
 def _code(run: Run) -> int | None:

@@ -18,8 +18,9 @@ import msgspec
 from toolgate.tools import frontmatter
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
-from toolgate.tools.errors import ToolError
-from toolgate.tools.frontmatter import Head
+from toolgate.tools.errors import ToolError, WrongArguments
+from toolgate.tools.frontmatter import RACY, Head
+from toolgate.tools.skill_files import MANIFEST, files_of
 from toolgate.tools.tool import tool
 
 BUILT_IN = Path(__file__).parent / "skills_builtin"
@@ -27,11 +28,8 @@ BUILT_IN = Path(__file__).parent / "skills_builtin"
 MAX_TOLD = 1_000  # bytes of the tool's description with the catalogue: the contract's 1 kB
 MAX_SKILLS = 1_000  # in a folder: each costs a stat, 10 µs, whenever the catalogue is asked for
 MAX_CACHED = 1_000  # of all the projects that share the cache
-MAX_FILES = 100  # told of those beside a SKILL.md
-MAX_DEPTH = 4  # folders below the skill's that are listed
-MAX_SEEN = 5_000  # entries looked at for that
+MAX_TOLD_FILES = 100  # told of those beside a SKILL.md
 MAX_ARGUMENTS = 20_000  # characters
-RACY = 50_000_000  # ns: a file changed so lately may change again under the same stamp, as in git's index
 
 ARGUMENTS = "$ARGUMENTS"
 
@@ -189,8 +187,6 @@ async def invoke_skill(
     """Get the instructions of a skill, for a task that one of these fits; then follow them. Returns the
     instructions with the arguments filled in, the skill's folder, and the files in it.
     """
-    if len(arguments) > MAX_ARGUMENTS:
-        raise ToolError(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
     return await asyncio.to_thread(_invoke, ctx.skills, skill_name, arguments)
 
 
@@ -200,7 +196,19 @@ def description(skills: Skills) -> str:
     return start + skills.describe(MAX_TOLD - len(start.encode()))
 
 
+def instructions(skills: Skills, name: str, arguments: str) -> str:
+    """What the skill `name` says to do about `arguments`, as the tool tells it; blocks. Raises ToolError."""
+    return _invoked(skills, name, arguments)[0]
+
+
 def _invoke(skills: Skills, name: str, arguments: str) -> Output:
+    text, shown = _invoked(skills, name, arguments)
+    return Output([Text(text)], shown)
+
+
+def _invoked(skills: Skills, name: str, arguments: str) -> tuple[str, Invoked]:
+    if len(arguments) > MAX_ARGUMENTS:
+        raise WrongArguments(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
     catalogue = skills.catalogue()
     skill = catalogue.get(name)
     if skill is None:
@@ -211,9 +219,8 @@ def _invoke(skills: Skills, name: str, arguments: str) -> Output:
         body = frontmatter.body(skill.folder / "SKILL.md")
     except frontmatter.SkillError as error:
         raise ToolError(f"skill {name!r} has just become unusable: {error}") from None
-    files = _files_in(skill.folder)
-    shown = Invoked(skill.name, str(skill.folder), files)
-    return Output([Text(f"{_filled(body, arguments)}\n\n{_place(skill, files)}")], shown)
+    files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_TOLD_FILES]
+    return f"{_filled(body, arguments)}\n\n{_place(skill, files)}", Invoked(skill.name, str(skill.folder), files)
 
 
 def _filled(body: str, arguments: str) -> str:
@@ -225,7 +232,7 @@ def _filled(body: str, arguments: str) -> str:
 def _place(skill: Skill, files: Sequence[str]) -> str:
     if not files:
         return f"Skill folder: {skill.folder}"
-    rest = " (the first of them)" if len(files) == MAX_FILES else ""
+    rest = " (the first of them)" if len(files) == MAX_TOLD_FILES else ""
     return "\n".join([f"Skill folder: {skill.folder}", f"Files in it{rest}:", *(f"- {file}" for file in files)])
 
 
@@ -236,34 +243,6 @@ def _folders_in(folder: Path) -> list[Path]:
     except OSError:
         return []
     return [folder / name for name in names]
-
-
-def _files_in(folder: Path) -> list[str]:
-    """The files of a skill but its SKILL.md, relative to it, sorted. Links and what is hidden are left
-    out."""
-    found: list[str] = []
-    waiting = [("", 0)]
-    seen = 0
-    while waiting and seen < MAX_SEEN:
-        inner, depth = waiting.pop()
-        for entry in _entries(folder / inner):
-            seen += 1
-            path = f"{inner}{entry.name}"
-            if entry.name[0] == "." or entry.name == "__pycache__":
-                continue
-            if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
-                waiting.append((f"{path}/", depth + 1))
-            elif entry.is_file(follow_symlinks=False) and path != "SKILL.md":
-                found.append(path)
-    return sorted(found)[:MAX_FILES]
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
 
 
 def _short(text: str, width: int) -> str:

@@ -6,15 +6,18 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from toolgate.tools.content import Output, Text
+from toolgate.tools.content import Output, ResourceLink, Text
 from toolgate.tools.context import Context, Task
-from toolgate.tools.errors import ToolError
+from toolgate.tools.errors import NotFound, ToolError
 from toolgate.tools.plain import clipped
+from toolgate.tools.resource import resource
 from toolgate.tools.tool import tool
 
 MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a document
 MAX_LISTED = 100  # tasks in one answer; a model's context is its user's money
 MAX_CHARACTERS = 50_000  # of names and steps in one answer
+MAX_SHOWN = 1_000  # tasks in task://list and in resources/list: all that can be open
+MAX_SHOWN_CHARACTERS = 1_000_000  # of names and steps in task://list
 
 Action = Literal["create", "add", "complete", "list", "pending", "switch"]
 
@@ -36,6 +39,48 @@ class TaskRow(msgspec.Struct, frozen=True):
 class TaskList(msgspec.Struct, frozen=True):
     task_id: int | None
     tasks: list[TaskRow]
+
+
+class AllTasks(msgspec.Struct, frozen=True):
+    """`older` counts those that are left out, where there are too many."""
+
+    task_id: int | None
+    tasks: list[TaskRow]
+    older: int
+
+
+ALL = "task://list"
+
+
+@resource(ALL, name="tasks", title="Tasks", mime_type="application/json", scope="tools:workflow")
+async def task_list(ctx: Context) -> AllTasks:
+    """All tasks with their steps, as TaskManager keeps them."""
+    every = await ctx.tasks.all()
+    shown = _newest(every, MAX_SHOWN, MAX_SHOWN_CHARACTERS)
+    return AllTasks(await ctx.tasks.current(), [_row(task) for task in shown], len(every) - len(shown))
+
+
+@resource("task://{id}", name="task", title="Task", mime_type="application/json", scope="tools:workflow")
+async def one_task(id: str, ctx: Context) -> TaskRow:
+    """One task with its steps."""
+    found = next((task for task in await ctx.tasks.all() if str(task.id) == id), None)
+    if found is None:
+        raise NotFound(f"there is no task {id!r}")
+    return _row(found)
+
+
+@one_task.listing
+async def each_task(ctx: Context) -> list[ResourceLink]:
+    """The open ones; completed ones can be read all the same."""
+    if not await ctx.tasks.kept():
+        return []
+    held = [task for task in await ctx.tasks.all() if not task.completed]
+    return [ResourceLink(_uri(task.id), task.name, mime_type="application/json") for task in held[-MAX_SHOWN:]]
+
+
+@one_task.completion("id")
+async def task_ids(value: str, ctx: Context) -> list[str]:
+    return [str(task.id) for task in reversed(await ctx.tasks.all()) if str(task.id).startswith(value)]
 
 
 @tool(
@@ -78,7 +123,9 @@ async def _create(ctx: Context, name: str) -> Output:
     name = " ".join(name.split())
     if not name:
         raise ToolError("create needs the task's name in text (or in query)")
+    before = await ctx.tasks.current()
     task = await ctx.tasks.create(_bounded("name", name))
+    _changed(ctx, task.id, before)
     return _about(task, f"Task {task.id} created, now current: {task.name}")
 
 
@@ -89,6 +136,7 @@ async def _add(ctx: Context, task_id: int, text: str) -> Output:
         task = await ctx.tasks.add(task_id, _bounded("step", text))
     except KeyError:
         raise _unknown(task_id) from None
+    _changed(ctx, task.id)
     return _about(task, f"Step {task.steps[-1].number} added to task {task.id} ({task.name}).")
 
 
@@ -99,6 +147,7 @@ async def _complete(ctx: Context, task_id: int, step_id: int | None) -> Output:
         raise _unknown(task_id) from None
     except LookupError:
         raise ToolError(await _no_step(ctx, task_id, step_id)) from None
+    _changed(ctx, task.id)
     count = sum(not step.completed for step in task.steps)
     left = f"{count} {'step' if count == 1 else 'steps'}"
     if step_id is None:
@@ -112,10 +161,12 @@ async def _switch(ctx: Context, task_id: int | None, query: str) -> Output:
     if task_id is None and not query:
         raise ToolError("switch needs task_id, or the task's name in query")
     wanted = await _which(ctx, "switch", task_id, query)
+    before = await ctx.tasks.current()
     try:
         task = await ctx.tasks.switch(wanted)
     except KeyError:
         raise _unknown(wanted) from None
+    _changed(ctx, task.id, before)
     return _about(task, f"Task {task.id} is now current: {task.name}")
 
 
@@ -128,7 +179,7 @@ async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) 
         for task in every
         if task_id in (None, task.id) and not (open_only and task.completed) and _mentions(task, query)
     ]
-    shown = _newest(found)
+    shown = _newest(found, MAX_LISTED, MAX_CHARACTERS)
     lines = [line for task in shown for line in _lines(task)]
     if len(shown) < len(found):
         lines.append(f"… and {len(found) - len(shown)} older ones: narrow it down with query.")
@@ -188,22 +239,31 @@ def _mentions(task: Task, query: str) -> bool:
     return wanted in task.name.casefold() or any(wanted in step.text.casefold() for step in task.steps)
 
 
-def _newest(tasks: Sequence[Task]) -> list[Task]:
+def _newest(tasks: Sequence[Task], most: int, characters: int) -> list[Task]:
     """As many as one answer holds, by id; the oldest are left out."""
     shown: list[Task] = []
-    size = 0
-    for task in reversed(tasks[-MAX_LISTED:]):
-        size += len(task.name) + sum(len(step.text) for step in task.steps)
-        if shown and size > MAX_CHARACTERS:
+    for task in reversed(tasks[-most:]):
+        characters -= len(task.name) + sum(len(step.text) for step in task.steps)
+        if shown and characters < 0:
             break
-        shown.insert(0, task)
-    return shown
+        shown.append(task)
+    return shown[::-1]
 
 
 def _lines(task: Task) -> list[str]:
     head = f"{_box(task.completed)} task {task.id}: {task.name}{' (current)' if task.current else ''}"
     steps = [f"    {_box(step.completed)} {step.number}. {' '.join(step.text.split())}" for step in task.steps]
     return [head, *steps]
+
+
+def _changed(ctx: Context, *ids: int | None) -> None:
+    """Tell whoever is subscribed to these tasks; the list has changed with them."""
+    for uri in (ALL, *(_uri(id) for id in ids if id is not None)):
+        ctx.updated(uri)
+
+
+def _uri(task_id: int) -> str:
+    return f"task://{task_id}"
 
 
 def _box(done: bool) -> str:

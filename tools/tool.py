@@ -33,7 +33,7 @@ class Tool:
     """A named function that a client may call.
 
     `input` and `output` are JSON Schemas; an input schema that was handed in raw reaches clients verbatim. `icons` and
-    `meta` are sent as they are, to revisions that know them.
+    `meta` are sent as they are, to revisions that know them. `as_task`: a call that takes long becomes a task.
     """
 
     kind: ClassVar = "tools"
@@ -50,6 +50,7 @@ class Tool:
         scope: str,
         icons: Sequence[Mapping[str, Any]] | None = None,
         meta: Mapping[str, Any] | None = None,
+        as_task: bool = False,
     ) -> None:
         self.function = function
         self.name = name
@@ -59,6 +60,7 @@ class Tool:
         self.scope = scope
         self.icons = icons
         self.meta = meta
+        self.as_task = as_task
         self._input = input
         self._output = output
 
@@ -72,6 +74,11 @@ class Tool:
     @property
     def source(self) -> str:
         return self.function.source
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        """All that a plugin wrote for it."""
+        return (self.function,)
 
     @cached_property
     def input(self) -> dict[str, Any]:
@@ -196,6 +203,7 @@ def tool(
     icons: Sequence[Mapping[str, Any]] | None = None,
     meta: Mapping[str, Any] | None = None,
     scope: str = "tools:plugins",
+    as_task: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -215,13 +223,15 @@ def tool(
     icons: Sequence[Mapping[str, Any]] | None = None,
     meta: Mapping[str, Any] | None = None,
     scope: str = "tools:plugins",
+    as_task: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed function a tool. Its docstring is its description: it is written to the model.
 
     `read_only`, `destructive`, `idempotent`, `open_world`: the hints of ToolAnnotations; a tool that is not read-only
     counts as destructive unless it says otherwise. `input`: a raw JSON Schema in place of the signature's.
     `output`: a type or a JSON Schema that the structured content fits; by default the return type, when it is a
-    struct, dataclass or TypedDict. A plain `def` runs in a thread.
+    struct, dataclass or TypedDict. `as_task`: a call that takes longer than a few seconds becomes a task by itself,
+    where the client knows tasks (`Context.as_task`). A plain `def` runs in a thread.
     """
 
     def declare(call: Callable[..., Any]) -> Tool:
@@ -237,7 +247,7 @@ def tool(
             open_world=open_world,
         )
         shape = output if output is not None else _returned(call)
-        return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta)
+        return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task)
 
     return declare if function is None else declare(function)
 

@@ -24,6 +24,7 @@ MAX_TEMPLATE = 1024  # characters: it is written by hand
 MAX_VARIABLES = 32  # each is a parameter of a function
 
 RESERVED = ":/?#[]@!$&'()*+,;="  # RFC 3986 section 2.2
+PATH = "/:@!$&'()*+,;="  # section 3.3: what of it may stand in a path; not ? and #, which would end it
 PLAIN = r"[A-Za-z0-9\-._~]"  # section 2.3: never needs its %
 ANY = rf"[{re.escape(RESERVED)}A-Za-z0-9\-._~]"
 TRIPLET = r"%[0-9A-Fa-f]{2}"
@@ -227,6 +228,14 @@ def check(uri: str) -> None:
     legal = LEGAL.match(uri)
     if legal and legal.end() < len(uri):
         raise ValueError(f"the uri holds {uri[legal.end()]!a} at {legal.end()}, which must be percent-encoded")
+
+
+def path(path: str) -> str | None:
+    """A path as it stands in a URI, without a first slash (RFC 3986 section 3.3); None for one that {+variable} would
+    not give back, or that nobody can read."""
+    if not path.isprintable() or "\\" in path:
+        return None
+    return quote(path, safe=PATH)
 
 
 def _normal(uri: str) -> str:

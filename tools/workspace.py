@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolgate.tools import files, whereabouts
-from toolgate.tools.errors import ToolError
+from toolgate.tools.errors import NotFound, ToolError
 from toolgate.tools.excerpts import decoded, ending, shortened
 from toolgate.tools.notices import Notices
 from toolgate.tools.process import Launch, NotStarted
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 class Workspace:
     """`root` is where tools work; `spool` a private folder for output; `environment` is what commands get.
 
+    `private` is the server's own folder: where the root holds it, nothing of it is read.
     `sandbox` says how commands are kept apart from the rest of the machine: "bwrap", "uid" or "none".
     Ids that are unknown, or forgotten, raise KeyError throughout.
     """
@@ -43,11 +44,14 @@ class Workspace:
         notices: Notices,
         *,
         processes: Processes,
+        private: Path | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
         self.sandbox = "none"
         self._environment = environment
         self._notices = notices
+        own = Path(os.path.realpath(private)) if private is not None else None
+        self._private = None if own is None or self.root.is_relative_to(own) else own
         self._processes = processes
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
@@ -124,11 +128,12 @@ class Workspace:
             run.read = offset
             self._save(run)
 
-    async def grown(self, run_id: int, beyond: int, timeout: float) -> int:
-        """The size of the output, once it is over `beyond`, the command has ended, or `timeout` seconds have passed."""
+    async def grown(self, run_id: int, beyond: int, timeout: float, *, whole: bool = False) -> int:
+        """The size of the output, once it is over `beyond`, the command has ended (with `whole`, all that it started),
+        or `timeout` seconds have passed."""
         running = self._running.get(run_id)
         if running is not None:
-            await running.grown(beyond, timeout)
+            await running.grown(beyond, timeout, whole=whole)
         return await self.size(run_id)
 
     async def wait_shell(self, run_id: int, timeout: float) -> bool:
@@ -187,7 +192,27 @@ class Workspace:
 
         Raises ToolError for what is not so, for what is no regular file, and for more than `limit` bytes.
         """
-        return await asyncio.to_thread(files.read, path, limit, None if anywhere else self.root)
+        data = await asyncio.to_thread(files.read, path, limit, None if anywhere else self.root)
+        if not anywhere:
+            await self.resolve(path)
+        return data
+
+    async def look(self, path: str) -> files.Entry:
+        """What there is at the absolute `path`, links followed. Raises NotFound, also for what is outside the root."""
+        await self.resolve(path)
+        return await asyncio.to_thread(files.look, path, self.root)
+
+    async def entries(self, path: str, limit: int) -> tuple[Sequence[files.Entry], bool]:
+        """What is in a folder, at most `limit` by name, and whether there is more. Raises NotFound and ToolError."""
+        await self.resolve(path)
+        return await asyncio.to_thread(files.entries, path, self.root, limit)
+
+    async def resolve(self, path: str) -> Path:
+        """Where the absolute `path` leads, there or not. Raises NotFound for what is outside the root."""
+        real = Path(await asyncio.to_thread(files.inside, path, self.root))
+        if self._private is not None and real.is_relative_to(self._private):
+            raise NotFound(f"{path} is the server's own")
+        return real
 
     def check_file(self, path: str, *, suffix: str) -> None:
         """Refuse a path that `write_file` would refuse whatever is on disk. Raises ToolError."""

@@ -13,7 +13,7 @@ import asyncio
 from toolgate.server.messages import Failure, Notification, Outbound, Result, encode
 
 MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held
-MAX_BYTES = 4 * 2**20  # of one stream; one message may be larger, and is then alone
+MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however large: its reader may get a turn yet
 PING = b": ping\r\n\r\n"
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 
@@ -90,7 +90,7 @@ class Stream:
         self._events.append(data)
         self.size += len(data)
         self.last += 1
-        while len(self._events) > 1 and (len(self._events) > MAX_EVENTS or self.size > MAX_BYTES):
+        while len(self._events) > MAX_EVENTS or self.size - len(self._events[0]) > MAX_BYTES:
             self._drop()
         self.news.set()
 

@@ -15,7 +15,14 @@ from toolgate.server.errors import HeaderMismatch
 from toolgate.server.messages import Request
 from toolgate.transports.guard import Headers
 
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # method → what Mcp-Name mirrors
+NAMED = {  # method → what Mcp-Name mirrors
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",  # extension io.modelcontextprotocol/tasks, "Routing Headers"
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")  # 42.0 is 42, too
 BEGIN, END = "=?base64?", "?="
 

@@ -33,11 +33,8 @@ SCHEMES: Mapping[str, str] = {  # URI scheme → scope; a resource's own scope i
     "bg": SHELL,
     "callback": WORKFLOW,
     "task": WORKFLOW,
-    "tasks": WORKFLOW,
     "plan": WORKFLOW,
     "skill": WORKFLOW,
-    "question": WORKFLOW,
-    "workspace": READ,
     "file": READ,
 }
 WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749 section 3.3, of a sensible length
@@ -174,13 +171,26 @@ def _listen(asked: Asked) -> frozenset[str]:
         return _alone(READ)
     uris = wanted.get("resourceSubscriptions")
     listed = uris[:MAX_SUBSCRIPTIONS] if isinstance(uris, list) else []
-    lists = any(name != "resourceSubscriptions" and value is True for name, value in wanted.items())
-    return NOTHING.union(_alone(READ) if lists else NOTHING, *(_of_uri(asked.registry, uri) for uri in listed))
+    lists = any(value is True for value in wanted.values())
+    tasks = wanted.get("taskIds")
+    ids = tasks[:MAX_SUBSCRIPTIONS] if isinstance(tasks, list) else []
+    return NOTHING.union(
+        _alone(READ) if lists else NOTHING,
+        *(_of_uri(asked.registry, uri) for uri in listed),
+        *(_of_task(asked, id) for id in ids),
+    )
 
 
 def _task(asked: Asked) -> frozenset[str]:
+    return _of_task(asked, asked.params.get("taskId"))
+
+
+def _skills(_asked: Asked) -> frozenset[str]:
+    return _alone(SCHEMES["skill"])
+
+
+def _of_task(asked: Asked, id: object) -> frozenset[str]:
     """A task carries the scope of its tool."""
-    id = asked.params.get("taskId")
     name = asked.task_tool(id) if asked.task_tool is not None and isinstance(id, str) else None
     return _of_part(asked.registry.tools, name)
 
@@ -201,9 +211,10 @@ METHODS: Mapping[str, Callable[[Asked], frozenset[str]]] = {
     "resources/unsubscribe": _resource,
     "completion/complete": _completion,
     "subscriptions/listen": _listen,
+    "skills/list": _skills,
+    "skills/get": _skills,
+    "resources/directory/read": _resource,
     "tasks/get": _task,
-    "tasks/result": _task,
     "tasks/update": _task,
     "tasks/cancel": _task,
-    "tasks/list": _read,
 }

@@ -4,10 +4,22 @@ from typing import Any
 
 from toolgate.server import shape
 from toolgate.server.dispatcher import Dispatcher, Method
-from toolgate.server.methods import completion, lifecycle, lists, logging, prompts, resources, subscriptions, tools
+from toolgate.server.methods import (
+    completion,
+    deferred,
+    lifecycle,
+    lists,
+    logging,
+    prompts,
+    resources,
+    skills,
+    subscriptions,
+    tools,
+)
 from toolgate.server.revisions import Revision
 from toolgate.server.server import Server
 from toolgate.server.session import Call
+from toolgate.tools.skill_files import Published
 from toolgate.tools.tool import Tool
 
 
@@ -20,6 +32,7 @@ def _spelled_tool(server: Server) -> lists.Spell:
 
 def dispatcher(server: Server) -> Dispatcher:
     """The dispatcher of one server."""
+    published = Published()
     methods = {
         "initialize": Method(lifecycle.initialize(server), stateless=False, opens=True),
         "ping": Method(lifecycle.ping, stateless=False, opens=True),
@@ -37,8 +50,15 @@ def dispatcher(server: Server) -> Dispatcher:
         "resources/unsubscribe": Method(resources.unsubscribe(server), stateless=False),
         "completion/complete": Method(completion.complete(server)),
         "logging/setLevel": Method(logging.set_level, stateless=False),
+        "tasks/get": Method(deferred.get_task(server), with_session=False),
+        "tasks/update": Method(deferred.update_task(server), with_session=False),
+        "tasks/cancel": Method(deferred.cancel_task(server), with_session=False),
         "subscriptions/listen": Method(subscriptions.listen(server), with_session=False),
+        "skills/list": Method(skills.list_skills(server, published), with_session=False),
+        "skills/get": Method(skills.get_skill(server, published), with_session=False),
+        "resources/directory/read": Method(skills.read_directory(server), with_session=False),
     }
+    server.deferrals.again = tools.call_again(server)
     notifications = {
         "notifications/initialized": lifecycle.initialized(server),
         "notifications/cancelled": lifecycle.cancelled,

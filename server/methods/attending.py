@@ -26,12 +26,12 @@ class TookTooLong(Exception):
 Work = Callable[[Context], Awaitable[dict[str, Any]]]
 
 
-async def attend(server: Server, hold: Hold, call: Call, work: Work) -> dict[str, Any]:
+async def attend(server: Server, hold: Hold, call: Call, work: Work, caller: Caller | None = None) -> dict[str, Any]:
     """The result of `work(context)`, or the one that asks the client for input first (2026-07-28).
 
     Raises TookTooLong, MissingClientCapability (2026-07-28), and whatever the work raises.
     """
-    caller = Caller(call, server.seal, server.settings.hold, server.streaming)
+    caller = caller or Caller(call, server.seal, server.settings.hold, server.streaming)
     task = asyncio.current_task()
     assert task is not None
     hold.take(task)

@@ -5,12 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 from toolgate.server import shape
+from toolgate.server.envelope import TASKS
 from toolgate.server.errors import InvalidParams, InvalidRequest
 from toolgate.server.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.server import Server
 from toolgate.server.session import Call, Session
 
 log = logging.getLogger("toolgate.session")
+
+EXTENSIONS: dict[str, dict[str, Any]] = {  # what is served beside the core, and its settings
+    TASKS: {},
+    "io.modelcontextprotocol/skills": {"directoryRead": True},
+}
 
 
 def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
@@ -73,6 +79,8 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
     }
     if revision.completions:
         declared["completions"] = {}
+    if revision.extensions:
+        declared["extensions"] = EXTENSIONS
     return declared
 
 

@@ -8,9 +8,12 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from toolgate.server import shape
 from toolgate.server.auth.principals import LOCAL
+from toolgate.server.deferrals import Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.errors import InvalidParams, InvalidRequest
+from toolgate.server.methods.deferred import known, require
 from toolgate.server.server import KINDS, Listener, Server
 from toolgate.server.session import Call
 from toolgate.server.updates import MAX_SUBSCRIPTIONS
@@ -28,9 +31,13 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             raise InvalidRequest("too many open subscriptions")
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         kinds, uris = _wanted(server, call)
-        listener = Listener(call.id, call.channel, call.session.principal, owner, _kinds(kinds), uris, ended)
-        listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, uris))
+        tasks = await _tasks(server, call)
+        ids = frozenset(tasks)
+        listener = Listener(call.id, call.channel, call.session.principal, owner, _kinds(kinds), uris, ids, ended)
+        listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, uris, ids))
         server.listeners.add(listener)
+        for kept in tasks.values():  # what became of it before the client could listen
+            listener.send("notifications/tasks", **shape.detailed_task(kept))
         call.params.clear()  # a subscription may stay open for days, and there may be a thousand
         try:
             for uri in listener.uris:
@@ -63,10 +70,26 @@ def _wanted(server: Server, call: Call) -> tuple[tuple[str, ...], frozenset[str]
     return tuple(name for name in FIELDS if wanted.get(name) is True), served
 
 
-def _honoured(kinds: tuple[str, ...], uris: frozenset[str]) -> dict[str, Any]:
+async def _tasks(server: Server, call: Call) -> dict[str, Kept]:
+    """The tasks whose changes will be told: of the caller's, and not another process's."""
+    wanted: dict[str, Any] = call.params["notifications"]
+    if "taskIds" not in wanted:
+        return {}
+    require(call)
+    ids = wanted["taskIds"]
+    if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
+        raise InvalidParams("'taskIds' must be a list of ids")
+    if len(ids) > MAX_SUBSCRIPTIONS:
+        raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} tasks")
+    return await known(server, call.session.principal, ids)
+
+
+def _honoured(kinds: tuple[str, ...], uris: frozenset[str], tasks: frozenset[str]) -> dict[str, Any]:
     honoured: dict[str, Any] = dict.fromkeys(kinds, True)
     if uris:
         honoured["resourceSubscriptions"] = sorted(uris)
+    if tasks:
+        honoured["taskIds"] = sorted(tasks)
     return honoured
 
 

@@ -4,14 +4,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server import shape
+from toolgate.server.deferrals import Deferral
 from toolgate.server.errors import InvalidParams
 from toolgate.server.hold import Hold
-from toolgate.server.methods.attending import TookTooLong, attend
+from toolgate.server.methods import deferring
+from toolgate.server.methods.attending import TookTooLong, Work, attend
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk
+from toolgate.tools.errors import CannotAsk, Unanswered
 from toolgate.tools.notices import Notices
 from toolgate.tools.tool import Tool
 
@@ -24,22 +26,46 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """An unknown tool is an error of the request; what a tool says no to is a result."""
         tool, arguments = _asked(server, call)
-
-        async def work(context: Context) -> dict[str, Any]:
-            return spelled(await run(tool, arguments, context))
-
-        def spelled(output: Output) -> dict[str, Any]:
-            output = _with_notices(output, server.notices(call.session.principal), call)
-            return shape.output(output, call.revision, tool.output is not None)
-
+        work = _work(server, call, tool, arguments)
         try:
+            if deferring.may_defer(call, tool):
+                return await deferring.attend_or_defer(server, hold, call, tool, work)
             return await attend(server, hold, call, work)
         except CannotAsk as refusal:
-            return spelled(_refusal(refusal.text))
+            return _spelled(server, call, tool, _refusal(refusal.text))
         except TookTooLong:
-            return spelled(_refusal(f"{tool.name} took too long and was stopped"))
+            return _spelled(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
 
     return answer
+
+
+def call_again(server: Server) -> Callable[[Deferral, bytes], None]:
+    """Does the work of a deferred call once more, which the end of a server broke off."""
+
+    def again(deferral: Deferral, how: bytes) -> None:
+        deferring.do_again(server, deferral, how, lambda call: _work(server, call, *_asked(server, call)))
+
+    return again
+
+
+def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> Work:
+    async def work(context: Context) -> dict[str, Any]:
+        try:
+            output = await run(tool, arguments, context)
+        except Unanswered as refusal:
+            if not call.deferred:
+                raise
+            output = _refusal(refusal.text)
+        return _spelled(server, call, tool, output)
+
+    return work
+
+
+def _spelled(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
+    """The result. A task's takes no news along: it may be read never, or more than once."""
+    if not call.deferred:
+        output = _with_notices(output, server.notices(call.session.principal), call)
+    return shape.output(output, call.revision, tool.output is not None)
 
 
 async def run(tool: Tool, arguments: dict[str, Any], context: Context) -> Output:

@@ -2,13 +2,14 @@
 server/clock.py."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from toolgate.server.clock import Clock
 from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.context import Callback
+from toolgate.tools.context import Callback, Fired
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -72,6 +73,21 @@ class Callbacks:
         cancelled = await self.store.transact(cancel)
         self.clock.changed()
         return cancelled
+
+    async def fired(self) -> Sequence[Fired]:
+        """The firings that are remembered, the newest first."""
+        if self.store.is_empty():
+            return []
+
+        def read(connection: "Connection") -> Sequence[Fired]:
+            firing = tables().firing
+            rows = firing.select().where(firing.c.principal == self.principal).order_by(firing.c.id.desc())
+            return [
+                Fired(row.slot, row.message, datetime.fromtimestamp(row.fired_at, UTC))
+                for row in connection.execute(rows)
+            ]
+
+        return await self.store.transact(read)
 
     def _read(self, connection: "Connection") -> Sequence[Callback]:
         of, now = tables().callback.c, self.clock.now()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
 PENDING = "callbacks"  # flag: some principal has a callback
+KEPT = 50  # firings of a principal that are remembered: a list a model can still read
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ async def claim(
         taken = {name for name in {row.process for row in rows} if name != own and processes.alive(name)}
         mine = [row for row in rows if row.process == own or (row.process not in taken and serves(row.principal))]
         found = [_advance(connection, row, own, time) for row in mine]
+        _remember(connection, [firing for firing, _ in found if firing], time)
         return [firing for firing, _ in found if firing], min((next_at for _, next_at in found), default=float("inf"))
 
     return await store.transact(look)
@@ -65,6 +67,18 @@ def _advance(
         change = {"next_at": next_at, "left": left, "process": own}
         connection.execute(tables().callback.update().where(this).values(change))
     return Firing(row.principal, row.session, row.slot, row.message, left) if is_due else None, next_at
+
+
+def _remember(connection: "Connection", firings: list[Firing], now: float) -> None:
+    """Write down what fires, and forget what is older than the latest."""
+    firing = tables().firing
+    for fired in firings:
+        row = {"principal": fired.principal, "slot": fired.slot, "message": fired.message, "fired_at": now}
+        connection.execute(firing.insert().values(row))
+    for principal in {fired.principal for fired in firings}:
+        mine = firing.c.principal == principal
+        newest = firing.select().with_only_columns(firing.c.id).where(mine).order_by(firing.c.id.desc()).limit(KEPT)
+        connection.execute(firing.delete().where(mine, firing.c.id.not_in(newest)))
 
 
 def _next(next_at: float, delay: int, now: float) -> float:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VERSION = 2  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
-OLDEST = 1  # version that can be brought up
+VERSION = 4  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
 BUSY = 1.0  # seconds to wait for another process's transaction, each of which takes milliseconds
 STEP = 0.02  # seconds of that spent in SQLite, which nothing interrupts, at a time
 CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed
@@ -92,6 +91,10 @@ class Store:
                 self.flag(kind, key, False)
 
         await self.transact(look)
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever stored. Costs a stat, and never opens the database."""
+        return self._worker is None and not self.path.exists()
 
     def close(self) -> None:
         """Let what is under way finish, a third of a second at most, and close the file.
@@ -161,8 +164,8 @@ class Store:
             with connection.begin():
                 version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
                 self._check(version)
-                if version < VERSION:
-                    _upgrade(connection)
+                if version < VERSION:  # what there was stays as it is: so far only tables were added
+                    _fill(connection)
         except BaseException:
             _disconnect(connection)
             raise
@@ -171,7 +174,7 @@ class Store:
     def _check(self, version: int) -> None:
         if version > VERSION:
             raise self._unusable(f"was made by a newer Toolgate (version {version}, this one knows {VERSION})", None)
-        if version < OLDEST:  # it is linked into place with its version in it
+        if version < 1:  # it is linked into place with its version in it
             raise self._unusable("was not made by Toolgate, or is damaged", None)
 
     def _make(self) -> None:
@@ -185,7 +188,7 @@ class Store:
             connection = _connect(draft)
             try:
                 with connection.begin():
-                    _upgrade(connection)
+                    _fill(connection)
             finally:
                 _disconnect(connection)
             os.link(draft, self.path)
@@ -205,19 +208,16 @@ class Store:
         return StateError(f"the state database {what}; nothing was changed, and the server's log says more")
 
 
-def _upgrade(connection: "Connection") -> None:
-    """Bring the database up to VERSION, inside a transaction: so far every version only added tables.
-
-    1: tasks, plans, callbacks. 2: people, and all of OAuth.
-    """
-    tables().metadata.create_all(connection)
-    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-
-
 def private(folder: Path) -> None:
     """Make `folder` for its owner alone. One that is there is left as it is: it may be anything, even
     /tmp."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _fill(connection: "Connection") -> None:
+    """Make the tables that are missing."""
+    tables().metadata.create_all(connection)
+    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def _connect(path: Path) -> "Connection":

@@ -24,6 +24,8 @@ class Tables:
     callback: "Table"
     people: people.PeopleTables
     oauth: oauth.OAuthTables
+    firing: "Table"
+    deferral: "Table"  # a call that has become a task of the extension, which is none of the above
 
 
 @cache
@@ -40,6 +42,8 @@ def tables() -> Tables:
         callback=_callback(metadata),
         people=people.define(metadata),
         oauth=oauth.declare(metadata),
+        firing=_firing(metadata),
+        deferral=_deferral(metadata),
     )
 
 
@@ -112,4 +116,41 @@ def _callback(metadata: "MetaData") -> "Table":
         Column("next_at", Float, nullable=False),
         Column("session", String, nullable=False),  # that set it
         Column("process", String, nullable=False),  # that fires it
+    )
+
+
+def _firing(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, Index, Integer, String, Table  # start-up
+
+    return Table(
+        "firing",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("principal", String, nullable=False),
+        Column("slot", Integer, nullable=False),
+        Column("message", String, nullable=False),
+        Column("fired_at", Float, nullable=False),
+        Index("firing_principal", "principal"),
+        sqlite_autoincrement=True,  # in the order of time, whatever the clock does
+    )
+
+
+def _deferral(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, Index, LargeBinary, String, Table  # start-up
+
+    return Table(
+        "deferral",
+        metadata,
+        Column("id", String, primary_key=True),
+        Column("principal", String, nullable=False),
+        Column("process", String, nullable=False),  # that works on it, or did
+        Column("status", String, nullable=False),
+        Column("message", String),
+        Column("created_at", Float, nullable=False),
+        Column("updated_at", Float, nullable=False),
+        Column("expires_at", Float, nullable=False),
+        Column("outcome", LargeBinary),  # JSON: the result, or the error
+        Column("questions", LargeBinary),  # JSON: what the client is asked
+        Column("again", LargeBinary),  # JSON: what it takes to run it again; NULL where it must not be
+        Index("deferral_principal", "principal"),
     )

@@ -83,6 +83,10 @@ class Tasks:
 
         return await self.store.transact(switch)
 
+    async def kept(self) -> bool:
+        """False only where no principal ever had a task. Opens no database."""
+        return not self.store.is_empty()
+
     async def all(self) -> Sequence[Task]:
         return await self.store.transact(lambda connection: self._read(connection, None))
 

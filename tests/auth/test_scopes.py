@@ -8,7 +8,18 @@ import pytest
 from toolgate.server import builtin, config
 from toolgate.server.app import App
 from toolgate.server.auth import scopes
-from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL, WEB, WORKFLOW, covers, needed, served, words
+from toolgate.server.auth.scopes import (
+    PLUGINS,
+    READ,
+    SERVED,
+    SHELL,
+    WEB,
+    WORKFLOW,
+    covers,
+    needed,
+    served,
+    words,
+)
 from toolgate.server.errors import ParseError
 from toolgate.server.messages import Malformed, Notification, Request, Response, decode
 from toolgate.tools import prompt, resource, tool
@@ -162,7 +173,7 @@ def test_a_completion_needs_what_it_completes_for() -> None:
 
 def test_a_task_carries_the_scope_of_its_tool() -> None:
     tools = {"t-1": "Bash", "t-2": "extra"}.get
-    for method in ("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"):
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
         assert needed(Request(1, method, {"taskId": "t-1"}), REGISTRY, tools) == {SHELL}
         assert needed(Request(1, method, {"taskId": "t-2"}), REGISTRY, tools) == {PLUGINS}
         assert needed(Request(1, method, {"taskId": "t-3"}), REGISTRY, tools) == {READ}

@@ -415,7 +415,7 @@ def test_a_bug_in_a_tool_is_an_internal_error_with_a_reference_that_is_in_the_lo
 
 def test_listen_is_acknowledged_first_and_ends_with_a_result(start: Start) -> None:
     server = start(revision=STATELESS)
-    wanted = {"toolsListChanged": True, "promptsListChanged": True, "resourceSubscriptions": ["file:///x"]}
+    wanted = {"toolsListChanged": True, "promptsListChanged": True, "resourceSubscriptions": ["no://such"]}
     id = server.begin("subscriptions/listen", {"notifications": wanted})
     server.wait(lambda message: message.get("method") == "notifications/subscriptions/acknowledged")
     meta = {"io.modelcontextprotocol/subscriptionId": id}

@@ -61,6 +61,7 @@ class Caller:
         self.place = Place("session")
         self.settings = Settings()
         self.wants_progress = False
+        self.held = True
         self.heard: list[tuple[float, str | None, float]] = []
         self.on_progress: Callable[[], None] = lambda: None
 

@@ -23,6 +23,7 @@ class Person:
     """The client's end: `answer` gets the form's params and gives the result, or raises."""
 
     wants_progress = False
+    held = True
 
     def __init__(
         self, answer: Callable[[dict[str, Any]], Any] | None = None, features: frozenset[str] = frozenset()
@@ -42,6 +43,9 @@ class Person:
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
 
     def close_stream(self) -> None: ...
+
+    async def as_task(self, required: bool) -> bool:
+        return False
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         assert self.answer is not None

@@ -2,7 +2,6 @@
 collisions, notices."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,7 +173,7 @@ def test_a_tool_that_says_no_is_a_result(connect: Start) -> None:
     assert connect().error("refuse") == "no: try something else"
 
 
-# -- the registry and plugins
+# -- the registry
 
 
 def test_a_name_declared_twice_raises_and_names_both_places() -> None:
@@ -185,80 +184,6 @@ def test_a_name_declared_twice_raises_and_names_both_places() -> None:
 
     with pytest.raises(Collision, match=r"twin.*test_api\.py.*test_api\.py"):
         Registry([one, one])
-
-
-def write(folder: Path, name: str, body: str) -> None:
-    file = folder / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"from toolgate.tools import tool, Context\n{body}")
-
-
-GOOD = '@tool(read_only=True)\nasync def {name}() -> str:\n    """Say {name}."""\n    return "{name}"\n'
-
-
-def test_plugins_are_found_in_folders_below_and_packages_and_come_sorted_behind_the_thirteen(
-    start: Start, tmp_path: Path
-) -> None:
-    folder = tmp_path / "plugins"
-    write(folder, "z.py", GOOD.format(name="zebra"))
-    write(folder, "deep/er/a.py", GOOD.format(name="ant"))
-    write(folder, "pack/__init__.py", "from .inner import middle\n")
-    write(folder, "pack/inner.py", GOOD.format(name="middle"))
-    write(folder, "_private.py", GOOD.format(name="private"))
-    write(folder, ".hidden/x.py", GOOD.format(name="hidden"))
-    (folder / "notes.txt").write_text("not Python")
-    names = list(listed(start("-p", str(folder))))
-    assert names[13:] == ["ant", "middle", "zebra"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "def broken(:\n",
-        "raise RuntimeError('at import')\n",
-        "import sys; sys.exit(3)\n",
-        "import no_such_module\n",
-        "@tool\nasync def nodoc() -> str:\n    return ''\n",
-        '@tool\nasync def typeless(x) -> str:\n    """No type."""\n    return ""\n',
-        '@tool(input={"type": "nonsense"})\nasync def badschema() -> str:\n    """Bad."""\n    return ""\n',
-        '@tool(input={"$ref": "http://127.0.0.1/"})\nasync def remote() -> str:\n    """Remote."""\n    return ""\n',
-    ],
-)
-def test_a_plugin_that_fails_to_load_is_named_in_the_log_and_the_others_serve(
-    start: Start, tmp_path: Path, body: str
-) -> None:
-    folder = tmp_path / "plugins"
-    write(folder, "bad.py", body)
-    write(folder, "good.py", GOOD.format(name="good"))
-    server = start("-p", str(folder))
-    assert list(listed(server))[13:] == ["good"]
-    assert "bad.py" in server.log()
-
-
-def test_a_plugin_that_collides_is_refused_with_both_places_named(start: Start, tmp_path: Path) -> None:
-    folder = tmp_path / "plugins"
-    write(folder, "a.py", GOOD.format(name="Bash") + GOOD.format(name="fine"))
-    write(folder, "b.py", GOOD.format(name="same"))
-    write(folder, "c.py", GOOD.format(name="same"))
-    server = start("-p", str(folder))
-    assert list(listed(server))[13:] == ["same"]
-    log = server.log()
-    assert "a.py" in log and "shell.py" in log and "b.py" in log and "c.py" in log
-    assert "hi" in server.text("Bash", {"command": "echo hi"})
-
-
-def test_a_plugin_folder_that_is_not_there_is_named_in_the_log(start: Start, tmp_path: Path) -> None:
-    server = start("-p", str(tmp_path / "nowhere"))
-    assert len(listed(server)) == 13
-    assert "nowhere" in server.log()
-
-
-def test_a_plugin_that_prints_at_import_does_not_reach_the_protocol(start: Start, tmp_path: Path) -> None:
-    folder = tmp_path / "plugins"
-    write(folder, "loud.py", "print('loud')\n" + GOOD.format(name="quiet"))
-    server = start("-p", str(folder))
-    assert server.text("quiet") == "quiet"
-    assert eventually(lambda: "loud" in server.log())
 
 
 # -- what rides along

@@ -423,16 +423,18 @@ def test_a_full_stream_drops_progress_first_and_then_its_oldest() -> None:
     on_a_loop(body)
 
 
-def test_a_stream_is_bounded_in_bytes_but_always_holds_the_newest() -> None:
+def test_a_stream_is_bounded_in_bytes_but_a_large_message_waits_for_its_reader() -> None:
     def body(stream: Stream) -> None:
         for n in range(12):
             stream.send(note(n, size=2**20))
-        assert stream.size <= MAX_BYTES
-        assert len(stream.after(0)) == 3
+        assert stream.size <= MAX_BYTES + 2**20 + 200
+        assert len(stream.after(0)) == 4
         stream.send(note(99, size=3 * MAX_BYTES))
         assert len(stream.after(0)) == 1
+        stream.send(Result(1, {}))
+        assert len(stream.after(0)) == 2
         stream.end()
         stream.send(Failure(1, InvalidRequest("late")))
-        assert stream.last == 13
+        assert stream.last == 14
 
     on_a_loop(body)

@@ -38,6 +38,7 @@ class Findings(msgspec.Struct, frozen=True):
     open_world=True,
     output=Findings,
     scope="tools:web",
+    as_task=True,
 )
 async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> Output:
     """Search the web and sites for programmers and scientists. Returns up to 20 results, best first: title,

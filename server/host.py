@@ -1,0 +1,286 @@
+"""The program that runs one plugin in a process of its own: `python -m toolgate.server.host SOCKET FILE [verbose]`.
+
+It loads the plugin as the server would, tells what parts there are, and runs calls of them. The socket is a descriptor
+it inherits; when the other end closes this process ends at once, whatever it is doing, and takes what it started along
+where it can.
+"""
+
+import asyncio
+import contextlib
+import io
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server import frames, lent, logs, running
+from toolgate.server.borrowed import Asked, Lender
+from toolgate.server.frames import Answer, Begin, Cancel, Ended, Told, ToldPrompt, ToldResource, ToldTool
+from toolgate.server.modules import LoadError, Modules
+from toolgate.tools.context import Context
+from toolgate.tools.errors import ToolError
+from toolgate.tools.prompt import Prompt
+from toolgate.tools.registry import Part
+from toolgate.tools.resource import Resource
+from toolgate.tools.tool import Tool
+
+log = logging.getLogger("toolgate.plugins")
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+MAX_UNSENT = 16 * 2**20  # bytes the server has not taken: news beyond them is dropped
+
+
+async def _run(part: Any, given: Any, context: Context) -> Any:
+    return await part.run(given, context)
+
+
+async def _get(part: Any, given: Any, context: Context) -> Any:
+    return await part.get(given, context)
+
+
+async def _read(part: Any, given: Any, context: Context) -> Any:
+    return await part.read(given["uri"], given["variables"], context)
+
+
+async def _list(part: Any, given: Any, context: Context) -> Any:
+    return await part.listed(context)
+
+
+async def _complete(part: Any, given: Any, context: Context) -> Any:
+    return await part.completions.complete(given["name"], given["value"], given["arguments"], context)
+
+
+VERBS: dict[str, Callable[[Any, Any, Context], Awaitable[Any]]] = {
+    "run": _run,
+    "get": _get,
+    "read": _read,
+    "list": _list,
+    "complete": _complete,
+}
+
+
+class Serving:
+    """The calls of one plugin. `note` and `request` are the calls' way to the server."""
+
+    def __init__(self, channel: socket.socket, file: Path) -> None:
+        self._channel = channel
+        self._file = file
+        self._modules = Modules()
+        self._parts: dict[tuple[str, str], Part] = {}
+        self._tasks: dict[int, asyncio.Task[Ended]] = {}
+        self._cancelled: set[int] = set()
+        self._requests: dict[int, asyncio.Future[Answer]] = {}
+        self._last_number = 0
+        self._lender = Lender(self)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    async def run(self) -> None:
+        """Serve until the server is gone."""
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._channel)
+        try:
+            parts = (await self._modules.load(self._file)).parts
+            self._parts = {(part.kind, part.key): part for part in parts}
+            self._send(frames.Ready([told(part) for part in parts]))
+        except LoadError as error:
+            if error.__cause__ is None:
+                self._send(frames.Unready(str(error)))
+            else:  # what the plugin raised
+                self._send(frames.Unready("".join(traceback.format_exception(error.__cause__)), raised=True))
+        with contextlib.suppress(EOFError, ConnectionError):
+            while True:
+                self._take(await frames.received(reader, frames.FROM_SERVER))
+
+    def note(self, id: int, name: str, given: Any, *, news: bool = False) -> None:
+        message = frames.Note(id, name, frames.raw(given))
+        if threading.get_ident() == self._thread:
+            self._send(message, news=news)
+        else:  # of a plain function
+            self._loop.call_soon_threadsafe(self._send, message)
+
+    async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
+        self._last_number += 1
+        number = self._last_number
+        message = frames.Request(id, number, name, frames.raw(given))
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+        self._requests[number] = answered
+        try:
+            self._send(message)
+            answer = await answered
+        except asyncio.CancelledError:
+            self._send(frames.Withdrawn(id, number))
+            raise
+        finally:
+            del self._requests[number]
+        if answer.ends:
+            raise Asked(number)
+        if answer.error is not None:
+            raise frames.raised(answer.error)
+        return answer.result
+
+    def _take(self, message: Begin | Cancel | Answer) -> None:
+        match message:
+            case Begin(id):
+                task = self._loop.create_task(self._work(message))
+                self._tasks[id] = task
+                task.add_done_callback(lambda task: self._done(id, task))
+            case Cancel(id):
+                if id in self._tasks:
+                    self._cancelled.add(id)
+                    self._tasks[id].cancel()
+                self._send(frames.Heard(id))
+            case Answer(number):
+                waiting = self._requests.get(number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+
+    async def _work(self, begin: Begin) -> Ended:
+        """Do what is asked. Whatever the plugin raises, it costs this call alone."""
+        context = self._lender.context(begin.id, begin.standing)
+        try:
+            ended = Ended(begin.id, frames.raw(await self._verb(begin, context)))
+        except asyncio.CancelledError:
+            if begin.id in self._cancelled:
+                ended = Ended(begin.id, cancelled=True)
+            else:  # of something it had cancelled itself
+                ended = Ended(begin.id, fault=traceback.format_exc())
+        except ToolError as error:
+            ended = Ended(begin.id, error=frames.told(error))
+        except BaseException as error:  # noqa: BLE001
+            ended = Ended(begin.id, asked=asked(error)) if asked(error) else Ended(begin.id, fault=fault())
+        cwd = context.place.cwd
+        if cwd is not None and str(cwd) != begin.standing.cwd:
+            ended = msgspec.structs.replace(ended, cwd=str(cwd))
+        return ended
+
+    async def _verb(self, begin: Begin, context: Context) -> Any:
+        part = self._parts.get((begin.kind, begin.key))
+        if part is None:
+            raise ToolError(f"the plugin has no {begin.key!r} any more")
+        given = msgspec.json.decode(begin.given)
+        if begin.verb == "watch":
+            return await self._watch(begin.id, part, given, context)
+        return await VERBS[begin.verb](part, given, context)
+
+    async def _watch(self, id: int, part: Any, variables: dict[str, str], context: Context) -> None:
+        async with contextlib.aclosing(part.watch(variables, context)) as changes:
+            async for _ in changes:
+                self.note(id, "changed", lent.Nothing())
+
+    def _done(self, id: int, task: "asyncio.Task[Ended]") -> None:
+        del self._tasks[id]
+        self._cancelled.discard(id)
+        ended = Ended(id, cancelled=True) if task.cancelled() else task.result()  # cancelled before its first step
+        try:
+            self._send(ended)
+        except OverflowError as error:
+            refusal = frames.Error("ToolError", f"the result is too much for a plugin's own process: {error}")
+            self._send(Ended(id, error=refusal, cwd=ended.cwd))
+
+    def _send(self, message: msgspec.Struct, *, news: bool = False) -> None:
+        if not news or self._writer.transport.get_write_buffer_size() < MAX_UNSENT:
+            self._writer.write(frames.framed(message))
+
+
+def told(part: Part) -> Told:
+    """The part, as the server needs it."""
+    words = (part.name, part.title, part.description)
+    match part:
+        case Tool():
+            icons, meta = _plain(part.icons), _plain(part.meta)
+            return ToldTool(
+                *words,
+                part.annotations,
+                part.input,
+                part.output,
+                part.scope,
+                part.source,
+                icons,
+                meta,
+                as_task=part.as_task,
+                has_context=part.function.context is not None,
+            )
+        case Prompt():
+            icons, meta = _plain(part.icons), _plain(part.meta)
+            return ToldPrompt(*words, part.role, list(part.arguments), part.scope, part.source, icons, meta)
+        case Resource():
+            does = (part.lists is not None, part.watches is not None)
+            extras = [_plain(extra) for extra in (part.annotations, part.icons, part.meta)]
+            return ToldResource(part.uri, *words, part.mime_type, part.scope, part.source, *does, *extras)
+
+
+def asked(error: BaseException) -> list[int]:
+    """The questions that an error, or a group of errors, holds."""
+    if isinstance(error, Asked):
+        return [error.number]
+    if isinstance(error, BaseExceptionGroup):
+        return [number for inner in error.exceptions for number in asked(inner)]
+    return []
+
+
+def fault() -> str:
+    return traceback.format_exc()
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None else msgspec.to_builtins(value)
+
+
+def watch_over(channel: socket.socket) -> None:
+    """In a thread: when the server is gone, so is this process and all that it started."""
+    ends = select.poll()
+    ends.register(channel.fileno(), getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
+    while not ends.poll():
+        pass
+    leave()
+
+
+def leave() -> None:
+    with contextlib.suppress(OSError):
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def yield_first() -> None:
+    """On Linux: end with the server even when nothing of Python runs any more, and before anything else when memory is
+    short."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if sys.platform == "linux":
+        import ctypes  # start-up: there is no other way to it
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def main() -> None:
+    descriptor, file, *verbose = sys.argv[1:]
+    channel = socket.socket(fileno=int(descriptor))
+    channel.set_inheritable(False)
+    threading.Thread(target=watch_over, args=(channel,), daemon=True).start()
+    yield_first()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is held back would be lost at the end
+    logs.start(any(verbose), None)
+
+    async def serve() -> None:
+        await Serving(channel, Path(file)).run()
+
+    try:
+        running.run(serve, asyncio.new_event_loop)
+    finally:
+        leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""skills/list, skills/get and resources/directory/read: the skills extension (2026-07-28). Knows the skills' folders;
+knows nothing of what a skill says.
+
+What is listed is what InvokeSkill offers. Source: SEP-2640 (ext-skills).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from toolgate.server import cursors, shape
+from toolgate.server.caller import Caller
+from toolgate.server.errors import InternalError, InvalidParams
+from toolgate.server.server import Server
+from toolgate.server.session import Call
+from toolgate.tools import skill_resources, workspace_files
+from toolgate.tools.content import ResourceLink
+from toolgate.tools.context import Context
+from toolgate.tools.errors import NotFound, ToolError
+from toolgate.tools.frontmatter import SkillError
+from toolgate.tools.skill_files import MANIFEST, Entry, Published, uri_of
+from toolgate.tools.skills import Skill, Skills
+
+log = logging.getLogger("toolgate.skills")
+
+PAGE = 20  # skills: each may have 512 files that must be hashed, and are listed
+FOLDERS = (skill_resources.folder, workspace_files.folder)  # that resources/directory/read knows
+
+Answer = Callable[[Call], Awaitable[dict[str, Any]]]
+
+
+def list_skills(server: Server, published: Published) -> Answer:
+    async def answer(call: Call) -> dict[str, Any]:
+        """skills/list: what can't be used any more when it is read is left out."""
+        catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
+        keys = list(catalogue)
+        begin = cursors.begin(call.params.get("cursor"), "skills", keys)
+        end, following = cursors.end(begin, "skills", keys, PAGE)
+        wanted = [catalogue[key] for key in keys[begin:end]]
+        found = await asyncio.to_thread(_entries, published, wanted)
+        return _kept({"skills": found}, call, following)
+
+    return answer
+
+
+def get_skill(server: Server, published: Published) -> Answer:
+    async def answer(call: Call) -> dict[str, Any]:
+        uri = _uri(call)
+        catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
+        wanted = next((skill for skill in catalogue.values() if uri_of(skill.name, MANIFEST) == uri), None)
+        found = await asyncio.to_thread(_entries, published, [] if wanted is None else [wanted])
+        if not found:
+            raise InvalidParams("unknown skill", {"uri": uri})
+        return _kept({"skill": found[0]}, call, None)
+
+    return answer
+
+
+def read_directory(server: Server) -> Answer:
+    async def answer(call: Call) -> dict[str, Any]:
+        """resources/directory/read: what is right in a folder of a skill, or of the workspace."""
+        uri = _uri(call)
+        context = Context(server.belongings(call.session), Caller(call, server.seal, server.hold, streaming=False))
+        found = await _folder(uri, context)
+        keys = [link.uri for link in found]
+        begin = cursors.begin(call.params.get("cursor"), uri, keys)
+        end, following = cursors.end(begin, uri, keys)
+        return _kept({"resources": [shape.resource(link, call.revision) for link in found[begin:end]]}, call, following)
+
+    return answer
+
+
+async def _folder(uri: str, context: Context) -> list[ResourceLink]:
+    for folder in FOLDERS:
+        try:
+            return await folder(uri, context)
+        except NotFound:
+            continue
+        except ToolError as error:
+            raise InternalError(error.text, {"uri": uri}) from None
+    raise InvalidParams("unknown directory", {"uri": uri})
+
+
+def _entries(published: Published, skills: Iterable[Skill]) -> list[dict[str, Any]]:
+    found: list[Entry] = []
+    for skill in skills:
+        try:
+            found.append(published.entry(skill.name, skill.folder))
+        except SkillError as error:
+            log.warning("skill %s is not listed: %s", skill.folder, error)
+    return [msgspec.to_builtins(entry) for entry in found]
+
+
+def _skills(server: Server, call: Call) -> Skills:
+    return server.belongings(call.session).skills
+
+
+def _uri(call: Call) -> str:
+    uri = call.params.get("uri")
+    if not isinstance(uri, str):
+        raise InvalidParams("'uri' must be a string")
+    return uri
+
+
+def _kept(result: dict[str, Any], call: Call, following: str | None) -> dict[str, Any]:
+    """With what a client needs to go on, and to keep it: not at all, for files change without a word."""
+    if following is not None:
+        result["nextCursor"] = following
+    return shape.cached(result, call.revision, 0)
