@@ -67,12 +67,26 @@ def _own(
         configured=known,
         registration=config.registration,
         client_hosts=config.client_hosts,
+        providers=config.enterprise_issuers,
     )
+    ways = _sign_in(config, resource.issuer, store, web)
+    return Access(resource, tokens, tokens, keys, authorization.close, authorization, ways)
+
+
+def check(config: Config) -> None:
+    """Raise UsageError for what `opened` would refuse, before anything listens."""
+    if config.auth == "oauth":
+        if config.clients is not None:
+            configured.clients(config.clients)
+        _sign_in(config, "", Store(config.state), Web())
+
+
+def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignIn:
     try:
-        ways = sign_in(
+        return sign_in(
             store,
             web.fetch,
-            resource.issuer,
+            public_url,
             config.login,
             _credentials(config),
             config.allow_users,
@@ -80,7 +94,6 @@ def _own(
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return Access(resource, tokens, tokens, keys, authorization.close, authorization, ways)
 
 
 def _credentials(config: Config) -> dict[str, tuple[str, str]]:

@@ -10,16 +10,17 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route, Router
 
-from toolgate.server import envelope, shape
+from toolgate.server import access, envelope, shape
 from toolgate.server.access import Access
 from toolgate.server.auth import scopes
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.resource import MCP, SSE, Resource
-from toolgate.server.config import Config, is_loopback
+from toolgate.server.config import Config
 from toolgate.server.deferrals import tool_of
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Request, Result
+from toolgate.server.options import is_loopback
 from toolgate.server.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.transports import http, sse, streamable_http
@@ -172,7 +173,8 @@ class _Raw:
 
 
 def check(config: Config) -> None:
-    """Raise UsageError for what must not be served: a shell to whoever comes by."""
+    """Raise UsageError for what can't be served, and for what must not: a shell to whoever comes by."""
+    access.check(config)
     public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
     if config.auth == "none":
         if not is_loopback(config.host):

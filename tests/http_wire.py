@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,21 @@ class Site:
     """A server process that listens for HTTP on a free port, `-t` and `-s` both."""
 
     def __init__(
-        self, folder: Path, *options: str, env: Mapping[str, str] | None = None, workspace: bool = True
+        self,
+        folder: Path,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        workspace: bool = True,
+        command: Sequence[str] = (COMMAND,),
     ) -> None:
         self.state = folder / "state"
         self.stderr = folder / "stderr.log"
         work, environment = surroundings(folder, self.state, env)
         shared = ["--workspace", str(work)] if workspace else []  # without, every principal has its own
-        command = [COMMAND, "-t", "-s", "--auth", "none", "--port", "0", *shared, *options]
+        words = [*command, "-t", "-s", "--auth", "none", "--port", "0", *shared, *options]
         with self.stderr.open("wb") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work, env=environment
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work, env=environment
             )
         assert eventually(lambda: "serving http" in self.log() or self.process.poll() is not None)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", self.log())

@@ -41,16 +41,17 @@ def clients(file: Path) -> dict[str, Client]:
     found: dict[str, Client] = {}
     for number, row in enumerate(listed, 1):
         try:
-            client = _client(row, file.parent)
-            if client.id in found:
+            made = client(row, file.parent)
+            if made.id in found:
                 raise ValueError("id: another one has it")
         except (ValueError, OSError) as error:
             raise UsageError(f"--clients: {file}: client {number}: {error}") from None
-        found[client.id] = client
+        found[made.id] = made
     return found
 
 
-def _client(row: Any, folder: Path) -> Client:
+def client(row: Any, folder: Path) -> Client:
+    """The client of one row. Raises ValueError and OSError, naming the member."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not ID.fullmatch(row["id"]):
         raise ValueError("id: letters, digits and . _ ~ - only, and not 'p-' in front")
     unknown = sorted(map(str, row.keys() - MEMBERS))

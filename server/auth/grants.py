@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from toolgate.server.auth.clients import Client, find, of_row
 from toolgate.server.auth.principals import subject_of
 from toolgate.server.state import clients as client_rows
@@ -73,6 +75,35 @@ class Grants:
 
         return self._forget(await self._store.transact(end))
 
+    async def end_all(self, *, subject: str | None = None, client: str | None = None) -> int:
+        """End all that a subject of ours has granted, or all that a client was, with what it got for itself. Gives how
+        many grants these were."""
+        now = self._now()
+
+        def end(connection: "Connection") -> tuple[int, list[str]]:
+            ended = rows.open_grants(connection, subject, client)
+            denied = rows.deny_own(connection, client, now) if client is not None else []
+            for grant in ended:
+                rows.forget_consents(connection, grant.subject, grant.client)
+                denied += rows.end_grant(connection, grant.id, now)
+            return len(ended), denied
+
+        count, denied = await self._store.transact(end)
+        self._forget(denied)
+        return count
+
+    async def add_client(self, client: Client) -> None:
+        """Know a client that the operator vouches for."""
+        metadata = {
+            "client_name": client.name,
+            "redirect_uris": client.redirect_uris,
+            "token_endpoint_auth_method": client.method,
+            "grant_types": sorted(client.grants),
+        }
+        row = {"kind": client.kind, "secret": client.secret, "made_at": self._now()}
+        text = msgspec.json.encode(metadata).decode()
+        await self._store.transact(lambda connection: client_rows.put(connection, client.id, metadata=text, **row))
+
     async def clients(self) -> list[tuple[Client, float, float | None]]:
         """All clients but the configured ones, with when they came and when a person last approved them."""
 
@@ -89,7 +120,7 @@ class Grants:
             if client_rows.find(connection, id) is None:
                 return None
             ended = (rows.end_grant(connection, grant, now) for grant in client_rows.remove(connection, id))
-            return [jti for jtis in ended for jti in jtis]
+            return [*rows.deny_own(connection, id, now), *(jti for jtis in ended for jti in jtis)]
 
         return self._forget(await self._store.transact(remove))
 

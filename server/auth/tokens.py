@@ -25,6 +25,7 @@ log = logging.getLogger("toolgate.auth")
 
 TYP = "at+jwt"
 LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
+EARLY = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
 LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas have one clock, nearly
 FRESH = 5.0  # seconds after which keys and denials are looked at again
 RETRY = 1.0  # seconds between two looks because of a key nobody knows: anyone can name one

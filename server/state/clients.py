@@ -1,5 +1,5 @@
-"""The rows of OAuth clients: those registered dynamically, and the metadata documents fetched lately. Each function
-runs inside a transaction. Times are seconds since the epoch.
+"""The rows of OAuth clients: those registered dynamically, metadata documents fetched lately, and those the operator
+added. Each function runs inside a transaction. Times are seconds since the epoch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 UNUSED = 7 * 86_400.0  # seconds after which a client nobody ever approved goes
+OPERATORS = "configured"  # the kind of those the operator added
 LEFT = 90 * 86_400.0  # seconds after the last approval when one without a grant goes: that is as long as grants last
 
 
@@ -74,13 +75,14 @@ def remove(connection: "Connection", id: str) -> list[str]:
 
 
 def sweep(connection: "Connection", now: float) -> None:
-    """Take away what nobody uses: never approved in a week, or approved long ago and without a grant since."""
+    """Take away what nobody uses: never approved in a week, or approved long ago and without a grant since. What the
+    operator added stays."""
     all = _tables()
     of = all.client
     held = all.grant.select().with_only_columns(all.grant.c.client)
     never = of.c.granted_at.is_(None) & (of.c.made_at < now - UNUSED)
     left = (of.c.granted_at < now - LEFT) & of.c.id.not_in(held)
-    connection.execute(of.delete().where(never | left))
+    connection.execute(of.delete().where(never | left, of.c.kind != OPERATORS))
     gone = all.consent.c.given_at < now - LEFT
     connection.execute(
         all.consent.delete().where(gone & all.consent.c.client.not_in(of.select().with_only_columns(of.c.id)))

@@ -105,6 +105,22 @@ def end_grant(connection: "Connection", id: str, now: float) -> list[str]:
     return list(connection.execute(held).scalars())
 
 
+def open_grants(connection: "Connection", subject: str | None = None, client: str | None = None) -> list[Grant]:
+    """All that are not revoked, their code may still wait: a person's, a client's, or with neither everybody's."""
+    of = _tables().grant
+    rows = of.select().where(of.c.revoked_at.is_(None))
+    rows = rows.where(of.c.subject == subject) if subject is not None else rows
+    rows = rows.where(of.c.client == client) if client is not None else rows
+    return [Grant(*row) for row in connection.execute(rows)]
+
+
+def deny_own(connection: "Connection", client: str, now: float) -> list[str]:
+    """Deny the access tokens a client got for itself. Gives their ids."""
+    of = _tables().access
+    own = of.update().where(of.c.client == client, of.c.grant_id.is_(None), of.c.expires_at > now)
+    return list(connection.execute(own.values(denied=True).returning(of.c.jti)).scalars())
+
+
 def put_code(connection: "Connection", code: str, **row: Any) -> None:
     connection.execute(_tables().code.insert().values(code=code, **row))
 
@@ -177,6 +193,13 @@ def person(connection: "Connection", subject: str) -> Any:
     """The row (issuer, known_as, name), or None."""
     of = _tables().person
     return connection.execute(of.select().where(of.c.subject == subject)).one_or_none()
+
+
+def people(connection: "Connection", named: str) -> list[Any]:
+    """The rows (subject, issuer, known_as, name) of whom that may mean: a subject, or a name."""
+    of = _tables().person
+    meant = (of.c.subject == named) | (of.c.name == named) | (of.c.known_as == named)
+    return list(connection.execute(of.select().where(meant).order_by(of.c.issuer, of.c.known_as)))
 
 
 # What counts until a time

@@ -51,6 +51,11 @@ class Signed:
 
         self._with_store(lambda store: store.transact(kept))
 
+    def age_refresh_tokens(self, seconds: float) -> None:
+        """Have all that were redeemed have been so many seconds earlier."""
+        words = f"UPDATE oauth_refresh SET redeemed_at = redeemed_at - {seconds}"
+        self._with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+
     def _with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
         async def done() -> T:
             store = Store(self.site.state)

@@ -28,7 +28,7 @@ def test_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:
             answer = await desk.refresh(client, tokens["refresh_token"])
             assert answer.status == 200
             assert answer.headers["Cache-Control"] == "no-store"
-            assert (answer.body["expires_in"], answer.body["token_type"]) == (900, "Bearer")
+            assert (answer.body["expires_in"], answer.body["token_type"]) == (895, "Bearer")
             assert answer.body["scope"] == "tools:read tools:web offline_access"
             assert await desk.works(answer.body["access_token"])
             tokens = answer.body

@@ -25,6 +25,7 @@ FLAGS = (
     "--disable-sync",
 )
 CHROMIUM = shutil.which("chromium")
+INSTALL = "make chromium"
 SIZES = {"phone": (390, 844), "desktop": (1280, 800), "narrow": (320, 640)}
 # The contrast of each text with the ground behind it, and of the edges of what is filled in or pressed (WCAG 2.2).
 CONTRAST = """() => {
@@ -61,7 +62,7 @@ TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElemen
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine")
+        pytest.fail(f"Chromium is missing; install it with: {INSTALL}")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

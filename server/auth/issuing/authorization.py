@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate.server.auth.clients import CODE, ID_JAG, OWN, REFRESH, Client, Rejected, find
+from toolgate.server.auth.clients import CODE, ID_JAG, METHODS, OWN, REFRESH, Client, Rejected, find
 from toolgate.server.auth.documents import Documents
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.issuing import Answer, Form, Granted, Mistake, Question, Redirect, metadata, registering
@@ -209,11 +209,14 @@ class Authorization:
 
     def metadata(self) -> dict[str, Any]:
         """The document of RFC 8414, and of OpenID Connect Discovery."""
-        speaks = any(OWN in client.grants for client in self._issuer.configured.values())
+        listed = self._issuer.configured.values()
+        speaks = any(OWN in client.grants for client in listed)
+        is_closed = not self._issuer.kinds & {"dynamic", "document"}  # then nobody comes but those listed
         return metadata.document(
             self._issuer.public_url,
             self._served(),
             [CODE, REFRESH, *([OWN] if speaks else []), *([ID_JAG] if self._providers else [])],
+            [method for method in METHODS if not is_closed or any(client.authenticates(method) for client in listed)],
             registers="dynamic" in self._issuer.kinds,
             takes_documents="document" in self._issuer.kinds,
         )

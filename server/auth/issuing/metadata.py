@@ -8,17 +8,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolgate.server.auth import jose
-from toolgate.server.auth.clients import ID_JAG, METHODS, PROVEN
+from toolgate.server.auth.clients import ID_JAG, PROVEN
 from toolgate.server.auth.issuing.policy import OFFLINE
 
 ALGORITHMS = ("ES256", "RS256", "EdDSA")  # of assertions
 
 
 def document(
-    public_url: str, served: Sequence[str], grants: Sequence[str], *, registers: bool, takes_documents: bool
+    public_url: str,
+    served: Sequence[str],
+    grants: Sequence[str],
+    methods: Sequence[str],
+    *,
+    registers: bool,
+    takes_documents: bool,
 ) -> dict[str, Any]:
-    """`grants`: the grant types that somebody can use here; `registers`: clients may register dynamically;
-    `takes_documents`: they may have metadata documents."""
+    """`grants` and `methods`: the grant types, and ways of a client to prove itself, that somebody can use here;
+    `registers`: clients may register dynamically; `takes_documents`: they may have metadata documents."""
     told: dict[str, Any] = {
         "issuer": public_url,
         "authorization_endpoint": f"{public_url}/authorize",
@@ -31,9 +37,9 @@ def document(
         "response_modes_supported": ["query"],
         "grant_types_supported": list(grants),
         "code_challenge_methods_supported": ["S256"],
-        "token_endpoint_auth_methods_supported": list(METHODS),
+        "token_endpoint_auth_methods_supported": list(methods),
         "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
-        "revocation_endpoint_auth_methods_supported": list(METHODS),
+        "revocation_endpoint_auth_methods_supported": list(methods),
         "revocation_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "introspection_endpoint_auth_methods_supported": list(PROVEN),
         "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),

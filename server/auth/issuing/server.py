@@ -15,7 +15,7 @@ from toolgate.server.auth.issuing.library import AuthorizationServer, OAuth2Erro
 from toolgate.server.auth.issuing.policy import OFFLINE, scopes_for
 from toolgate.server.auth.issuing.said import Refusal, Request, describe
 from toolgate.server.auth.jose import Key
-from toolgate.server.auth.tokens import OwnTokens
+from toolgate.server.auth.tokens import EARLY, OwnTokens
 from toolgate.server.state import grants, people
 from toolgate.server.state.grants import Grant
 from toolgate.server.state.oauth import digest
@@ -164,8 +164,8 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         )
         if grant_id is not None:
             grants.touch(self.connection, grant_id, self.now)
-        lifetime = self.issuer.tokens.lifetime
-        return {"access_token": minted.token, "token_type": "Bearer", "expires_in": lifetime, "scope": " ".join(words)}
+        told = self.issuer.tokens.lifetime - EARLY
+        return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
 
     def end_grant(self, id: str) -> None:
         self.denied += grants.end_grant(self.connection, id, self.now)
