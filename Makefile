@@ -31,7 +31,7 @@ demo: setup ## the tour: every tool, called for real
 	$(BIN)/toolgate demo
 
 test: .venv/.dev tests/interop/node_modules/.installed ## everything, against the real server
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, a part of `make test`
 	$(BIN)/python -m pytest tests/conformance
