@@ -139,7 +139,6 @@ def test_what_is_listed_is_what_invoke_skill_offers(connect: Start, tmp_path: Pa
     [
         "skill://none/SKILL.md",
         "skill://one",
-        "skill://one/",
         "skill://one/inner/file",
         "skill://one/../one/SKILL.md",
         "skill://one/skill.md",
@@ -232,11 +231,9 @@ def test_a_folder_of_a_skill_is_read_child_by_child(connect: Start, tmp_path: Pa
         "skill://one/SKILL.md",
         "skill://one/none",
         "skill://none",
-        "skill://one/",
         "skill://",
     ]
     unknown += [
-        "skill://one/inner/",
         "skill://one/inner/..",
         "skill://one/../one",
         "skill://one/empty",
