@@ -35,7 +35,7 @@ chromium: ## the browser that the tests of pages drive: Debian's
 		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 
 test: .venv/.dev tests/interop/node_modules/.installed chromium ## everything, against the real server
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, a part of `make test`
 	$(BIN)/python -m pytest tests/conformance

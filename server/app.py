@@ -2,12 +2,15 @@
 
 import asyncio
 import gc
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolgate.server import VERSION, builtin, methods
 from toolgate.server.changes import Changes
@@ -66,7 +69,7 @@ class App:
         )
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
-        self.deferrals = Deferrals(self.store, self.clock.processes, self._serves)
+        self.deferrals = Deferrals(self.store, self.clock.processes, self._serves, server=_digest(config, self.root))
         self.processes = Processes()
         self.changes = Changes()
         self.web = _web(config)
@@ -80,7 +83,7 @@ class App:
             isolate=config.isolate_plugins,
             changed=self._registry_changed,
         )
-        self.built_in = Registry(builtin.parts(self.skills))
+        self._take_skills()
         self.server = Server(
             name=config.name,
             version=VERSION,
@@ -128,7 +131,10 @@ class App:
     async def start(self) -> None:
         """Load the plugins, and start what runs beside the requests."""
         if self.config.plugins:
-            await self.plugins.look(PLUGINS_LOAD)
+            try:
+                await self.plugins.look(PLUGINS_LOAD)
+            except Exception:  # what is built in is served all the same
+                log.exception("the plugin folders can't be looked at")
             self._start_later(self._watch_plugins(), PLUGINS_AFTER)
         self._start_later(self._watch_skills(), WATCH_AFTER)
         self._start_later(self.clock.start(), WATCH_AFTER)
@@ -181,7 +187,7 @@ class App:
         self.store.close()
 
     def _registry(self) -> Registry:
-        return self.plugins.registry(self.built_in).without(self.config.classic.hidden)
+        return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden)
 
     async def _isolated(self, file: Path) -> Loaded:
         """Load a plugin in a process of its own."""
@@ -195,14 +201,19 @@ class App:
         self.server.swap(self._registry())
 
     def _skills_changed(self) -> None:
-        self.built_in = Registry(builtin.parts(self.skills))
+        self._take_skills()
         self._registry_changed()
 
+    def _take_skills(self) -> None:
+        self.built_in = Registry(builtin.parts(self.skills))  # first: what comes later is a change, and seen as one
+        self.skill_parts = builtin.skill_parts(self.skills)
+
     def _lend(self, principal: str, place: Place, notices: Notices) -> Belongings:
+        workspace = self._workspace_of(principal, notices)
         return Belongings(
             principal=principal,
             place=place,
-            workspace=self._workspace_of(principal, notices),
+            workspace=workspace,
             tasks=Tasks(self.store, principal, place.key),
             plan=Plan(self.store, principal, place.key),
             callbacks=Callbacks(self.store, self.clock, principal, place.key),
@@ -210,7 +221,8 @@ class App:
             web=self.web,
             settings=self.settings,
             updated=partial(self.server.updates.changed, principal),
-            changes=self.changes.of,
+            listed=partial(self.server.listed, principal),
+            changes=partial(self.changes.of, root=workspace.root),
         )
 
     def _workspace_of(self, principal: str, notices: Notices) -> Workspace:
@@ -235,8 +247,9 @@ class App:
         return own
 
     def _serves(self, principal: str) -> bool:
-        """Whose work may be taken over here: remote callers' must not run under the local user's options."""
-        return self.config.remote or principal == LOCAL
+        """Whose work may be taken over here: remote callers' must not run under the local user's options, nor theirs
+        where callers are told apart. Without that there is nobody else, over HTTP either."""
+        return (principal == LOCAL) == (not self.config.remote or self.config.auth == "none")
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""
@@ -310,6 +323,14 @@ def _workspace(config: Config) -> Path | None:
     if not root.is_dir():
         raise UsageError(f"--workspace: there is no folder {root}")
     return root.resolve()
+
+
+def _digest(config: Config, root: Path | None) -> str:
+    """Of what decides what a call does: work may be done again by a server of the same digest only."""
+    kind = "http" if config.remote else "stdio"
+    where = "per principal" if root is None else str(root)
+    said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
+    return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]
 
 
 def _skill_folders(config: Config) -> list[Path]:

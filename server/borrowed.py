@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from toolgate.server import lent
-from toolgate.server.frames import Standing
+from toolgate.server.frames import Changed, Standing
 from toolgate.server.session import LEVELS
 from toolgate.tools import files
 from toolgate.tools.context import Belongings, Context, Place
@@ -54,6 +54,7 @@ class FarPeer:
         self._done: dict[str, Any] = {}
         self._asking = 0
         self._quiet = asyncio.Event()
+        self._when_changed: list[Callable[[], None]] = []
 
     def can(self, capability: str) -> bool:
         return capability in self._can
@@ -75,9 +76,16 @@ class FarPeer:
 
     async def as_task(self, required: bool) -> bool:
         is_one: bool = msgspec.json.decode(await self._line.request(self._id, "as_task", lent.Task(required)))
-        if is_one:
-            self.held, self.wants_progress = False, True
         return is_one
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        self._when_changed.append(tell)
+
+    def changed(self, held: bool, wants_progress: bool) -> None:
+        """The server says so."""
+        self.held, self.wants_progress = held, wants_progress
+        for tell in self._when_changed:
+            tell()
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         """A question that ends the call waits for those asked beside it: all of them go to the client at once."""
@@ -165,6 +173,7 @@ class Lender:
         self._line = line
         self._skills: dict[Sequence[str], Skills] = {}
         self._watches = 0
+        self._peers: dict[int, FarPeer] = {}
 
     def context(self, id: int, standing: Standing) -> Context:
         owned: dict[str, Any] = {owner: FarObject(self._line, id, owner) for owner, _, _ in lent.LENT}
@@ -174,11 +183,22 @@ class Lender:
             place=Place(standing.place, None if standing.cwd is None else Path(standing.cwd)),
             skills=self._skills_in(tuple(standing.skills)),
             settings=standing.settings,
+            listed=lambda: self._line.note(id, "list_changed", lent.Nothing()),
             updated=lambda uri: self._line.note(id, "updated", lent.Uri(str(uri))),
             changes=partial(self._changes, id),
             **owned,
         )
-        return Context(belongings, FarPeer(self._line, id, standing))
+        peer = self._peers[id] = FarPeer(self._line, id, standing)
+        return Context(belongings, peer)
+
+    def changed(self, news: Changed) -> None:
+        """Nothing happens when the call is over."""
+        if news.id in self._peers:
+            self._peers[news.id].changed(news.held, news.wants_progress)
+
+    def release(self, id: int) -> None:
+        """The call is over."""
+        self._peers.pop(id, None)
 
     def _skills_in(self, folders: Sequence[str]) -> Skills:
         """They are files: read here, without the server's cache."""

@@ -1,4 +1,4 @@
-"""What is built in: the thirteen tools, in their order, the resources, and what the skills there are add to that.
+"""What is built in: the thirteen tools, in their order, and the resources; and what the skills there are add to that.
 
 They take the path every plugin takes.
 """
@@ -35,8 +35,12 @@ RESOURCES = (task_list, current_plan, inbox, one_task, bg_output, skill_file, wo
 
 
 def parts(skills: Skills) -> list[Part]:
-    """All that is built in, as the skill folders are now: each skill is a resource and a prompt of its own."""
-    offered = invoke_skill.described(description(skills))  # first: what comes later is a change, and seen as one
+    """What is built in; the skills are told of in a tool's description, as their folders are now."""
+    offered = invoke_skill.described(description(skills))
+    return [*(offered if tool is invoke_skill else tool for tool in TOOLS), *RESOURCES]
+
+
+def skill_parts(skills: Skills) -> list[Part]:
+    """Each skill there is now is a resource and a prompt of its own."""
     found = skills.catalogue().values()
-    tools = [offered if tool is invoke_skill else tool for tool in TOOLS]
-    return [*tools, *RESOURCES, *map(manifest_of, found), *map(prompt_of, found)]
+    return [*map(manifest_of, found), *map(prompt_of, found)]

@@ -69,6 +69,8 @@ class Nobody:
     async def as_task(self, required: bool) -> bool:
         return no_task(required)
 
+    def when_changed(self, tell: Callable[[], None]) -> None: ...
+
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         raise CannotAsk("nobody is there to be asked", {})
 
@@ -152,6 +154,8 @@ class Caller:
 
     async def as_task(self, required: bool) -> bool:
         return no_task(required)
+
+    def when_changed(self, tell: Callable[[], None]) -> None: ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         self.check(requests)

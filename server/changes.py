@@ -1,19 +1,23 @@
 """Finds out when files change that somebody is subscribed to: one watch for all of them. Knows nothing of who is told.
 
-What wakes it is a change in the folder a file is in; what counts is whether the file itself is another: its stamp.
+What wakes it is a change in the folder a file is in, and in those where a link on the way to it may be switched or a
+folder moved; what counts is whether the file itself is another: its stamp.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 MAX_WATCHED = 2_000  # files and folders: the system has some ten thousand watches for all that runs on it
 DEBOUNCE = 300  # ms that changes are gathered for while they keep coming
 
+RETRY = 30.0  # seconds until a watch that has ended is tried again: where no watches are left, each try logs a line
 RECENT = 100_000_000  # ns before a watch begins in which a change is told, too: the way here takes a few threads
+MAX_LINKS = 40  # on the way to a file: what Linux follows
 
 Stamp = tuple[int, int, int, int] | None  # None: there is nothing
 
@@ -23,8 +27,9 @@ log = logging.getLogger(__name__)
 class Watched:
     """A path that somebody waits for a change of."""
 
-    def __init__(self, stamp: Stamp) -> None:
+    def __init__(self, stamp: Stamp, root: Path | None) -> None:
         self.stamp = stamp
+        self.root = root
         self.changes = 0
         self.changed = asyncio.Event()
         self.waiting = 1
@@ -44,11 +49,12 @@ class Changes:
         self._others = asyncio.Event()  # other paths are held than are watched
         self._task: asyncio.Task[None] | None = None
 
-    async def of(self, path: Path) -> AsyncIterator[None]:
-        """Of several changes that follow closely not each one is told."""
+    async def of(self, path: Path, root: Path | None = None) -> AsyncIterator[None]:
+        """Of several changes that follow closely not each one is told. That a folder above has moved is seen where it
+        is inside `root`, or the file's own."""
         since = time.time_ns() - RECENT
         stamp = await asyncio.to_thread(_stamp, path)
-        held = self._hold(path, stamp)
+        held = self._hold(path, stamp, root)
         if held is None:
             return
         told = held.changes
@@ -71,7 +77,7 @@ class Changes:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _hold(self, path: Path, stamp: Stamp) -> Watched | None:
+    def _hold(self, path: Path, stamp: Stamp, root: Path | None) -> Watched | None:
         held = self._held.get(path)
         if held is not None:
             held.waiting += 1
@@ -79,7 +85,7 @@ class Changes:
         if len(self._held) >= MAX_WATCHED:
             log.warning("%d files are watched, the most there can be: changes of %s are not told", MAX_WATCHED, path)
             return None
-        held = self._held[path] = Watched(stamp)
+        held = self._held[path] = Watched(stamp, root)
         self._others.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -94,7 +100,11 @@ class Changes:
             following = asyncio.create_task(watch.follow("subscribed", self._roots, self._look, DEBOUNCE))
             others = asyncio.create_task(self._others.wait())
             try:
-                await asyncio.wait([others])
+                await asyncio.wait([others, following], return_when=asyncio.FIRST_COMPLETED)
+                if following.done():  # no watches were left, or worse; the next one sees what has changed since
+                    if following.exception() is not None:
+                        log.error("the watch of subscribed files has ended", exc_info=following.exception())
+                    await asyncio.wait([others], timeout=RETRY)
             finally:
                 others.cancel()
                 following.cancel()
@@ -102,7 +112,8 @@ class Changes:
 
     def _roots(self) -> Iterable[Path]:
         """In the watch's thread."""
-        return {_nearest(folder) for path in list(self._held) for folder in (path, path.parent)}
+        held = [(path, held.root) for path, held in list(self._held.items())]
+        return {_nearest(folder) for path, root in held for way in _ways(path) for folder in _above(way, root)}
 
     async def _look(self) -> None:
         before = dict(self._held)
@@ -115,11 +126,33 @@ class Changes:
 def _stamp(path: Path) -> Stamp:
     try:
         found = os.stat(path)
+        switched = [link.lstat().st_ctime_ns for link, _ in _steps(path)]
     except (OSError, ValueError):
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, max(found.st_ctime_ns, *switched, 0)
+
+
+def _steps(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Each link on the way, and what becomes of the path as it is followed."""
+    for _ in range(MAX_LINKS):
+        link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
+        if link is None:
+            return
+        with contextlib.suppress(OSError):  # another by now: the change will be told
+            path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
+        yield link, path
+
+
+def _ways(path: Path) -> list[Path]:
+    return [path, *(way for _, way in _steps(path))]
+
+
+def _above(path: Path, root: Path | None) -> list[Path]:
+    """The path, its folder, and all folders above it as far as `root`, which is what they must be inside."""
+    inside = [folder for folder in path.parents if root is not None and folder.is_relative_to(root)]
+    return [path, path.parent, *inside]
 
 
 def _nearest(path: Path) -> Path:
     """The folder itself, or the nearest there is above it."""
-    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+    return next(folder for folder in (path, *path.parents) if os.path.isdir(folder))

@@ -44,6 +44,7 @@ class Deferrable(Caller):
         self._by_itself = by_itself
         self._tool: str = call.params["name"]
         self._again = again
+        self._when_changed: list[Callable[[], None]] = []
         self._lock = asyncio.Lock()  # the tool and the clock may want it at the same time
 
     @property
@@ -84,6 +85,9 @@ class Deferrable(Caller):
                 self.become(await self._deferrals.begin(self._call.session.principal, self._tool, self._again()))
         return True
 
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        self._when_changed.append(tell)
+
     def become(self, deferral: Deferral) -> None:
         """From now on the call is this task."""
         assert self.work is not None
@@ -94,6 +98,11 @@ class Deferrable(Caller):
         self._call.deferred = True
         self.deferral = deferral
         self.handed_over.set_result(None)
+        self._changed()
+
+    def _changed(self) -> None:
+        for tell in self._when_changed:
+            tell()
 
     async def turn_out(self, patience: float | None) -> None:
         """Wait until the work is done or the call a task, which it becomes after `patience` seconds."""
@@ -114,6 +123,7 @@ class Deferrable(Caller):
             except ToolError as error:  # it is held like any other call
                 log.warning("a call of %s does not become a task: %s", self._call.params.get("name"), error.text)
                 self._by_itself = False
+                self._changed()
                 return
             if self.work.done():
                 await self._deferrals.forget(deferral)

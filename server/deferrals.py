@@ -28,6 +28,7 @@ MAX_OUTCOME = 16 * 2**20  # bytes of a result that is kept: what one message can
 MAX_MESSAGE = 4_000  # characters of a status message: what Bash shows of its output in one
 PAUSE = 1.0  # seconds between two tellings of status messages: they change faster than anybody reads
 STOPPING = 1.0  # seconds for what was called off to end, and for what it came to to be written down
+FULL = "the result could not be kept: too much is kept already that nobody has read; ask for the other tasks first"
 LOST = "the server ended while this task was under way; it was not run again, since that could do harm"
 
 log = logging.getLogger("toolgate.deferrals")
@@ -46,6 +47,7 @@ class Deferral:
         self._home = home
         self._asked: dict[str, tuple[dict[str, Any], asyncio.Future[Any]]] = {}  # what is not answered yet
         self._keys: set[str] = set()  # ever used
+        self._has_asked = False  # and so is not run again
         self._telling: asyncio.TimerHandle | None = None
 
     @property
@@ -71,7 +73,9 @@ class Deferral:
         loop = asyncio.get_running_loop()
         keys = {key: self._fresh(key) for key in requests}
         futures = {keys[key]: loop.create_future() for key in requests}
-        await self._home.ledger.save(self.kept)  # once asked, it is not run again, and its keys are not used anew
+        if not self._has_asked:  # once asked, it is not run again, and its keys are not used anew
+            await self._home.ledger.save(self.kept)
+            self._has_asked = True
         self._asked |= {keys[key]: (request, futures[keys[key]]) for key, request in requests.items()}
         try:
             self._asking()
@@ -96,7 +100,7 @@ class Deferral:
             self._home.write(self.kept)
 
     async def end(self, status: str, message: str | None, outcome: bytes | None) -> None:
-        """It is over; nothing happens when it already was."""
+        """It is over; nothing happens when it already was. Who cancelled it knows how it ended."""
         if not self.kept.live:
             return
         self.kept = replace(
@@ -106,9 +110,11 @@ class Deferral:
             outcome=outcome,
             questions=None,
             updated=self._home.now(),
+            read=status == "cancelled",
         )
         await asyncio.shield(self._home.write(self.kept))
-        self._tell()
+        if self._tell():
+            self._home.was_read([self.kept])
 
     def _fresh(self, key: str) -> str:
         """A key is used for one question in a deferral's life."""
@@ -128,11 +134,12 @@ class Deferral:
         self.kept = replace(self.kept, status=status, questions=questions, updated=self._home.now())
         self._tell()
 
-    def _tell(self) -> None:
+    def _tell(self) -> bool:
+        """Whether somebody heard."""
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-        self._home.tell(self.kept)
+        return self._home.tell(self.kept)
 
 
 def tool_of(id: str) -> str:
@@ -143,7 +150,8 @@ def tool_of(id: str) -> str:
 
 class Deferrals:
     """Those of one process. `serves` says whose deferrals, left by a dead process, may be taken over; `again(deferral,
-    how)` does the work of one once more; `now` is in seconds since the epoch."""
+    how)` does the work of one once more; `now` is in seconds since the epoch. `server` says with what the work is done
+    here: what another `server` left is its own kind's to take over."""
 
     def __init__(
         self,
@@ -151,13 +159,14 @@ class Deferrals:
         processes: Processes,
         serves: Callable[[str], bool] = everyone,
         now: Callable[[], float] = time.time,
+        server: str = "",
     ) -> None:
         self.now = now
-        self.ledger = Ledger(store, processes, lambda: self.now())
+        self.ledger = Ledger(store, processes, lambda: self.now(), server)
         self.longest = Hold(LONGEST)
         self.running: set[asyncio.Task[Any]] = set()
         self.ending = False
-        self.tell: Callable[[Kept], None] = lambda kept: None
+        self.tell: Callable[[Kept], bool] = lambda kept: False  # whether somebody heard
         self.again: Callable[[Deferral, bytes], None] | None = None
         self._serves = serves
         self._held: dict[str, Deferral] = {}  # what is not over, or could not be written down yet
@@ -180,9 +189,10 @@ class Deferrals:
         return held if held is not None and held.kept.principal == principal else None
 
     async def find(self, principal: str, ids: Iterable[str]) -> dict[str, Kept]:
-        """What there is of the principal's, by id."""
+        """What there is of the principal's, by id: from now on, they have been read."""
         wanted = dict.fromkeys(ids)
-        elsewhere = [id for id in wanted if self.here(principal, id) is None]
+        here = {id: held for id in wanted if (held := self.here(principal, id)) is not None}
+        elsewhere = [id for id in wanted if id not in here]
         found: dict[str, Kept] = {}
         if elsewhere and not self.ledger.empty:
             rows, orphaned = await self.ledger.find(principal, elsewhere)
@@ -190,9 +200,12 @@ class Deferrals:
                 await self.resume()
                 rows, _ = await self.ledger.find(principal, elsewhere)
             found = {kept.id: kept for kept in rows}
+            self.was_read(rows)
         for id in wanted:
-            held = self.here(principal, id)
+            held = self.here(principal, id) or here.get(id)  # it may have ended meanwhile
             if held is not None:
+                if not held.kept.live and not held.kept.read:
+                    held.kept = replace(held.kept, read=True)
                 found[id] = held.kept
                 if not held.kept.live:
                     self.write(held.kept)  # it could not be written down before
@@ -243,14 +256,32 @@ class Deferrals:
         """Write down what has become of one; where that fails it is known here for as long as the process lives."""
         return self._write(self._save(kept))
 
+    def was_read(self, seen: Iterable[Kept]) -> None:
+        """The client has been given these."""
+        news = [kept.id for kept in seen if not kept.live and not kept.read]
+        if news:
+            self._write(self._read(news))
+
     async def _save(self, kept: Kept) -> None:
         try:
-            await self.ledger.save(kept)
+            written = await self.ledger.save(kept, _unkept(kept))
         except StateError:
             log.exception("what became of task %s could not be written down", kept.id)
             return
-        if not kept.live:
-            self._held.pop(kept.id, None)
+        if kept.live:
+            return
+        held = self._held.get(kept.id)
+        if held is None:
+            return
+        if held.kept is kept:
+            held.kept = written
+        del self._held[kept.id]
+
+    async def _read(self, ids: list[str]) -> None:
+        try:
+            await self.ledger.read(ids)
+        except StateError:
+            log.warning("that %d tasks were read could not be written down", len(ids))
 
     def _write(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Write in a task of its own: what is cancelled meanwhile must not lose it."""
@@ -258,3 +289,11 @@ class Deferrals:
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return task
+
+
+def _unkept(kept: Kept) -> Kept | None:
+    """What becomes of a task for whose result there is no room; None where it has gone to the client already."""
+    if kept.status != "completed" or kept.read:
+        return None
+    error = spelled({"code": InternalError.code, "message": FULL})
+    return replace(kept, status="failed", message=FULL, outcome=error)

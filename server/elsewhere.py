@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from toolgate.server.frames import Told, ToldPrompt, ToldResource, ToldTool
-from toolgate.tools.completion import Completion, Completions
+from toolgate.tools.completion import Completion, Completions, bounded
 from toolgate.tools.content import Contents, Message, Output, ResourceLink, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import CannotAsk, ToolError
 from toolgate.tools.function import Function
 from toolgate.tools.prompt import Prompt
 from toolgate.tools.registry import Part
-from toolgate.tools.resource import MAX_LISTED, Resource
+from toolgate.tools.resource import Resource
 from toolgate.tools.tool import Tool
 
 
@@ -98,7 +98,7 @@ class FarResource(Resource):
         links: list[ResourceLink] = await self._plugin.call(
             "list", "resources", self.uri, None, context, list[ResourceLink]
         )
-        return links[:MAX_LISTED]
+        return self.sound(links)
 
     def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:
         return self._plugin.watch(self.uri, variables, context) if self._is_watched else None
@@ -120,7 +120,7 @@ class FarCompletions(Completions):
         completion: Completion = await self._plugin.call(
             "complete", self._far.kind, self._far.key, given, context, Completion
         )
-        return completion
+        return bounded(completion)  # over there nothing is sure
 
 
 def part(told: Told, plugin: Plugin) -> Part:

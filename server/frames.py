@@ -130,6 +130,14 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     id: int
 
 
+class Changed(msgspec.Struct, frozen=True, tag="changed", array_like=True):
+    """What of the call's Standing is different now: it has become a task, or can't."""
+
+    id: int
+    held: bool
+    wants_progress: bool
+
+
 class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
     """To the request `number`. `ends`: by a question to the person, which the call may not outlive."""
 
@@ -195,7 +203,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended", array_like=True):
     cwd: str | None = None  # where the caller stands now, if it has moved
 
 
-FROM_SERVER = msgspec.json.Decoder(Begin | Cancel | Answer)
+FROM_SERVER = msgspec.json.Decoder(Begin | Cancel | Changed | Answer)
 FROM_HOST = msgspec.json.Decoder(Ready | Unready | Heard | Note | Request | Withdrawn | Ended)
 
 

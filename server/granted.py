@@ -14,7 +14,7 @@ import msgspec
 
 from toolgate.server import frames, lent
 from toolgate.server.caller import CAPABILITY, InputRequired
-from toolgate.server.frames import Answer, Error, Malformed, Request, Standing
+from toolgate.server.frames import Answer, Changed, Error, Malformed, Request, Standing
 from toolgate.server.revisions import Revision
 from toolgate.tools.context import Context
 
@@ -53,6 +53,11 @@ def standing(context: Context) -> Standing:
     )
 
 
+def now(id: int, context: Context) -> Changed:
+    """What of it may have changed."""
+    return Changed(id, context.hold is not None, context.wants_progress)
+
+
 def move(context: Context, cwd: str) -> None:
     """The caller stands elsewhere now: the plugin's word, as it would be in this process."""
     if cwd.startswith("/") and "\0" not in cwd:
@@ -74,6 +79,10 @@ async def _updated(flight: Flight, given: lent.Uri) -> None:
     flight.context.updated(given.uri)
 
 
+async def _list_changed(flight: Flight, given: lent.Nothing) -> None:
+    flight.context.list_changed()
+
+
 async def _close_stream(flight: Flight, given: lent.Nothing) -> None:
     flight.context.close_stream()
 
@@ -90,6 +99,7 @@ NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[Flight, Any], Awai
     "progress": (frames.decoder(lent.Progress), _progress),
     "log": (frames.decoder(lent.Line), _log),
     "updated": (frames.decoder(lent.Uri), _updated),
+    "list_changed": (frames.decoder(lent.Nothing), _list_changed),
     "close_stream": (frames.decoder(lent.Nothing), _close_stream),
     "changed": (frames.decoder(lent.Nothing), _changed),
     "workspace.told": (frames.decoder(lent.Told), _told),

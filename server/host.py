@@ -1,8 +1,8 @@
-"""The program that runs one plugin in a process of its own: `python -m toolgate.server.host SOCKET FILE [verbose]`.
+"""The program that runs a plugin in a process of its own: `python -m toolgate.server.host SOCKET LINE FILE [verbose]`.
 
 It loads the plugin as the server would, tells what parts there are, and runs calls of them. The socket is a descriptor
-it inherits; when the other end closes this process ends at once, whatever it is doing, and takes what it started along
-where it can.
+it inherits; when the other end closes this process ends at once, whatever it is doing. What it started is ended by its
+guard (server/guard.py), whose line to the server is the other descriptor.
 """
 
 import asyncio
@@ -22,10 +22,11 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import frames, lent, logs, running
+from toolgate.server import frames, guard, lent, logs, running
 from toolgate.server.borrowed import Asked, Lender
-from toolgate.server.frames import Answer, Begin, Cancel, Ended, Told, ToldPrompt, ToldResource, ToldTool
+from toolgate.server.frames import Answer, Begin, Cancel, Changed, Ended, Told, ToldPrompt, ToldResource, ToldTool
 from toolgate.server.modules import LoadError, Modules
+from toolgate.server.sources import MAX_SOURCE
 from toolgate.tools.context import Context
 from toolgate.tools.errors import ToolError
 from toolgate.tools.prompt import Prompt
@@ -74,7 +75,7 @@ class Serving:
     def __init__(self, channel: socket.socket, file: Path) -> None:
         self._channel = channel
         self._file = file
-        self._modules = Modules()
+        self._modules = Modules(MAX_SOURCE)
         self._parts: dict[tuple[str, str], Part] = {}
         self._tasks: dict[int, asyncio.Task[Ended]] = {}
         self._cancelled: set[int] = set()
@@ -127,10 +128,10 @@ class Serving:
             raise frames.raised(answer.error)
         return answer.result
 
-    def _take(self, message: Begin | Cancel | Answer) -> None:
+    def _take(self, message: Begin | Cancel | Changed | Answer) -> None:
         match message:
             case Begin(id):
-                task = self._loop.create_task(self._work(message))
+                task = self._loop.create_task(self._work(message, self._lender.context(id, message.standing)))
                 self._tasks[id] = task
                 task.add_done_callback(lambda task: self._done(id, task))
             case Cancel(id):
@@ -138,14 +139,15 @@ class Serving:
                     self._cancelled.add(id)
                     self._tasks[id].cancel()
                 self._send(frames.Heard(id))
+            case Changed():
+                self._lender.changed(message)
             case Answer(number):
                 waiting = self._requests.get(number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
 
-    async def _work(self, begin: Begin) -> Ended:
+    async def _work(self, begin: Begin, context: Context) -> Ended:
         """Do what is asked. Whatever the plugin raises, it costs this call alone."""
-        context = self._lender.context(begin.id, begin.standing)
         try:
             ended = Ended(begin.id, frames.raw(await self._verb(begin, context)))
         except asyncio.CancelledError:
@@ -178,6 +180,7 @@ class Serving:
 
     def _done(self, id: int, task: "asyncio.Task[Ended]") -> None:
         del self._tasks[id]
+        self._lender.release(id)
         self._cancelled.discard(id)
         ended = Ended(id, cancelled=True) if task.cancelled() else task.result()  # cancelled before its first step
         try:
@@ -264,8 +267,9 @@ def yield_first() -> None:
 
 
 def main() -> None:
-    descriptor, file, *verbose = sys.argv[1:]
+    descriptor, line, file, *verbose = sys.argv[1:]
     channel = socket.socket(fileno=int(descriptor))
+    guard.stand(socket.socket(fileno=int(line)), channel)
     channel.set_inheritable(False)
     threading.Thread(target=watch_over, args=(channel,), daemon=True).start()
     yield_first()

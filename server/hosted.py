@@ -22,6 +22,7 @@ import msgspec
 from toolgate.server import frames, granted
 from toolgate.server.caller import InputRequired
 from toolgate.server.frames import Begin, Ended, Heard, Malformed, Note, Ready, Request, Told, Unready, Withdrawn
+from toolgate.tools import supervisor
 from toolgate.tools.context import Context
 
 log = logging.getLogger("toolgate.plugins")
@@ -29,6 +30,7 @@ log = logging.getLogger("toolgate.plugins")
 PROGRAM = (sys.executable, "-P", "-X", "utf8", "-m", "toolgate.server.host")
 LOAD_WITHIN = 20.0  # seconds: what imports longer than the loader's own patience is stuck
 REACT_WITHIN = 2.0  # seconds from a cancellation to a sign that it has come
+LATE = 0.5  # seconds: a guard that has not ended its tree by then is kept from it, by being stopped
 GONE_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back memory some more
 CHUNK = 2**16  # bytes read ahead: a process that floods gets this much of each turn of the loop
 TURN = 100  # messages of one process before others get their turn
@@ -80,19 +82,21 @@ class Host:
         self._reading: asyncio.Task[None] | None = None
         self._burying: asyncio.Task[None] | None = None
         ours, theirs = socket.socketpair()
-        with theirs:
-            words = (str(theirs.fileno()), str(file), "verbose" if verbose else "")
+        self._line, line = socket.socketpair()  # to the guard: its end is all that is ever said
+        with theirs, line:
+            words = (str(theirs.fileno()), str(line.fileno()), str(file), "verbose" if verbose else "")
             try:
                 self._process = subprocess.Popen(
                     [*PROGRAM, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # the server's own belongs to the protocol
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(), line.fileno()),
                     env=dict(environment),
-                    start_new_session=True,  # a Ctrl-C in the terminal is for the server; and its children go with it
+                    start_new_session=True,  # a Ctrl-C in the terminal is for the server
                 )
             except OSError:
                 ours.close()
+                self._line.close()
                 raise
         self._socket = ours
         threading.Thread(target=self._wait, args=(asyncio.get_running_loop(),), daemon=True).start()
@@ -136,7 +140,12 @@ class Host:
             raise ConnectionResetError
         self._flights[flight.id] = flight
         self._writer.write(data)
+        context.when_changed(lambda: self._changed(flight))
         return flight
+
+    def _changed(self, flight: Flight) -> None:
+        if flight.id in self._flights:
+            self._send(granted.now(flight.id, flight.context))
 
     def cancel(self, flight: Flight) -> None:
         """Tell the process that the call is called off. If it does not hear of that, it is killed."""
@@ -157,10 +166,24 @@ class Host:
         self._signal()
 
     def _signal(self) -> None:
-        """SIGKILL to the process and what it started. Its id is its own until `_bury` has waited for it."""
+        """Have the guard end the process and what it started."""
+        if self._line.fileno() >= 0:
+            self._line.close()
+            self._tell(signal.SIGTERM)  # ends one that has not come to stand guard yet; others are deaf to it
+            self._tell(signal.SIGCONT)
+            asyncio.get_running_loop().call_later(LATE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Do the work of a guard that was stopped."""
+        if self._burying is None:
+            supervisor.kill(lambda: supervisor.below(self._process.pid))
+            self._tell(signal.SIGCONT)
+
+    def _tell(self, number: signal.Signals) -> None:
+        """Its id is its own until `_bury` has waited for it."""
         if not self.gone.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.kill(self._process.pid, number)
 
     # -- how it ends
 
@@ -174,7 +197,7 @@ class Host:
             loop.call_soon_threadsafe(self._ended)
 
     def _ended(self) -> None:
-        self._signal()  # what it started and left
+        self._line.close()
         self._burying = asyncio.get_running_loop().create_task(self._bury())
 
     async def _bury(self) -> None:

@@ -11,6 +11,7 @@ import logging
 import secrets
 import sys
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial, wraps
@@ -22,7 +23,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Protocol
 
 from toolgate.server.blocking import Blocking
-from toolgate.server.sources import sources
+from toolgate.server.sources import ISOLATE, MAX_INSIDE, sources
 from toolgate.tools.function import Function
 from toolgate.tools.registry import Part
 from toolgate.tools.threads import Busy, Threads
@@ -30,11 +31,20 @@ from toolgate.tools.threads import Busy, Threads
 PREFIX = "toolgate_plugin_"  # of all modules of plugins
 PATIENCE = 10.0  # seconds a plugin may take to load: slow libraries take a few
 TURN = 1.0  # seconds it holds up the next one; libraries dislike being imported by two at once
-MAX_LOADS = 8  # at once, those that were given up and still hang included
+MAX_LOADS = 100  # at once, those that were given up and still hang included: a thread each, which nothing can end
+MAX_OF_FILE = 2  # of those: one that was given up, so that an edit of what hangs is loaded, and that
 
 
 class LoadError(Exception):
     """A plugin can't be loaded; the cause, where there is one, is what it raised."""
+
+
+class Hangs(LoadError):
+    """Its import has not ended."""
+
+
+class Crowded(Hangs):
+    """Others have not ended; when they have, it may be loaded."""
 
 
 class Loaded(Protocol):
@@ -85,9 +95,11 @@ class Generation:
                 if not self._running:
                     self._leave()
 
-    def load(self, blocking: Blocking) -> None:
-        """Import it and check its parts. Raises whatever the plugin raises."""
+    def load(self, blocking: Blocking, max_source: int) -> None:
+        """Import it and check its parts. Raises LoadError, and whatever the plugin raises."""
         self.sources = sources(self.file)
+        if sum(map(len, self.sources.values())) > max_source:
+            raise LoadError(f"more than {max_source} bytes of source: say `{ISOLATE}` at its beginning, or split it")
         self._arrive()
         module = importlib.import_module(self.name)
         found = [value for value in vars(module).values() if isinstance(value, Part)]
@@ -188,12 +200,14 @@ class Finder(MetaPathFinder):
 
 
 class Modules:
-    """All plugins that run in this process."""
+    """All plugins that run in this process, of at most `max_source` bytes each."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_source: int = MAX_INSIDE) -> None:
+        self._max_source = max_source
         self._finder = Finder()
         self._blocking = Blocking(PREFIX)
         self._threads = Threads(MAX_LOADS)
+        self._under_way: Counter[Path] = Counter()
         self._turn = asyncio.Lock()
 
     async def load(self, file: Path) -> Loaded:
@@ -203,7 +217,7 @@ class Modules:
         loading: asyncio.Task[Generation | BaseException] | None = None
         try:
             async with self._turn:
-                loading = asyncio.create_task(self._threads.run(partial(self._attempt, file)))
+                loading = self._begin(file)
                 await asyncio.wait([loading], timeout=TURN)
             await asyncio.wait([loading], timeout=PATIENCE - TURN)
         except BaseException:
@@ -212,11 +226,11 @@ class Modules:
             raise
         if not loading.done():
             loading.add_done_callback(_drop)
-            raise LoadError(f"not loaded within {PATIENCE:g} s")
+            raise Hangs(f"not loaded within {PATIENCE:g} s")
         try:
             made = loading.result()
         except Busy:
-            raise LoadError(f"{MAX_LOADS} others are still being loaded") from None
+            raise Crowded(f"{MAX_LOADS} others are still being loaded") from None
         if isinstance(made, BaseException):
             raise LoadError("it failed to load") from made
         return made
@@ -227,10 +241,24 @@ class Modules:
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
 
+    def _begin(self, file: Path) -> "asyncio.Task[Generation | BaseException]":
+        if self._under_way[file] >= MAX_OF_FILE:
+            raise Crowded(f"{MAX_OF_FILE} earlier versions of it are still being loaded")
+        loading = asyncio.create_task(self._threads.run(partial(self._attempt, file)))
+        self._under_way[file] += 1
+
+        def ended(_: object) -> None:
+            self._under_way[file] -= 1
+            if not self._under_way[file]:
+                del self._under_way[file]
+
+        loading.add_done_callback(ended)
+        return loading
+
     def _attempt(self, file: Path) -> Generation | BaseException:
         generation = Generation(file, self._finder)
         try:
-            generation.load(self._blocking)
+            generation.load(self._blocking, self._max_source)
         except BaseException as error:  # noqa: BLE001  # whatever a plugin raises, it takes nothing but itself down
             generation.retire()
             return error

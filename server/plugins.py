@@ -7,12 +7,13 @@ Of each plugin the last good version is served. One that claims what is taken wa
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolgate.server.modules import Load, Loaded, LoadError
-from toolgate.server.sources import Content, content, files, roots, sources, wants_isolation
+from toolgate.server.modules import Crowded, Hangs, Load, Loaded, LoadError
+from toolgate.server.sources import ISOLATE, Content, content, files, roots, sources, wants_isolation
 from toolgate.tools.errors import Collision
 from toolgate.tools.registry import Part, Registry
 
@@ -20,7 +21,10 @@ log = logging.getLogger("toolgate.plugins")
 
 PATIENCE = 0.3  # seconds a look waits for what is being loaded, so that what changed together is announced together
 EMPTY = 0.5  # seconds a file that had content may be empty: editors empty it first, then write
+RETRY = 5.0  # seconds after which a plugin is tried again that could not be loaded for others that hang
 GARBAGE = 2.0  # seconds after which modules that are out of use are swept up
+
+ENDLESS = f"an import that hangs ends only with a restart of the server; only `{ISOLATE}` in the file keeps it out"
 
 Key = tuple[str, str]  # kind and key of a part
 
@@ -36,6 +40,7 @@ class Plugin:
     loading: "asyncio.Task[None] | None" = None
     emptied: float | None = None  # loop time
     told: str = ""  # in the log, of why `waiting` waits
+    refused: str = ""  # in the log, of why it is to be loaded again
 
     def end(self) -> None:
         if self.loading is not None:
@@ -71,6 +76,8 @@ class Plugins:
         self._again: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._sweep: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._yielding: dict[Key, str] = {}  # what is left out for a plugin, with its line in the log
         self._complaints: list[str] = []
 
     async def look(self, patience: float = PATIENCE) -> None:
@@ -90,14 +97,13 @@ class Plugins:
             for plugin in gone:
                 self._retire(plugin)
 
-    def registry(self, built_in: Registry) -> Registry:
-        """`built_in` with the plugins behind it, sorted by name. A plugin that claims what is taken is left out or
-        stays what it was, and the log says so."""
+    def registry(self, built_in: Registry, yielding: Iterable[Part] = ()) -> Registry:
+        """`built_in`, then those of `yielding` that no plugin claims, then the plugins, sorted by name. A plugin that
+        claims what is taken is left out or stays what it was, and the log says so."""
         chosen = {plugin: plugin.waiting or plugin.serving for plugin in self._held.values()}
         owners: Mapping[Key, Part] = {(part.kind, part.key): part for part in built_in.parts}
         while (refused := _refused(chosen, owners)) is not None:
             plugin, part, holder = refused
-            # what is built in may claim what a plugin has: a skill of the same name that came later
             chosen[plugin] = plugin.serving if chosen[plugin] is not plugin.serving else None
             self._refuse(plugin, part, holder, chosen[plugin])
         for plugin, loaded in chosen.items():
@@ -106,7 +112,8 @@ class Plugins:
                     self._retire(plugin.serving)
                 plugin.serving, plugin.waiting, plugin.told = plugin.waiting, None, ""
         parts = [part for loaded in chosen.values() if loaded is not None for part in loaded.parts]
-        return built_in.with_parts(sorted(parts, key=lambda part: part.key))
+        kept = self._kept(yielding, {_key(part): part for part in parts})
+        return built_in.with_parts([*kept, *sorted(parts, key=lambda part: part.key)])
 
     def roots(self) -> list[Path]:
         """The folders to watch."""
@@ -114,7 +121,7 @@ class Plugins:
 
     def close(self) -> None:
         """End what is being loaded, and all that is loaded."""
-        for timer in [*self._timers, *([self._sweep] if self._sweep else [])]:
+        for timer in [*self._timers, *filter(None, (self._sweep, self._retry))]:
             timer.cancel()
         for task in self._again:
             task.cancel()
@@ -162,7 +169,7 @@ class Plugins:
             return False
         return True
 
-    def _look_in(self, seconds: float) -> None:
+    def _look_in(self, seconds: float) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
 
         def look() -> None:
@@ -173,6 +180,7 @@ class Plugins:
 
         timer = loop.call_later(seconds + 0.01, look)  # the clock's steps may make it a little early
         self._timers.add(timer)
+        return timer
 
     # -- loading
 
@@ -180,19 +188,31 @@ class Plugins:
         """Have the newest version of a plugin loaded; it waits until `registry` is asked for."""
         try:
             loaded = await self._loaded(plugin.file)
+        except Crowded as error:
+            self._load_later(plugin, str(error))
         except Exception as error:
             cause = error.__cause__ if isinstance(error, LoadError) and error.__cause__ is not None else error
             still = "its last good version is served" if plugin.serving is not None else "it is left out"
             trace = None if isinstance(cause, (LoadError, Collision)) else cause
             why = cause if trace is None else "it failed to load"
-            log.error("plugin %s: %s; %s", plugin.file, why, still, exc_info=trace)
+            more = f"; {ENDLESS}" if isinstance(error, Hangs) else ""
+            log.error("plugin %s: %s; %s%s", plugin.file, why, still, more, exc_info=trace)
         else:
             if plugin.waiting is not None:
                 self._retire(plugin.waiting)
-            plugin.waiting, plugin.told = loaded, ""
+            plugin.waiting, plugin.told, plugin.refused = loaded, "", ""
             if not loaded.parts:
                 log.warning("plugin %s declares no tool, prompt or resource", plugin.file)
         plugin.loading = None
+
+    def _load_later(self, plugin: Plugin, why: str) -> None:
+        plugin.content = Content(b"")  # so that it is another at the next look
+        if why != plugin.refused:
+            plugin.refused = why
+            log.error("plugin %s: %s; it is tried again until it can be loaded; %s", plugin.file, why, ENDLESS)
+        loop = asyncio.get_running_loop()
+        if self._retry is None or self._retry.when() <= loop.time():
+            self._retry = self._look_in(RETRY)
 
     async def _loaded(self, file: Path) -> Loaded:
         if not (self._isolate or await asyncio.to_thread(wants_isolation, file)):
@@ -222,6 +242,23 @@ class Plugins:
             still = "its last good version is served" if instead is not None else "it is left out"
             log.error("plugin %s: %s; %s", plugin.file, told, still)
 
+    def _kept(self, yielding: Iterable[Part], owners: Mapping[Key, Part]) -> list[Part]:
+        """Those that no plugin claims: what a skill adds may come from anybody who writes in the workspace, plugins
+        are the operator's."""
+        kept: list[Part] = []
+        before, self._yielding = self._yielding, {}
+        for part in yielding:
+            holder = owners.get(_key(part))
+            if holder is None:
+                kept.append(part)
+                continue
+            what = part.kind.removesuffix("s")
+            line = f"{what} {part.key!r} of {part.source} is left out: {holder.source} declares it, too"
+            self._yielding[_key(part)] = line
+            if before.get(_key(part)) != line:
+                log.warning("%s", line)
+        return kept
+
     def _retire(self, what: Loaded | Plugin) -> None:
         """What it was made of goes round in circles, and the collector seldom comes by here (App.serve_stdio)."""
         if isinstance(what, Plugin):
@@ -233,6 +270,8 @@ class Plugins:
 
     def _collect(self) -> None:
         self._sweep = None
+        for clear in getattr(typing, "_cleanups", ()):  # no word of its documentation; its caches hold classes for good
+            clear()
         gc.collect()
 
 

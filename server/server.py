@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from toolgate.server.messages import Id, Notification
 from toolgate.server.revisions import Revision
 from toolgate.server.seal import Seal
 from toolgate.server.session import LEVELS, Channel, Session
-from toolgate.server.updates import Updates
+from toolgate.server.updates import Paced, Updates
 from toolgate.tools.context import Belongings, Context, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.registry import Registry
@@ -69,6 +70,7 @@ class Server:
     pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])
     _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     _notices: dict[str, Notices] = field(default_factory=dict[str, Notices])
+    _listings: dict[str, Paced] = field(default_factory=dict[str, Paced])
     _shared: dict[str, Belongings] = field(default_factory=dict[str, Belongings])  # of principals, stateless era
     _own: dict[Session, Belongings] = field(default_factory=dict[Session, Belongings])
 
@@ -122,13 +124,21 @@ class Server:
         if registry.of_kind("resources") != before.of_kind("resources"):
             self.updates.renew()
 
-    def _announce(self, kind: str) -> None:
+    def listed(self, principal: str) -> None:
+        """What resources/list shows this principal has changed."""
+        held = self._listings.get(principal)
+        if held is None:
+            held = self._listings[principal] = Paced(partial(self._announce, "resources", principal))
+        held.changed()
+
+    def _announce(self, kind: str, principal: str | None = None) -> None:
+        """Tell all who want to know that a list has changed; of one principal, where it is theirs alone."""
         method = f"notifications/{kind}/list_changed"
         for session in self.sessions:
-            if session.ready and session.channel is not None:
+            if session.ready and session.channel is not None and principal in (None, session.principal):
                 session.channel.send(Notification(method))
         for listener in self.listeners:
-            if kind in listener.kinds:
+            if kind in listener.kinds and principal in (None, listener.principal):
                 listener.send(method)
 
     def _watch(self, principal: str, uri: str) -> AsyncIterator[object] | None:
@@ -139,10 +149,12 @@ class Server:
         resource, variables = found
         return resource.watch(variables, Context(self.of_principal(principal), Nobody()))
 
-    def _tell_task(self, kept: Kept) -> None:
-        for listener in self.listeners:
-            if kept.id in listener.tasks and kept.principal == listener.principal:
-                listener.send("notifications/tasks", **shape.detailed_task(kept))
+    def _tell_task(self, kept: Kept) -> bool:
+        """Whether somebody hears of it."""
+        mine = [held for held in self.listeners if kept.id in held.tasks and kept.principal == held.principal]
+        for listener in mine:
+            listener.send("notifications/tasks", **shape.detailed_task(kept))
+        return bool(mine)
 
     def tell(self, principal: str, key: str, level: str, text: str) -> None:
         """Log `text` to the session `key` if it is open, else to one open session of the principal, if any."""

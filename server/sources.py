@@ -4,16 +4,21 @@ of what a plugin does: it is only read here.
 
 import errno
 import hashlib
+import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 MAX_FILES = 1_000  # of one folder, or of one package: more are not plugins
 MAX_SOURCE = 16 * 2**20  # bytes of one plugin: more is data, not a program
+MAX_INSIDE = 2**20  # bytes of one that runs in the server's process, where nothing else runs while it is compiled
 MAX_FOLDERS = 1_000  # watched: each costs the system a watch, of which a user may have 8,192 and less
+
+ISOLATE = "__isolate__ = True"  # in a plugin's file: it wants a process of its own
+SPACE = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,12 @@ def files(folders: Iterable[Path], complain: Callable[[str], object]) -> Iterato
 
 
 def _below(folder: Path, seen: set[tuple[int, int]], complain: Callable[[str], object]) -> Iterator[Path]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        complain(f"plugin folder {folder} can't be read: {error}")
-        return
-    for entry in entries:
+    levels = [_entries(folder, complain)]  # not recursion: folders may be nested deeper than calls
+    while levels:
+        entry = next(levels[-1], None)
+        if entry is None:
+            levels.pop()
+            continue
         if entry.name.startswith((".", "_")):
             continue
         try:
@@ -58,9 +63,19 @@ def _below(folder: Path, seen: set[tuple[int, int]], complain: Callable[[str], o
         seen.add((kind.st_dev, kind.st_ino))
         if stat.S_ISDIR(kind.st_mode):
             package = entry / "__init__.py"
-            yield from [package] if os.path.isfile(package) else _below(entry, seen, complain)
+            if os.path.isfile(package):
+                yield package
+            else:
+                levels.append(_entries(entry, complain))
         elif stat.S_ISREG(kind.st_mode) and entry.suffix == ".py":
             yield entry
+
+
+def _entries(folder: Path, complain: Callable[[str], object]) -> Iterator[Path]:
+    try:
+        yield from sorted(folder.iterdir())
+    except OSError as error:
+        complain(f"plugin folder {folder} can't be read: {error}")
 
 
 def sources(file: Path) -> dict[Path, bytes]:
@@ -69,7 +84,7 @@ def sources(file: Path) -> dict[Path, bytes]:
         return {file: _read(file, MAX_SOURCE)}
     found: dict[Path, bytes] = {}
     left = MAX_SOURCE
-    for path in _python_files(file.parent, set()):
+    for path in _python_files(file.parent):
         if len(found) == MAX_FILES:
             raise OSError(errno.EFBIG, f"more than {MAX_FILES} files", str(file.parent))
         try:
@@ -82,8 +97,14 @@ def sources(file: Path) -> dict[Path, bytes]:
     return found
 
 
-def _python_files(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+def _python_files(folder: Path) -> Iterator[Path]:
+    seen: set[tuple[int, int]] = set()
+    levels = [_scanned(folder)]
+    while levels:
+        entry = next(levels[-1], None)
+        if entry is None:
+            levels.pop()
+            continue
         if entry.name.startswith(".") or entry.name == "__pycache__":
             continue
         try:
@@ -94,7 +115,12 @@ def _python_files(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
             yield Path(entry)
         elif stat.S_ISDIR(kind.st_mode) and (kind.st_dev, kind.st_ino) not in seen:
             seen.add((kind.st_dev, kind.st_ino))  # links may lead round in a circle
-            yield from _python_files(Path(entry), seen)
+            levels.append(_scanned(Path(entry)))
+
+
+def _scanned(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return iter(sorted(entries, key=lambda entry: entry.name))
 
 
 def _read(file: Path, limit: int) -> bytes:
@@ -116,17 +142,38 @@ def content(found: Mapping[Path, bytes]) -> Content:
 
 
 def wants_isolation(file: Path) -> bool:
-    """Whether the file says `__isolate__ = True` at its top level. Raises whatever compiling raises, and OSError.
+    """Whether the file says `__isolate__ = True` in a statement of its own, in none that holds others. Raises OSError.
 
-    Seen in the compiled code: `ast.parse` is not safe in threads (CPython 3.11).
+    Seen in its tokens: compiling holds up the server, and `ast.parse` is not safe in threads (CPython 3.11).
     """
-    code = compile(sources(file)[file], str(file), "exec", dont_inherit=True)
-    if "__isolate__" not in code.co_names:
+    data = _read(file, MAX_SOURCE)
+    if len(data) > MAX_INSIDE:  # it does not run inside in any case: what is said later need not be found
+        data = data[: data.rfind(b"\n", 0, MAX_INSIDE) + 1]
+    if b"__isolate__" not in data:
         return False
-    import dis  # start-up: hardly any plugin asks for it
+    lines = io.BytesIO(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))  # the ends of lines that Python takes
+    try:
+        return any(map(_isolates, _statements(tokenize.tokenize(lines.readline))))
+    except (tokenize.TokenError, SyntaxError, ValueError):  # it won't load; where it would, then rather not inside
+        return True
 
-    told = [(step.opname, step.argval) for step in dis.get_instructions(code)]
-    return any(pair == (("LOAD_CONST", True), ("STORE_NAME", "__isolate__")) for pair in pairwise(told))
+
+def _statements(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[list[str]]:
+    """What is outside all blocks, a statement at a time."""
+    level, statement = 0, list[str]()
+    for token in tokens:
+        level += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
+        if token.type == tokenize.NEWLINE or token.string == ";":
+            yield statement
+            statement = []
+        elif not level and token.type not in SPACE:
+            statement.append(token.string)
+
+
+def _isolates(statement: Sequence[str]) -> bool:
+    """Whether it is `__isolate__ = True`, or that with a type."""
+    words = [word for word in statement if word not in "()"]
+    return words[:1] == ["__isolate__"] and words[1:2] in (["="], [":"]) and words[-2:] == ["=", "True"]
 
 
 def roots(folders: Iterable[Path], complain: Callable[[str], object]) -> list[Path]:
@@ -159,6 +206,7 @@ def _folders(folder: Path) -> set[Path]:
             continue
         seen.add(real)
         found.add(place)
-        waiting += [Path(entry) for entry in listed if entry.is_dir()]
-        found.update(Path(os.path.realpath(entry)).parent for entry in listed if entry.is_symlink() and entry.is_file())
+        waiting += [Path(entry) for entry in listed if os.path.isdir(entry)]
+        linked = (entry for entry in listed if entry.is_symlink() and os.path.isfile(entry))  # which raise for no link
+        found.update(Path(os.path.realpath(entry)).parent for entry in linked)
     return found

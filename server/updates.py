@@ -21,6 +21,32 @@ class Subscriber(Protocol):
     def updated(self, uri: str) -> None: ...
 
 
+class Paced:
+    """Calls `tell` for news: for the first at once, then at most every PAUSE."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._resting: asyncio.TimerHandle | None = None  # news went out a moment ago
+        self._changed = False  # since then
+
+    def changed(self) -> None:
+        if self._resting is not None:
+            self._changed = True
+            return
+        self._tell()
+        self._changed = False
+        self._resting = asyncio.get_running_loop().call_later(PAUSE, self._rested)
+
+    def end(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+
+    def _rested(self) -> None:
+        self._resting = None
+        if self._changed:
+            self.changed()
+
+
 class Watched:
     """One URI of one principal that somebody is subscribed to."""
 
@@ -28,29 +54,20 @@ class Watched:
         self.uri = uri
         self.subscribers: set[Subscriber] = set()
         self.watch: asyncio.Task[None] | None = None
-        self._resting: asyncio.TimerHandle | None = None  # news went out a moment ago
-        self._changed = False  # since then
+        self._news = Paced(self._tell)
 
     def tell(self) -> None:
         """It has changed."""
-        if self._resting is not None:
-            self._changed = True
-            return
-        for subscriber in list(self.subscribers):
-            subscriber.updated(self.uri)
-        self._changed = False
-        self._resting = asyncio.get_running_loop().call_later(PAUSE, self._rested)
-
-    def _rested(self) -> None:
-        self._resting = None
-        if self._changed:
-            self.tell()
+        self._news.changed()
 
     def end(self) -> None:
         if self.watch is not None:
             self.watch.cancel()
-        if self._resting is not None:
-            self._resting.cancel()
+        self._news.end()
+
+    def _tell(self) -> None:
+        for subscriber in list(self.subscribers):
+            subscriber.updated(self.uri)
 
 
 class Updates:

@@ -6,6 +6,7 @@ or home directory costs nothing. Where a folder is not there yet, it is the near
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
@@ -80,10 +81,22 @@ async def follow(
                 log.warning("%s folders can't be watched, what is new is seen at the next start: %s", what, error)
                 return
             with closing(notify):  # armed anew each time, as a folder may be another of the same name
-                await look()  # after arming: nothing is missed
-                await in_thread(notify.watch, debounce, STEP, 0, stop)
+                await _looked(what, look)  # after arming: nothing is missed
+                try:
+                    await in_thread(notify.watch, debounce, STEP, 0, stop)
+                except RuntimeError as error:  # the library's own, such as of a name that is not UTF-8: a change, too
+                    log.debug("%s folders: %s", what, error)
+                    await asyncio.sleep(debounce / 1000)  # as long as it would have gathered changes for
     finally:
         thread.shutdown()
+
+
+async def _looked(what: str, look: Callable[[], Awaitable[None]]) -> None:
+    """One look that fails is not the end of the watch: the next change may be what heals it."""
+    try:
+        await look()
+    except Exception:
+        log.exception("the %s folders can't be looked at", what)
 
 
 def _armed(roots: Callable[[], Iterable[Path]], stop: threading.Event) -> "RustNotify":
@@ -91,7 +104,12 @@ def _armed(roots: Callable[[], Iterable[Path]], stop: threading.Event) -> "RustN
 
     while True:
         try:
-            return RustNotify([str(root) for root in roots()], False, False, 0, False, True)
+            return RustNotify(list(filter(_is_utf8, map(str, roots()))), False, False, 0, False, True)
         except FileNotFoundError:  # gone since: there are other roots now
             if stop.is_set():
                 raise
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether the library can take it: it knows no other file names."""
+    return name.encode("utf-8", "ignore") == os.fsencode(name)

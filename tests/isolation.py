@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.wire import Server, children, processes_with
+from tests.wire import Server, processes_with
 
 HOST = "toolgate.server.host"
 Start = Callable[..., Server]
@@ -61,7 +61,8 @@ def isolated(start: Start, folder: Path, body: str, *options: str, **how: Any) -
 
 
 def hosts(server: Server) -> set[int]:
-    return processes_with(HOST) & children(server.process.pid)
+    """The guards of plugins' processes: each is there until all that its plugin started is gone."""
+    return {pid for pid in processes_with(HOST) if f"\nPPid:\t{server.process.pid}\n" in status(pid)}
 
 
 def status(pid: int) -> str:

@@ -69,11 +69,11 @@ class Completions:
             raise WrongArguments(f"there is no argument {name!r}"[:200])
         function = self._functions.get(name)
         if function is None:
-            return _bounded(_fitting(self._choices(name), value))
+            return bounded(_fitting(self._choices(name), value))
         keywords = {"value": value, "arguments": dict(arguments)}
         taken = inspect.signature(function.call).parameters
         answer = await function({key: keywords[key] for key in keywords if key in taken}, context)
-        return _bounded(answer)
+        return bounded(answer)
 
     def _choices(self, name: str) -> list[str]:
         hint = typing.get_type_hints(self._part, include_extras=True).get(name)
@@ -98,7 +98,8 @@ def _fitting(choices: Iterable[str], value: str) -> list[str]:
     return sorted(fit, key=lambda choice: not choice.casefold().startswith(typed))
 
 
-def _bounded(answer: Any) -> Completion:
+def bounded(answer: Any) -> Completion:
+    """What a function gave, cut to what one answer may hold."""
     if isinstance(answer, Completion):
         values, total, more = answer.values, answer.total, answer.has_more
     else:

@@ -130,6 +130,10 @@ def _nobody(uri: str) -> None:
     """Nobody is subscribed."""
 
 
+def _unlisted() -> None:
+    """Nobody lists."""
+
+
 async def _unwatched(path: Path) -> AsyncIterator[None]:
     """Nobody finds out."""
     return
@@ -150,6 +154,7 @@ class Belongings:
     web: "Web"
     settings: Settings
     updated: Callable[[str], None] = _nobody  # tell the principal's subscribers that the resource of this URI changed
+    listed: Callable[[], None] = _unlisted  # tell the principal's clients that their list of resources changed
     changes: Callable[[Path], AsyncIterator[object]] = _unwatched  # something each time that file or folder changed
 
 
@@ -179,6 +184,10 @@ class Peer(Protocol):
         ...
 
     async def as_task(self, required: bool) -> bool: ...
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when `held` or `wants_progress` changes."""
+        ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
 
@@ -271,6 +280,10 @@ class Context:
         whoever names it."""
         return self._belongings.changes(path)
 
+    def list_changed(self) -> None:
+        """Tell the caller's clients that what a template lists (`listing`) has changed."""
+        self._belongings.listed()
+
     def close_stream(self) -> None:
         """Let the client hang up while the call goes on, and come back for the answer, where its revision and
         transport can do that (Streamable HTTP of 2025-11-25); nothing happens elsewhere."""
@@ -297,6 +310,10 @@ class Context:
         ToolError when there are too many tasks, or it can't be kept.
         """
         return await self._peer.as_task(required)
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when `hold` or `wants_progress` changes: the call has become a task, or can't."""
+        self._peer.when_changed(tell)
 
     async def elicit(
         self, message: str, schema: dict[str, Any], *, key: str | None = None, timeout: float | None = None

@@ -17,6 +17,7 @@ CHUNK = 2**20
 SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+LOOK = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY  # only to be asked of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +29,22 @@ class Entry:
     size: int
 
 
-def read(path: str, limit: int, root: Path | None) -> bytes:
-    """A regular file's bytes, at most `limit` of them; inside `root`, links resolved, where one is given."""
+def read(path: str, limit: int, root: Path | None, private: Path | None = None) -> bytes:
+    """A regular file's bytes, at most `limit` of them; where `root` is given inside it and not in `private`, links
+    resolved."""
     if not os.path.isabs(path):
         raise ToolError(f"{path!r} is not an absolute path: give one that begins with /")
     if "\0" in path:
         raise ToolError("the path holds a NUL character, which no file name can")
-    if root is not None and not _inside(os.path.realpath(path), root):
-        raise _outside(path, root)
+    if root is not None:
+        inside(path, root, private)
     try:
         _must_be_regular(os.stat(path), path)  # before it is opened: opening a device can do things
         with open(os.open(path, READ), "rb", buffering=0) as file:
             found = os.fstat(file.fileno())
             _must_be_regular(found, path)
-            if root is not None and not _inside(_opened(file.fileno()), root):
-                raise _outside(path, root)  # a link was changed while we looked
+            if root is not None:
+                _must_be_inside(_opened(file.fileno()), path, root, private)  # a link may have changed while we looked
             if found.st_size > limit:
                 raise _too_large(path, found.st_size, limit)
             return _all(file.fileno(), path, limit)
@@ -72,36 +74,40 @@ def read_below(folder: Path, path: str, limit: int) -> bytes:
         raise ToolError(f"{path} can't be read: {_reason(error)}") from None
 
 
-def inside(path: str, root: Path) -> str:
-    """The path that the absolute `path` leads to, links resolved. Raises NotFound where that is outside `root`."""
+def inside(path: str, root: Path, private: Path | None = None) -> str:
+    """The path that the absolute `path` leads to, links resolved. Raises NotFound where that is outside `root`, or in
+    `private`."""
     try:
         real = os.path.realpath(path)
     except ValueError:  # a NUL
         raise NotFound(f"{path!r} is no path") from None
-    if not _inside(real, root):
-        raise _outside(path, root)
+    _must_be_inside(real, path, root, private)
     return real
 
 
-def look(path: str, root: Path) -> Entry:
-    """What there is at the absolute `path`, inside `root`."""
+def look(path: str, root: Path, private: Path | None = None) -> Entry:
+    """What there is at the absolute `path`, inside `root` and not in `private`."""
     try:
-        found = os.stat(inside(path, root))
+        descriptor = os.open(inside(path, root, private), LOOK)
+        try:
+            _must_be_inside(_opened(descriptor), path, root, private)
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError):
         raise NotFound(f"{path} does not exist") from None
     return Entry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size)
 
 
-def entries(path: str, root: Path, limit: int) -> tuple[list[Entry], bool]:
+def entries(path: str, root: Path, limit: int, private: Path | None = None) -> tuple[list[Entry], bool]:
     """The files and folders in the folder `path`, inside `root`: at most `limit` of them by name, and whether there are
-    more. What is neither is left out, and so are links that lead nowhere, or outside."""
+    more. What is neither is left out, and so are `private` and links that lead nowhere, outside or there."""
     try:
-        folder = os.open(inside(path, root), FOLDER)
+        folder = os.open(inside(path, root, private), FOLDER)
         try:
             real = _opened(folder)
-            if not _inside(real, root):
-                raise _outside(path, root)  # a link was changed while we looked
-            return _shown(folder, real, root, limit)
+            _must_be_inside(real, path, root, private)  # a link may have changed while we looked
+            return _shown(folder, real, root, limit, private)
         finally:
             os.close(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -145,23 +151,23 @@ def parts(path: str, root: Path, suffix: str) -> list[str]:
     return list(relative.parts)
 
 
-def _shown(folder: int, path: str, root: Path, limit: int) -> tuple[list[Entry], bool]:
+def _shown(folder: int, path: str, root: Path, limit: int, private: Path | None) -> tuple[list[Entry], bool]:
     with os.scandir(folder) as found:
         every = [entry for _, entry in zip(range(SCANNED), found, strict=False)]
     shown: list[Entry] = []
     for entry in sorted(every, key=lambda entry: entry.name):
-        held = _entry(entry, path, root)
+        held = _entry(entry, path, root, private)
         if held is not None and len(shown) == limit:
             return shown, True
         shown += [] if held is None else [held]
     return shown, len(every) == SCANNED
 
 
-def _entry(entry: os.DirEntry[str], folder: str, root: Path) -> Entry | None:
+def _entry(entry: os.DirEntry[str], folder: str, root: Path, private: Path | None) -> Entry | None:
+    path = os.path.join(folder, entry.name)
     try:
         found = entry.stat()
-        if entry.is_symlink():
-            inside(os.path.join(folder, entry.name), root)
+        _must_be_inside(inside(path, root) if entry.is_symlink() else path, path, root, private)
     except (OSError, NotFound):
         return None
     is_folder = stat.S_ISDIR(found.st_mode)
@@ -241,8 +247,12 @@ def _opened(descriptor: int) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
-def _inside(path: str, root: Path) -> bool:
-    return Path(path).is_relative_to(root)
+def _must_be_inside(real: str, path: str, root: Path, private: Path | None) -> None:
+    """`real` is where `path` leads."""
+    if not Path(real).is_relative_to(root):
+        raise _outside(path, root)
+    if private is not None and Path(real).is_relative_to(private):
+        raise NotFound(f"{path} is the server's own")
 
 
 def _outside(path: str, root: Path) -> NotFound:

@@ -75,6 +75,7 @@ class Call:
         gone = ended and await workspace.wait(run_id, SETTLE if run.timed_out else LINGER)
         if not gone:
             await workspace.keep(run_id)  # before anything else is waited for: from now on its end is news
+            self.ctx.list_changed()
         cwd, notes = await self._stand(run)
         shown = await self._shown(run, path, gone)
         ran = Ran(

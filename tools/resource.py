@@ -4,6 +4,7 @@ Source: MCP server/resources; RFC 6570 for templates (tools/uris.py).
 """
 
 import inspect
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,6 +18,8 @@ from toolgate.tools.context import Context
 from toolgate.tools.function import Function
 
 MAX_LISTED = 1_000  # of one template in resources/list: more is no list a person reads
+
+log = logging.getLogger(__name__)
 
 
 class Resource:
@@ -54,6 +57,7 @@ class Resource:
         self.completions = Completions(function.call, lambda: self.variables)
         self.lists: Function | None = None
         self.watches: Function | None = None
+        self._is_told = False  # in the log, that it lists what can't be listed: once, for lists are asked for often
 
     def __repr__(self) -> str:
         return f"<resource {self.uri} from {self.source}>"
@@ -139,11 +143,19 @@ class Resource:
         if self.lists is None:
             return []
         found: Iterable[ResourceLink] = await self.lists({}, context)
-        links = list(found)[:MAX_LISTED]
-        for link in links:
+        links = list(found)
+        for link in links[:MAX_LISTED]:
             if not isinstance(link, ResourceLink):  # pyright: ignore[reportUnnecessaryIsInstance]  # a plugin's word
                 raise TypeError(f"{self.uri} listed a {type(link).__name__}, which is no ResourceLink")
-        return links
+        return self.sound(links)
+
+    def sound(self, links: Sequence[ResourceLink]) -> list[ResourceLink]:
+        """Of the first MAX_LISTED those that a client can name: one that it can't may cost it the whole list."""
+        sound = [link for link in links[:MAX_LISTED] if _can_be_named(link)]
+        if len(sound) < len(links[:MAX_LISTED]) and not self._is_told:
+            self._is_told = True
+            log.warning("%s from %s listed what has no name or no uri: it is left out", self.uri, self.source)
+        return sound
 
     def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:
         """Gives something each time the resource has changed; None where nobody finds that out."""
@@ -174,6 +186,15 @@ class Resource:
                 return Contents(uri, self.mime_type or "application/octet-stream", blob=value)
             case _:
                 return Contents(uri, self.mime_type or "application/json", msgspec.json.encode(value).decode())
+
+
+def _can_be_named(link: ResourceLink) -> bool:
+    told: list[object] = [link.uri, link.name]
+    try:
+        uris.check(link.uri)
+    except (ValueError, TypeError):  # TypeError: a plugin's word need not be a string
+        return False
+    return all(isinstance(word, str) and word for word in told)
 
 
 def resource(

@@ -95,6 +95,7 @@ async def background_bash(command: str, ctx: Context) -> Output:
     """
     asked = ctx.place.cwd
     run_id = await ctx.workspace.start(command, cwd=asked, background=True)
+    ctx.list_changed()
     run = await ctx.workspace.run(run_id)
     text = f"background task {run_id} started"
     if run.moved:
@@ -201,10 +202,11 @@ async def outputs(ctx: Context) -> list[ResourceLink]:
 
 @bg_output.watching
 async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
-    """As output comes, and when nothing of the task is left; what is there already may have come since it was read."""
-    run = await _found(ctx.workspace, id)
-    if run is None:
-        return
+    """As it begins, as output comes, and when nothing of the task is left; what is there already may have come since it
+    was read."""
+    while (run := await _found(ctx.workspace, id)) is None:
+        await ctx.workspace.arrival()
+        yield
     size = 0
     while run.status == "running":
         before, size = size, await ctx.workspace.grown(run.id, size, LOOK, whole=True)

@@ -239,7 +239,7 @@ def _place(skill: Skill, files: Sequence[str]) -> str:
 def _folders_in(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir())
+            names = sorted(entry.name for entry in entries if entry.name[0] != "." and os.path.isdir(entry.path))
     except OSError:
         return []
     return [folder / name for name in names]

@@ -126,6 +126,7 @@ async def _create(ctx: Context, name: str) -> Output:
     before = await ctx.tasks.current()
     task = await ctx.tasks.create(_bounded("name", name))
     _changed(ctx, task.id, before)
+    ctx.list_changed()
     return _about(task, f"Task {task.id} created, now current: {task.name}")
 
 
@@ -148,6 +149,7 @@ async def _complete(ctx: Context, task_id: int, step_id: int | None) -> Output:
     except LookupError:
         raise ToolError(await _no_step(ctx, task_id, step_id)) from None
     _changed(ctx, task.id)
+    ctx.list_changed()
     count = sum(not step.completed for step in task.steps)
     left = f"{count} {'step' if count == 1 else 'steps'}"
     if step_id is None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolgate.tools import files, whereabouts
-from toolgate.tools.errors import NotFound, ToolError
+from toolgate.tools.errors import ToolError
 from toolgate.tools.excerpts import decoded, ending, shortened
 from toolgate.tools.notices import Notices
 from toolgate.tools.process import Launch, NotStarted
@@ -58,6 +58,7 @@ class Workspace:
         self._running: dict[int, Running] = {}
         self._unkept: dict[int, OutputHeld] = {}  # what began while the disk was full
         self._attended: set[int] = set()  # foreground runs whose caller has not said what is to become of them
+        self._arriving = asyncio.Event()  # set, and another, with each background task
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
@@ -85,6 +86,8 @@ class Workspace:
         self._admit(command)
         running = self._claim(command, key, background)
         await self._begin(running, command, cwd or self.root, timeout)
+        if background:
+            self._arrived()
         return running.run.id
 
     async def run(self, run_id: int) -> Run:
@@ -95,6 +98,10 @@ class Workspace:
         """The background tasks there are, by id."""
         runs = await self._open()
         return [run for _, run in sorted(runs.items()) if run.background]
+
+    async def arrival(self) -> None:
+        """Wait until there is another background task."""
+        await self._arriving.wait()
 
     async def read(self, run_id: int, offset: int, limit: int) -> bytes:
         """Output from byte `offset`, at most `limit` bytes."""
@@ -166,6 +173,8 @@ class Workspace:
         run.background = run.background or run.status == "running"
         self._save(run)
         self._attended.discard(run_id)
+        if run.background:
+            self._arrived()
         self._retain()
 
     async def forget(self, run_id: int) -> None:
@@ -192,27 +201,19 @@ class Workspace:
 
         Raises ToolError for what is not so, for what is no regular file, and for more than `limit` bytes.
         """
-        data = await asyncio.to_thread(files.read, path, limit, None if anywhere else self.root)
-        if not anywhere:
-            await self.resolve(path)
-        return data
+        return await asyncio.to_thread(files.read, path, limit, None if anywhere else self.root, self._private)
 
     async def look(self, path: str) -> files.Entry:
         """What there is at the absolute `path`, links followed. Raises NotFound, also for what is outside the root."""
-        await self.resolve(path)
-        return await asyncio.to_thread(files.look, path, self.root)
+        return await asyncio.to_thread(files.look, path, self.root, self._private)
 
     async def entries(self, path: str, limit: int) -> tuple[Sequence[files.Entry], bool]:
         """What is in a folder, at most `limit` by name, and whether there is more. Raises NotFound and ToolError."""
-        await self.resolve(path)
-        return await asyncio.to_thread(files.entries, path, self.root, limit)
+        return await asyncio.to_thread(files.entries, path, self.root, limit, self._private)
 
     async def resolve(self, path: str) -> Path:
         """Where the absolute `path` leads, there or not. Raises NotFound for what is outside the root."""
-        real = Path(await asyncio.to_thread(files.inside, path, self.root))
-        if self._private is not None and real.is_relative_to(self._private):
-            raise NotFound(f"{path} is the server's own")
-        return real
+        return Path(await asyncio.to_thread(files.inside, path, self.root, self._private))
 
     def check_file(self, path: str, *, suffix: str) -> None:
         """Refuse a path that `write_file` would refuse whatever is on disk. Raises ToolError."""
@@ -240,6 +241,10 @@ class Workspace:
         await asyncio.wait([gone], timeout=CLOSE_WITHIN)
         gone.cancel()
         self._spool.close()
+
+    def _arrived(self) -> None:
+        self._arriving.set()
+        self._arriving = asyncio.Event()
 
     async def _open(self) -> dict[int, Run]:
         """Every run, by id; the first time, after looking through what earlier servers left."""

@@ -4,6 +4,7 @@ A URI holds an absolute path, as file URIs do; what lies outside the workspace's
 """
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 from toolgate.tools import uris
 from toolgate.tools.completion import MAX_VALUES, Completion
@@ -42,12 +43,23 @@ async def top_level(ctx: Context) -> list[ResourceLink]:
 
 @workspace_file.watching
 async def file_changes(path: str, ctx: Context) -> AsyncIterator[object]:
-    try:
-        real = await ctx.workspace.resolve(f"/{path}")
-    except NotFound:
+    """Through links, which may be switched. Once they lead outside, that is told, and nothing of what is there."""
+    before = await _is_inside(ctx, f"/{path}")
+    if not before:
         return
-    async for change in ctx.changes(real):
-        yield change
+    async for change in ctx.changes(Path(f"/{path}")):
+        now = await _is_inside(ctx, f"/{path}")
+        if before or now:
+            yield change
+        before = now
+
+
+async def _is_inside(ctx: Context, path: str) -> bool:
+    try:
+        await ctx.workspace.resolve(path)
+    except NotFound:
+        return False
+    return True
 
 
 @workspace_file.completion("path")

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from toolgate.server.caller import Nobody
 from toolgate.server.errors import InternalError, InvalidParams
 from toolgate.server.hold import Hold
 from toolgate.server.methods.attending import TookTooLong, attend
@@ -10,7 +11,7 @@ from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.completion import Completions
 from toolgate.tools.context import Context
-from toolgate.tools.errors import ToolError, WrongArguments
+from toolgate.tools.errors import CannotAsk, ToolError, WrongArguments
 
 COMPLETION_TIME = 5.0  # seconds: somebody is typing
 MAX_VALUE = 8_192  # characters of what was typed so far
@@ -24,8 +25,13 @@ def complete(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         name, value = _argument(call.params.get("argument"))
         others = _others(call.params.get("context"))
 
-        async def work(context: Context) -> dict[str, Any]:
-            return {"completion": await completions.complete(name, value, others, context)}
+        async def work(_: Context) -> dict[str, Any]:
+            # no question may come of it: only calls, prompts and what is read may ask (2026-07-28 basic/patterns/mrtr)
+            context = Context(server.belongings(call.session), Nobody())
+            try:
+                return {"completion": await completions.complete(name, value, others, context)}
+            except CannotAsk:
+                raise InternalError("a completion can't ask the person") from None
 
         try:
             return await attend(server, hold, call, work)

@@ -13,6 +13,7 @@ from toolgate.server.envelope import TASKS
 from toolgate.server.errors import InternalError, InvalidParams, MissingClientCapability
 from toolgate.server.server import Server
 from toolgate.server.session import Call
+from toolgate.tools.errors import ToolError
 
 Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
@@ -62,15 +63,22 @@ def require(call: Call) -> None:
 
 async def known(server: Server, principal: str, ids: Iterable[str]) -> dict[str, Kept]:
     """The principal's tasks of these ids whose changes this process hears of."""
-    found = await server.deferrals.find(principal, ids)
+    found = await _found(server, principal, ids)
     return {id: kept for id, kept in found.items() if not kept.live or server.deferrals.here(principal, id) is not None}
+
+
+async def _found(server: Server, principal: str, ids: Iterable[str]) -> dict[str, Kept]:
+    try:
+        return await server.deferrals.find(principal, ids)
+    except ToolError as error:  # of the state database: busy, full, …
+        raise InternalError(error.text) from None
 
 
 async def _find(server: Server, call: Call) -> Kept:
     id = call.params.get("taskId")
     if not isinstance(id, str):
         raise InvalidParams("'taskId' must be a string")
-    found = await server.deferrals.find(call.session.principal, [id])
+    found = await _found(server, call.session.principal, [id])
     if id not in found:
         raise InvalidParams(f"unknown task: {id!r}; it may have expired"[:200])
     return found[id]

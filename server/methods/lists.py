@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server import cursors, shape
-from toolgate.server.caller import Caller
+from toolgate.server.caller import Nobody
 from toolgate.server.revisions import Revision
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -54,7 +54,7 @@ def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """resources/list: the fixed ones, then what each template has for this caller."""
         fixed: list[Resource | ResourceLink] = list(server.registry.resources.values())
-        context = Context(server.belongings(call.session), Caller(call, server.seal, LISTING_TIME, streaming=False))
+        context = Context(server.belongings(call.session), Nobody())
         listings = [_listed(template, context) for template in server.registry.templates.values()]
         for links in await asyncio.gather(*listings):
             fixed += links

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server import cursors, shape
-from toolgate.server.caller import Caller
+from toolgate.server.caller import Nobody
 from toolgate.server.errors import InternalError, InvalidParams
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -63,7 +63,9 @@ def read_directory(server: Server) -> Answer:
     async def answer(call: Call) -> dict[str, Any]:
         """resources/directory/read: what is right in a folder of a skill, or of the workspace."""
         uri = _uri(call)
-        context = Context(server.belongings(call.session), Caller(call, server.seal, server.hold, streaming=False))
+        if uri.endswith("/") and not uri.endswith("//"):
+            uri = uri[:-1]  # the same folder
+        context = Context(server.belongings(call.session), Nobody())
         found = await _folder(uri, context)
         keys = [link.uri for link in found]
         begin = cursors.begin(call.params.get("cursor"), uri, keys)

@@ -136,7 +136,7 @@ def _firing(metadata: "MetaData") -> "Table":
 
 
 def _deferral(metadata: "MetaData") -> "Table":
-    from sqlalchemy import Column, Float, Index, LargeBinary, String, Table  # start-up
+    from sqlalchemy import Boolean, Column, Float, Index, LargeBinary, String, Table  # start-up
 
     return Table(
         "deferral",
@@ -144,6 +144,7 @@ def _deferral(metadata: "MetaData") -> "Table":
         Column("id", String, primary_key=True),
         Column("principal", String, nullable=False),
         Column("process", String, nullable=False),  # that works on it, or did
+        Column("server", String, nullable=False),  # what that does its work with: only such a one runs it again
         Column("status", String, nullable=False),
         Column("message", String),
         Column("created_at", Float, nullable=False),
@@ -152,5 +153,6 @@ def _deferral(metadata: "MetaData") -> "Table":
         Column("outcome", LargeBinary),  # JSON: the result, or the error
         Column("questions", LargeBinary),  # JSON: what the client is asked
         Column("again", LargeBinary),  # JSON: what it takes to run it again; NULL where it must not be
+        Column("read", Boolean, nullable=False),  # the client has seen how it ended
         Index("deferral_principal", "principal"),
     )

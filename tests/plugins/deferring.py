@@ -52,6 +52,26 @@ async def slow(file: str) -> str:
     return "there"
 
 
+@tool(read_only=True, as_task=True)
+async def tells_slowly(file: str, ctx: Context) -> str:
+    """Say how it goes until the file is there."""
+    count = 0
+    while not Path(file).exists():
+        count += 1
+        await ctx.progress(count, None, "at it")
+        await asyncio.sleep(0.01)
+    return "told"
+
+
+@tool(read_only=True, as_task=True)
+async def holds_slowly(ctx: Context) -> str:
+    """Wait until the call can be a task no more."""
+    before = ctx.hold
+    while ctx.hold is None:
+        await asyncio.sleep(0.01)
+    return f"{before} {ctx.hold}"
+
+
 @tool(read_only=True)
 async def refuses_later(ctx: Context) -> str:
     """Say no as a task."""

@@ -43,6 +43,17 @@ def names(value: str, arguments: Mapping[str, str], ctx: Context) -> list[str]:
 
 
 @prompt()
+def asking(topic: str) -> str:
+    """Its completion wants to ask the person."""
+    return topic
+
+
+@asking.completion("topic")
+async def topics(value: str, ctx: Context) -> list[str]:
+    return [str((await ctx.elicit("which?", NAME)).content["name"])]
+
+
+@prompt()
 async def conversation() -> list[Any]:
     """Every kind of message."""
     return [

@@ -1,6 +1,8 @@
 """Calls that become tasks (extension io.modelcontextprotocol/tasks): what a client sees of them on the wire."""
 
+import contextlib
 import re
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,6 +250,33 @@ def test_progress_becomes_the_status_and_nothing_follows_the_answer(knowing: Sta
     assert "statusMessage" not in done
     assert [note["message"] for note in server.notes("notifications/progress")] == ["before"]
     assert server.notes("notifications/message") == []
+
+
+def test_a_call_that_becomes_a_task_by_itself_says_how_it_goes_from_then_on(knowing: Start, tmp_path: Path) -> None:
+    server = knowing(*IMPATIENT)
+    file = tmp_path / "go"
+    id = created(server, "tells_slowly", file=str(file))
+    assert eventually(lambda: get(server, id).get("statusMessage") == "at it")
+    file.touch()
+    assert text(ended(server, id)) == "told"
+
+
+def test_a_busy_database_is_named_and_what_can_be_no_task_is_held(knowing: Start) -> None:
+    server = knowing("--hold", "6")
+    id = created(server, "only_a_job")
+    ended(server, id)
+    with contextlib.closing(sqlite3.connect(server.state / "state.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for method, params in (
+            ("tasks/get", {"taskId": id}),
+            ("subscriptions/listen", {"notifications": {"taskIds": [id]}}),
+        ):
+            with pytest.raises(Refusal, match="held by another process") as caught:
+                server.request(method, params)
+            assert caught.value.code == -32603
+        assert server.text("holds_slowly") == "None 4.5"
+        other.execute("ROLLBACK")
+    assert text(get(server, id)) == "done"
 
 
 def test_a_question_parks_the_task_and_its_answer_goes_on_where_it_was(knowing: Start) -> None:

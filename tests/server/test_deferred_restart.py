@@ -49,6 +49,58 @@ def test_harmless_work_that_a_kill_broke_off_is_done_again_under_the_same_id(pro
     assert text(ended(second, before["taskId"])) == "task: True"
 
 
+def test_what_another_kind_of_server_left_is_left_to_its_own_kind(probe: Start, tmp_path: Path) -> None:
+    how = {"revision": STATELESS, "capabilities": KNOWS}
+    first = probe(**how)
+    file, runs = tmp_path / "go", tmp_path / "go.runs"
+    id = created(first, "job", file=str(file))
+    assert eventually(runs.exists)
+    killed(first)
+    (tmp_path / "elsewhere").mkdir()
+    others = (
+        ("--workspace", str(tmp_path / "elsewhere")),
+        ("--allow-private", "127.0.0.1"),
+        ("-p", str(tmp_path / "elsewhere")),
+    )
+    for options in others:
+        other = probe(*options, **how)
+        assert get(other, id)["status"] == "working"  # which is when it would take over what it finds
+        assert other.close() == 0
+        assert runs.read_text() == "run\n"
+    same = probe(**how)
+    assert eventually(lambda: runs.read_text() == "run\nrun\n")
+    file.touch()
+    assert text(ended(same, id)) == "task: True"
+
+
+def test_stdio_and_http_leave_each_other_what_they_left(
+    probe: Start, listen: Callable[..., Any], tmp_path: Path
+) -> None:
+    from tests.http_wire import spoken
+
+    how = {"revision": STATELESS, "capabilities": KNOWS}
+    local = probe(**how)
+    file, runs = tmp_path / "go", tmp_path / "go.runs"
+    mine = created(local, "job", file=str(file))
+    assert eventually(runs.exists)
+    killed(local)
+    options = ("--state", str(local.state), "--workspace", str(Path.cwd()))
+    site = listen(*options)
+    with spoken(site, "http", **how) as remote:
+        theirs = created(remote, "job", file=str(file))
+        assert get(remote, mine)["status"] == "working"
+        site.process.send_signal(signal.SIGKILL)
+        site.process.wait()
+    before = runs.read_text()
+    local = probe(**how)
+    assert get(local, theirs)["status"] == "working"
+    assert eventually(lambda: runs.read_text() == before + "run\n")
+    with spoken(listen(*options), "http", **how) as remote:
+        file.touch()
+        assert text(ended(remote, theirs)) == "task: True"
+    assert text(ended(local, mine)) == "task: True"
+
+
 def test_what_kills_a_server_twice_is_not_done_a_third_time(probe: Start, tmp_path: Path) -> None:
     how = {"revision": STATELESS, "capabilities": KNOWS}
     first = probe(**how)

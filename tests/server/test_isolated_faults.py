@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import signal
@@ -18,8 +19,9 @@ from tests.wire import PATIENCE, ROOT, Refusal, eventually, processes_with
 from toolgate.server.app import App
 from toolgate.server.caller import Nobody
 from toolgate.server.config import load
-from toolgate.server.isolated import Isolation
-from toolgate.tools import Context, Text
+from toolgate.server.isolated import Isolation, Plugin
+from toolgate.tools import Context, ResourceLink, Text
+from toolgate.tools.completion import Completion
 
 
 def test_a_crash_costs_the_calls_in_the_process_and_the_next_starts_it_anew(start: Start, tmp_path: Path) -> None:
@@ -52,6 +54,46 @@ def test_what_a_process_started_ends_with_it(start: Start, tmp_path: Path) -> No
 
     assert "crashed" in server.error("leave")
     assert eventually(lambda: not processes_with("86391.5"))
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "edit"])
+def test_nothing_a_plugin_started_outlives_its_plugin_or_the_server(start: Start, tmp_path: Path, end: str) -> None:
+    body = """
+    import subprocess
+    @tool
+    async def spread() -> list[int]:
+        "Start something, and something in a session of its own."
+        started = [subprocess.Popen(["sleep", "600"], start_new_session=own).pid for own in (False, True)]
+        orphan = subprocess.run(["setsid", "sh", "-c", "sleep 600 >&- & echo $!"], stdout=subprocess.PIPE)
+        return [*started, int(orphan.stdout)]
+    """
+    server = isolated(start, tmp_path, body)
+    started = json.loads(server.text("spread"))
+    assert all(alive(pid) for pid in started)
+
+    if end == "close":
+        server.close()
+        assert not any(alive(pid) for pid in started)
+    elif end == "kill":
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait(20)
+    else:
+        plugin_folder(tmp_path, body + "\n    # edited\n")
+    assert eventually(lambda: not any(alive(pid) for pid in started))
+
+
+def alive(pid: int) -> bool:
+    return "\nState:\tZ" not in status(pid)
+
+
+def test_a_guard_that_is_stopped_keeps_no_process(start: Start, tmp_path: Path) -> None:
+    server = isolated(start, tmp_path, CRASHING)
+    pid = int(server.text("pid"))
+    (guard,) = hosts(server)
+
+    os.kill(guard, signal.SIGSTOP)
+    plugin_folder(tmp_path, CRASHING + "\n    # edited\n")
+    assert eventually(lambda: not alive(pid) and not alive(guard))
 
 
 def test_a_process_that_dies_three_times_in_a_row_is_left_alone(start: Start, tmp_path: Path) -> None:
@@ -250,6 +292,10 @@ ALONE = """
         "News."
         return name
 
+    @news.listing
+    def listing() -> list:
+        return []
+
     @news.watching
     async def watch(name: str):
         yield
@@ -285,6 +331,26 @@ def test_changes_of_files_reach_the_process(tmp_path: Path) -> None:
             assert (await parts["follow"].run({"path": "/any"}, context)).content == [Text("2 changes")]
 
     asyncio.run(run())
+
+
+def test_what_a_process_suggests_and_lists_is_bounded_and_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(plugin: Plugin, verb: str, *_: object) -> object:
+        """As a process that does not keep to what its own end checks would."""
+        links = [ResourceLink("news://a", "a"), ResourceLink("no uri", "b"), ResourceLink("news://c", "")]
+        return {"complete": Completion(["x"] * 1_000), "list": links}[verb]
+
+    async def run() -> None:
+        async with alone(tmp_path) as (parts, context):
+            monkeypatch.setattr(Plugin, "call", answer)
+            far = parts["news://{name}"]
+            assert await far.completions.complete("name", "", {}, context) == Completion(["x"] * 100, None, True)
+            for _ in range(2):
+                assert await far.listed(context) == [ResourceLink("news://a", "a")]
+
+    asyncio.run(run())
+    assert sum("is left out" in record.message for record in caplog.records) == 1
 
 
 def test_after_its_rest_a_process_is_started_again(tmp_path: Path) -> None:

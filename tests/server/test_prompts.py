@@ -207,3 +207,14 @@ def test_a_template_variable_completes_by_its_template_and_by_any_uri_of_it(conn
         ref = {"type": "ref/resource", "uri": uri}
         found = server.request("completion/complete", {"ref": ref, "argument": {"name": "name", "value": "o"}})
         assert found["completion"] == {"values": ["one"], "total": 7, "hasMore": True}
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
+def test_a_completion_never_asks_the_person(connect: Start, revision: str) -> None:
+    accepted = {"action": "accept", "content": {"name": "Ada"}}
+    server = connect(
+        fresh=True, revision=revision, capabilities={"elicitation": {}}, answer=lambda method, params: accepted
+    )
+    ref = {"type": "ref/prompt", "name": "asking"}
+    refusal = refused(server, "completion/complete", {"ref": ref, "argument": {"name": "topic", "value": ""}})
+    assert (refusal.code, refusal.message) == (-32603, "a completion can't ask the person")

@@ -230,6 +230,22 @@ def test_a_subscription_ends_with_its_session_and_with_its_request(tmp_path: Pat
     asyncio.run(asyncio.wait_for(body(), PATIENCE))
 
 
+@pytest.mark.parametrize("revision", [WITH_SESSION[-1], STATELESS])
+def test_a_change_of_what_is_listed_is_told_to_its_principal(connect: Start, revision: str) -> None:
+    server = connect(fresh=True, revision=revision)
+    if revision == STATELESS:
+        server.begin("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+        server.wait(lambda message: message.get("method") == "notifications/subscriptions/acknowledged")
+
+    def told() -> int:
+        return [message.get("method") for message in server.messages].count("notifications/resources/list_changed")
+
+    server.call("BackgroundBash", {"command": "true"})
+    assert eventually(lambda: told() == 1)
+    server.call("TaskManager", {"action": "create", "query": "listed"})
+    assert eventually(lambda: told() == 2)
+
+
 @pytest.mark.parametrize("wanted", [{"resourceSubscriptions": "note://one"}, {"resourceSubscriptions": [5]}])
 def test_a_filter_of_the_wrong_shape_is_invalid_params(connect: Start, wanted: dict[str, Any]) -> None:
     assert refused(connect(revision=STATELESS), "subscriptions/listen", {"notifications": wanted}).code == -32602

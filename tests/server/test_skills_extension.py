@@ -139,7 +139,6 @@ def test_what_is_listed_is_what_invoke_skill_offers(connect: Start, tmp_path: Pa
     [
         "skill://none/SKILL.md",
         "skill://one",
-        "skill://one/",
         "skill://one/inner/file",
         "skill://one/../one/SKILL.md",
         "skill://one/skill.md",
@@ -232,11 +231,9 @@ def test_a_folder_of_a_skill_is_read_child_by_child(connect: Start, tmp_path: Pa
         "skill://one/SKILL.md",
         "skill://one/none",
         "skill://none",
-        "skill://one/",
         "skill://",
     ]
     unknown += [
-        "skill://one/inner/",
         "skill://one/inner/..",
         "skill://one/../one",
         "skill://one/empty",
@@ -366,7 +363,7 @@ def test_a_new_skill_is_a_new_prompt_resource_and_line_and_each_list_is_told_of_
     assert refused(server, "prompts/get", name="two").code == -32602
 
 
-def test_a_plugin_that_claims_the_name_of_a_skill_is_left_out_until_the_skill_is_gone(
+def test_a_skill_with_the_name_of_a_plugins_prompt_is_a_prompt_when_the_plugin_is_gone(
     start: Start, tmp_path: Path
 ) -> None:
     skills, plugins = tmp_path / "skills", tmp_path / "plugins"
@@ -380,10 +377,10 @@ def test_a_plugin_that_claims_the_name_of_a_skill_is_left_out_until_the_skill_is
     changed = "notifications/prompts/list_changed"
     assert prompts(server)["mine"]["description"] == "The plugin's."
     write(skills, "mine", about="the skill's")
-    server.wait(lambda said: said.get("method") == changed)
-    assert prompts(server)["mine"]["description"] == "the skill's"
+    server.wait(lambda said: said.get("method") == "notifications/resources/list_changed")
+    assert prompts(server)["mine"]["description"] == "The plugin's." and told(server, changed) == 0
     manifest = str(skills / "mine" / "SKILL.md")
-    assert f"'mine' is declared twice: in {manifest} and in {plugins / 'plugin.py'}; it is left out" in server.log()
-    (skills / "mine" / "SKILL.md").unlink()
-    server.wait(lambda _: told(server, changed) == 2)
-    assert prompts(server)["mine"]["description"] == "The plugin's."
+    assert f"'mine' of {manifest} is left out: {plugins / 'plugin.py'} declares it, too" in server.log()
+    (plugins / "plugin.py").unlink()
+    server.wait(lambda _: told(server, changed) == 1)
+    assert prompts(server)["mine"]["description"] == "the skill's"

@@ -20,11 +20,11 @@ from toolgate.tools import ToolError
 class Process:
     """A server process as far as its deferrals go; `time` is what its clock shows."""
 
-    def __init__(self, folder: Path, serves: Callable[[str], bool] = lambda principal: True) -> None:
+    def __init__(self, folder: Path, serves: Callable[[str], bool] = lambda principal: True, server: str = "") -> None:
         self.time = 1_000_000.0
         self.store = Store(folder)
         self.processes = Processes(folder / "processes")
-        self.deferrals = Deferrals(self.store, self.processes, serves, now=lambda: self.time)
+        self.deferrals = Deferrals(self.store, self.processes, serves, lambda: self.time, server)
         self.again: list[tuple[str, bytes]] = []
         self.deferrals.again = lambda deferral, how: self.again.append((deferral.kept.id, how))
 
@@ -35,6 +35,7 @@ class Process:
 
     async def status(self, id: str, principal: str = "ada") -> str | None:
         kept = (await self.deferrals.find(principal, [id])).get(id)
+        await asyncio.sleep(0)  # that it was read is written down beside, before whatever comes next
         return None if kept is None else kept.status
 
     def die(self) -> None:
@@ -118,7 +119,7 @@ def test_of_those_under_way_there_is_a_limit_for_each_principal(tmp_path: Path, 
     run(tmp_path, body)
 
 
-def test_of_those_that_ended_the_oldest_make_room(tmp_path: Path, monkeypatch: Any) -> None:
+def test_of_those_that_were_read_the_oldest_make_room(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ENDED", 3)
     monkeypatch.setattr(ledger_module, "MAX_BYTES", 100)
 
@@ -126,15 +127,120 @@ def test_of_those_that_ended_the_oldest_make_room(tmp_path: Path, monkeypatch: A
         under_way = await process.deferrals.begin("ada", "echo", None)
         others = await process.completed("bob")
         ids = []
-        for size in (40, 40, 10, 10, 100):
+        for size in (40, 40, 10, 10):
             process.time += 1
             ids.append((await process.completed(outcome=b"x" * size)).kept.id)
-            if size == 10 and len(ids) == 4:  # four are too many
-                assert [await process.status(id) for id in ids] == [None, "completed", "completed", "completed"]
-        # and all of them together too large; the newest stays in any case
+            assert await process.status(ids[-1]) == "completed"
+        assert [await process.status(id) for id in ids] == [None, "completed", "completed", "completed"]
+        process.time += 1
+        ids.append((await process.completed(outcome=b"x" * 100)).kept.id)
         assert [await process.status(id) for id in ids] == [None, None, None, None, "completed"]
         assert await process.status(under_way.kept.id) == "working"
         assert await process.status(others.kept.id, "bob") == "completed"
+
+    run(tmp_path, body)
+
+
+def test_a_result_nobody_has_read_stays_and_one_there_is_no_room_for_has_failed(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(ledger_module, "MAX_BYTES", 200)
+
+    async def body(process: Process) -> None:
+        unread, told = [await process.deferrals.begin("ada", None) for _ in range(2)]
+        await unread.end("completed", None, b"x" * 90)
+        process.deferrals.tell = lambda kept: True  # somebody listens
+        await told.end("completed", None, b"x" * 90)
+        process.deferrals.tell = lambda kept: False
+        fits = await process.completed(outcome=b"x" * 90)
+        late = await process.completed(outcome=b"x" * 90)
+        assert late.kept.status == "failed"  # as it is told
+        for id in (late.kept.id, unread.kept.id, fits.kept.id, told.kept.id):
+            found = await process.deferrals.find("ada", [id])
+            assert [(kept.status, kept.outcome) for kept in found.values()] == {
+                late.kept.id: [("failed", late.kept.outcome)],
+                told.kept.id: [],
+            }.get(id, [("completed", b"x" * 90)])
+        assert late.kept.outcome is not None and b"too much is kept" in late.kept.outcome
+        assert (await process.completed(outcome=b"x" * 90)).kept.status == "completed"  # they have been read
+
+    run(tmp_path, body)
+
+
+def test_whoever_reads_nothing_may_begin_no_more(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(ledger_module, "MAX_ENDED", 2)
+
+    async def body(process: Process) -> None:
+        cancelled = await process.deferrals.begin("ada", None)
+        await process.deferrals.cancel(cancelled)  # whoever did knows how it ended
+        first = await process.completed()
+        await process.completed()
+        with pytest.raises(ToolError, match="2 tasks have ended unread"):
+            await process.deferrals.begin("ada", None)
+        assert await process.status(first.kept.id) == "completed"
+        await process.deferrals.begin("ada", None)
+
+    run(tmp_path, body)
+
+
+def test_what_ends_while_it_is_looked_up_is_found_as_it_ended(tmp_path: Path) -> None:
+    async def body(process: Process) -> None:
+        deferral = await process.deferrals.begin("ada", None)
+        look = process.deferrals.ledger.find
+
+        async def slowly(*given: Any) -> Any:
+            await deferral.end("completed", None, b"{}")
+            assert process.deferrals.here("ada", deferral.kept.id) is None
+            return await look(*given)
+
+        process.deferrals.ledger.find = slowly  # type: ignore[method-assign]
+        found = await process.deferrals.find("ada", [deferral.kept.id, "another's"])
+        assert [(kept.id, kept.status) for kept in found.values()] == [(deferral.kept.id, "completed")]
+
+    run(tmp_path, body)
+
+
+def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: Path) -> None:
+    async def body(process: Process) -> None:
+        deferral = await process.deferrals.begin("ada", b"how")
+        save = process.deferrals.ledger.save
+
+        async def full(*given: Any) -> Any:
+            raise StateError("full")
+
+        async def ask(number: int) -> Any:
+            asking = asyncio.ensure_future(deferral.ask({"who": {"number": number}}, None))
+            while not deferral.outstanding and not asking.done():
+                await asyncio.sleep(0)
+            deferral.answer(dict.fromkeys(deferral.outstanding, number))
+            return await asking
+
+        process.deferrals.ledger.save = full  # type: ignore[method-assign]
+        with pytest.raises(StateError):  # it could be run again, and ask once more what was answered
+            await ask(0)
+        process.deferrals.ledger.save = save  # type: ignore[method-assign]
+        assert await ask(1) == {"who": 1}
+        process.deferrals.ledger.save = full  # type: ignore[method-assign]
+        assert await ask(2) == {"who": 2}
+        await process.deferrals.close(0)
+
+    run(tmp_path, body)
+
+
+def test_what_another_kind_of_server_left_is_left_to_its_own_kind(tmp_path: Path) -> None:
+    async def body(process: Process) -> None:
+        first, same = Process(tmp_path, server="a"), Process(tmp_path, server="a")
+        harmless = await first.deferrals.begin("ada", b"how")
+        harmful = await first.deferrals.begin("ada", None)
+        first.die()
+        await process.deferrals.resume()
+        assert await process.status(harmful.kept.id) == "working"
+        assert process.again == []
+        assert await same.status(harmful.kept.id) == "failed"
+        assert same.again == [(harmless.kept.id, b"how")]
+        process.time += LIFETIME
+        assert await process.status(harmless.kept.id) is None
+        same.die()
 
     run(tmp_path, body)
 

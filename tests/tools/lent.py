@@ -47,6 +47,8 @@ class Person:
     async def as_task(self, required: bool) -> bool:
         return False
 
+    def when_changed(self, tell: Callable[[], None]) -> None: ...
+
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         assert self.answer is not None
         ((key, request),) = requests.items()

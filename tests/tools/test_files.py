@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.tools.commands import (
     on_workspace,
 )
+from toolgate.tools import files
 from toolgate.tools.errors import ToolError
 from toolgate.tools.workspace import Workspace
 
@@ -25,6 +27,36 @@ def test_a_file_is_read_through_the_door(tmp_path: Path) -> None:
         assert await mine.read_file(str(tmp_path / "out"), 10, anywhere=True) == b"out"
 
     on_workspace(body, tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["read", "look", "entries"])
+def test_a_link_that_is_switched_while_it_is_looked_at_leads_nobody_to_what_is_private(
+    tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(os.path.realpath(tmp_path))
+    for name in ("state", "public"):
+        (root / name / "inner").mkdir(parents=True)
+    (root / "state" / "key").write_text("secret")
+    (root / "public" / "key").write_text("mine")
+    opened = os.open
+
+    def race(path: str, flags: int, *mode: int, **how: int) -> int:
+        """The folder, resolved already, is a link while it is opened."""
+        (root / "public").rename(root / "was")
+        (root / "public").symlink_to(root / "state")
+        descriptor = opened(path, flags, *mode, **how)
+        (root / "public").unlink()
+        (root / "was").rename(root / "public")  # back again, before anybody resolves it a second time
+        return descriptor
+
+    monkeypatch.setattr("toolgate.tools.files.os.open", race)
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: files.read(str(root / "public" / "key"), 10, root, root / "state"),
+        "look": lambda: files.look(str(root / "public" / "key"), root, root / "state"),
+        "entries": lambda: files.entries(str(root / "public" / "inner"), root, 10, root / "state"),
+    }
+    with pytest.raises(ToolError, match="the server's own"):
+        calls[verb]()
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,8 @@ def test_what_is_built_in_is_listed_with_its_templates(connect: Start) -> None:
 
 def test_what_is_built_in_is_sound_and_has_its_scope() -> None:
     scopes = {}
-    for part in builtin.parts(Skills([Path(__file__).parents[2] / "tools" / "skills_builtin"])):
+    skills = Skills([Path(__file__).parents[2] / "tools" / "skills_builtin"])
+    for part in (*builtin.parts(skills), *builtin.skill_parts(skills)):
         part.verify()
         scopes[part.key] = part.scope
     assert {key: scopes[key] for key in ("file:///{+path}", "bg://{id}/output", "task://{id}", "task://list")} == {
@@ -256,6 +257,20 @@ def test_the_end_of_a_task_without_output_is_told(connect: Start, tmp_path: Path
     assert read(server, "bg://1/output")["text"].startswith("[task 1 exited with code 0 after")
 
 
+@pytest.mark.parametrize("tool", ["BackgroundBash", "Bash"])
+def test_a_follower_may_come_before_the_background_task(start: Start, tool: str, tmp_path: Path) -> None:
+    server = start("--hold", "1", revision="2025-11-25")
+    follow(server, "bg://1/output")
+    began = told(server, "bg://1/output")
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    server.text(tool, {"command": f"cat {go}"})
+    began()
+    more = told(server, "bg://1/output")
+    go.write_text("words\n")
+    more()
+
+
 def test_of_much_output_the_end_is_read_and_the_rest_named(connect: Start) -> None:
     server = connect(fresh=True)
     server.text("BackgroundBash", {"command": "seq 1 100000"})
@@ -344,6 +359,7 @@ def test_the_servers_own_folder_is_not_there_though_the_workspace_holds_it(conne
     for path in ("state", "state/state.db", "state/keys", "link", "link/state.db", "state/nothing"):
         assert missing(server, uri_of(tmp_path / path))
     assert read(server, uri_of(tmp_path / "work"))["mimeType"] == "inode/directory"
+    assert not {"state/", "link/"} & set(read(server, uri_of(tmp_path))["text"].split("\n"))
 
 
 def test_a_large_folder_costs_a_bounded_list(connect: Start, tmp_path: Path) -> None:
@@ -424,6 +440,45 @@ def test_a_follower_is_told_when_a_file_is_edited_replaced_removed_and_made(
     (folder / "inner").write_text("x")
     folder_told()
     inner_told()
+
+
+def test_a_follower_is_told_when_a_link_is_switched_and_when_a_folder_above_is_moved(
+    connect: Start, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    (work / "x" / "y").mkdir(parents=True)
+    (work / "links").mkdir()
+    deep = work / "x" / "y" / "z.txt"
+    for file in (work / "a", work / "b", tmp_path / "out", deep):
+        file.write_text(file.name)
+        os.utime(file, (1, 1))
+    (work / "links" / "mid").symlink_to("../a")
+    (work / "cur").symlink_to("links/mid")
+    server = connect(fresh=True, revision=STATELESS)
+    follow(server, uri_of(work / "cur"), uri_of(deep))
+
+    def switch(link: Path, target: Path) -> None:
+        link.with_name("n").symlink_to(target)
+        link.with_name("n").replace(link)
+
+    for change, uri in (
+        (lambda: switch(work / "links" / "mid", work / "b"), uri_of(work / "cur")),
+        (lambda: switch(work / "cur", work / "a"), uri_of(work / "cur")),
+        (lambda: (work / "a").write_text("changed"), uri_of(work / "cur")),
+        (lambda: (work / "x").rename(work / "x2"), uri_of(deep)),
+        (lambda: (work / "x2").rename(work / "x"), uri_of(deep)),
+        (lambda: switch(work / "cur", tmp_path / "out"), uri_of(work / "cur")),
+    ):
+        changed = told(server, uri)
+        change()
+        changed()
+    assert missing(server, uri_of(work / "cur"))
+    outside = _updates(server, uri_of(work / "cur"))
+    (tmp_path / "out").write_text("more")
+    deep_told = told(server, uri_of(deep))
+    deep.write_text("changed after it")
+    deep_told()
+    assert _updates(server, uri_of(work / "cur")) == outside
 
 
 def test_paths_are_completed_folder_by_folder(connect: Start, tmp_path: Path) -> None:

@@ -139,6 +139,12 @@ def test_a_description_comes_on_one_line_without_control_characters(tmp_path: Pa
     assert found(tmp_path) == {"odd": "one - two: x [31m three"}
 
 
+def test_a_link_that_leads_to_itself_hides_no_other_skill(tmp_path: Path) -> None:
+    write(tmp_path, "good")
+    (tmp_path / "loop").symlink_to("loop")
+    assert list(found(tmp_path)) == ["good"]
+
+
 def test_links_are_followed_to_a_skill_but_not_out_of_one(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(GOOD.format(name="stolen", about="x"))

@@ -405,7 +405,10 @@ def test_a_subscription_is_acknowledged_first_and_carries_its_id(shared: Site) -
     assert json.loads(next(came)["data"]) == {
         "jsonrpc": "2.0",
         "method": "notifications/subscriptions/acknowledged",
-        "params": {"notifications": {"toolsListChanged": True}, "_meta": {PREFIX + "subscriptionId": "sub"}},
+        "params": {
+            "notifications": {"toolsListChanged": True, "promptsListChanged": True},
+            "_meta": {PREFIX + "subscriptionId": "sub"},
+        },
     }
     connection.close()
 
