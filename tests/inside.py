@@ -35,6 +35,11 @@ def user(scope: Scope) -> Principal:
     return Principal("tests", scope["toolgate.headers"].get(b"x-user", b"ada").decode(), "client")
 
 
+def named(user: str) -> str:
+    """The name of a user's folders and rows."""
+    return Principal("tests", user, "client").name
+
+
 class Exchange:
     """One request and what comes back for it."""
 

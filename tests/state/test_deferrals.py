@@ -147,7 +147,7 @@ def test_a_result_nobody_has_read_stays_and_one_there_is_no_room_for_has_failed(
     monkeypatch.setattr(ledger_module, "MAX_BYTES", 200)
 
     async def body(process: Process) -> None:
-        unread, told = [await process.deferrals.begin("ada", None) for _ in range(2)]
+        unread, told = [await process.deferrals.begin("ada", "echo", None) for _ in range(2)]
         await unread.end("completed", None, b"x" * 90)
         process.deferrals.tell = lambda kept: True  # somebody listens
         await told.end("completed", None, b"x" * 90)
@@ -171,21 +171,21 @@ def test_whoever_reads_nothing_may_begin_no_more(tmp_path: Path, monkeypatch: An
     monkeypatch.setattr(ledger_module, "MAX_ENDED", 2)
 
     async def body(process: Process) -> None:
-        cancelled = await process.deferrals.begin("ada", None)
+        cancelled = await process.deferrals.begin("ada", "echo", None)
         await process.deferrals.cancel(cancelled)  # whoever did knows how it ended
         first = await process.completed()
         await process.completed()
         with pytest.raises(ToolError, match="2 tasks have ended unread"):
-            await process.deferrals.begin("ada", None)
+            await process.deferrals.begin("ada", "echo", None)
         assert await process.status(first.kept.id) == "completed"
-        await process.deferrals.begin("ada", None)
+        await process.deferrals.begin("ada", "echo", None)
 
     run(tmp_path, body)
 
 
 def test_what_ends_while_it_is_looked_up_is_found_as_it_ended(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
-        deferral = await process.deferrals.begin("ada", None)
+        deferral = await process.deferrals.begin("ada", "echo", None)
         look = process.deferrals.ledger.find
 
         async def slowly(*given: Any) -> Any:
@@ -202,7 +202,7 @@ def test_what_ends_while_it_is_looked_up_is_found_as_it_ended(tmp_path: Path) ->
 
 def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
-        deferral = await process.deferrals.begin("ada", b"how")
+        deferral = await process.deferrals.begin("ada", "echo", b"how")
         save = process.deferrals.ledger.save
 
         async def full(*given: Any) -> Any:
@@ -230,8 +230,8 @@ def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: P
 def test_what_another_kind_of_server_left_is_left_to_its_own_kind(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         first, same = Process(tmp_path, server="a"), Process(tmp_path, server="a")
-        harmless = await first.deferrals.begin("ada", b"how")
-        harmful = await first.deferrals.begin("ada", None)
+        harmless = await first.deferrals.begin("ada", "echo", b"how")
+        harmful = await first.deferrals.begin("ada", "echo", None)
         first.die()
         await process.deferrals.resume()
         assert await process.status(harmful.kept.id) == "working"
