@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server.caller import Caller, InputRequired
-from toolgate.server.errors import MissingClientCapability
+from toolgate.server.errors import InternalError, InvalidParams, MissingClientCapability
 from toolgate.server.hold import Hold
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk
+from toolgate.tools.errors import CannotAsk, ToolError, WrongArguments
 
 HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
 
@@ -57,6 +57,20 @@ async def attend(server: Server, hold: Hold, call: Call, work: Work, caller: Cal
     finally:
         hold.release(task)
         caller.stop()
+
+
+async def attend_or_refuse(
+    server: Server, hold: Hold, call: Call, work: Work, what: str, data: Any = None
+) -> dict[str, Any]:
+    """`attend`, for work whose result has no place for a refusal: it is an error of the request, with `data`."""
+    try:
+        return await attend(server, hold, call, work)
+    except WrongArguments as error:
+        raise InvalidParams(error.text, data) from None
+    except ToolError as error:
+        raise InternalError(error.text, data) from None
+    except TookTooLong:
+        raise InternalError(f"{what} took too long and was stopped", data) from None
 
 
 def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[str, Any]]:

@@ -6,12 +6,12 @@ from typing import Any
 from toolgate.server.caller import Nobody
 from toolgate.server.errors import InternalError, InvalidParams
 from toolgate.server.hold import Hold
-from toolgate.server.methods.attending import TookTooLong, attend
+from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.completion import Completions
 from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk, ToolError, WrongArguments
+from toolgate.tools.errors import CannotAsk
 
 COMPLETION_TIME = 5.0  # seconds: somebody is typing
 MAX_VALUE = 8_192  # characters of what was typed so far
@@ -33,14 +33,7 @@ def complete(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             except CannotAsk:
                 raise InternalError("a completion can't ask the person") from None
 
-        try:
-            return await attend(server, hold, call, work)
-        except WrongArguments as error:
-            raise InvalidParams(error.text) from None
-        except ToolError as error:
-            raise InternalError(error.text) from None
-        except TookTooLong:
-            raise InternalError("the completion took too long and was stopped") from None
+        return await attend_or_refuse(server, hold, call, work, "the completion")
 
     return answer
 

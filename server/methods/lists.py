@@ -44,7 +44,9 @@ def of_parts(server: Server, field: str, parts: Parts, spell: Spell) -> Callable
             result = shape.cached(result, call.revision, shape.CACHE_FOR)
             if call.revision.result_types:
                 result = shape.finish(result, server.identity(call.revision))
-            encoded = server.pages[page] = msgspec.Raw(msgspec.json.encode(result))
+            encoded = msgspec.Raw(msgspec.json.encode(result))
+            if begin % cursors.PAGE == 0:  # others come of cursors that were made up, or are out of date
+                server.pages[page] = encoded
         return encoded
 
     return answer

@@ -4,13 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server import shape
-from toolgate.server.errors import InternalError, InvalidParams
+from toolgate.server.errors import InvalidParams
 from toolgate.server.hold import Hold
-from toolgate.server.methods.attending import TookTooLong, attend
+from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.context import Context
-from toolgate.tools.errors import ToolError, WrongArguments
 
 
 def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
@@ -29,13 +28,6 @@ def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             spelled = [shape.message(message, call.revision) for message in messages]
             return {"description": prompt.description, "messages": spelled}
 
-        try:
-            return await attend(server, hold, call, work)
-        except WrongArguments as error:
-            raise InvalidParams(error.text) from None
-        except ToolError as error:
-            raise InternalError(error.text) from None
-        except TookTooLong:
-            raise InternalError(f"prompt {prompt.name!r} took too long and was stopped") from None
+        return await attend_or_refuse(server, hold, call, work, f"prompt {prompt.name!r}")
 
     return answer

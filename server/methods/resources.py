@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server import shape
-from toolgate.server.errors import InternalError, InvalidParams, InvalidRequest, ResourceNotFound, RpcError
+from toolgate.server.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
 from toolgate.server.hold import Hold
-from toolgate.server.methods.attending import TookTooLong, attend
+from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.server.updates import MAX_SUBSCRIPTIONS
 from toolgate.tools.context import Context
-from toolgate.tools.errors import NotFound, ToolError
+from toolgate.tools.errors import NotFound
 
 
 def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
@@ -25,18 +25,14 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
         resource, variables = found
 
         async def work(context: Context) -> dict[str, Any]:
-            contents = await resource.read(uri, variables, context)
+            try:
+                contents = await resource.read(uri, variables, context)
+            except NotFound:
+                raise _not_found(call, uri) from None
             spelled = [shape.contents(part, call.revision) for part in contents]
             return shape.cached({"contents": spelled}, call.revision, 0)
 
-        try:
-            return await attend(server, hold, call, work)
-        except NotFound:
-            raise _not_found(call, uri) from None
-        except ToolError as error:
-            raise InternalError(error.text, {"uri": uri}) from None
-        except TookTooLong:
-            raise InternalError("reading took too long and was stopped", {"uri": uri}) from None
+        return await attend_or_refuse(server, hold, call, work, "reading", {"uri": uri})
 
     return answer
 
