@@ -323,10 +323,10 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize(("encoding", "body"), PACKED.items())
-def test_packed_bodies_are_unpacked(encoding: str, body: bytes) -> None:
+@pytest.mark.parametrize("encoding", PACKED)  # not the bodies: gzip puts the time into them, and names must not change
+def test_packed_bodies_are_unpacked(encoding: str) -> None:
     async def scenario() -> None:
-        async with site({"/": (200, {"content-encoding": encoding}, body)}) as place:
+        async with site({"/": (200, {"content-encoding": encoding}, PACKED[encoding])}) as place:
             page = await got(place, "/")
             assert (page.body, page.truncated) == (b"page" * 1000, False)
 
