@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance check bench lock clean
+.PHONY: setup demo test chromium conformance check bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -30,8 +30,12 @@ tests/interop/node_modules/.installed: .venv/.dev tests/interop/package-lock.jso
 demo: setup ## the tour: every tool, called for real
 	$(BIN)/toolgate demo
 
-test: .venv/.dev tests/interop/node_modules/.installed ## everything, against the real server
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+chromium: ## the browser that the tests of pages drive: Debian's
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
+		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
+
+test: .venv/.dev tests/interop/node_modules/.installed chromium ## everything, against the real server
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, a part of `make test`
 	$(BIN)/python -m pytest tests/conformance

@@ -5,7 +5,7 @@ import gc
 import hashlib
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from toolgate.tools.workspace import Workspace
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
+    from toolgate.server.access import Access
     from toolgate.server.isolated import Isolation
 
 log = logging.getLogger("toolgate")
@@ -94,6 +95,7 @@ class App:
             deferrals=self.deferrals,
             patience=min(PATIENCE, self.settings.hold / 2),
             streaming=config.classic.streaming,
+            schemes=self._schemes(),
         )
         self.dispatcher = methods.dispatcher(self.server)
         if config.classic.unknown:
@@ -117,7 +119,7 @@ class App:
         """Serve HTTP clients until a signal comes."""
         from toolgate.server.site import Site  # start-up: stdio does without all of HTTP
 
-        site = Site(self.config, self.server, self.dispatcher)
+        site = Site(self.config, self.server, self.dispatcher, self._access if self._signs_in else None)
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         try:
@@ -137,6 +139,26 @@ class App:
         self._start_later(self._watch_skills(), WATCH_AFTER)
         self._start_later(self.clock.start(), WATCH_AFTER)
         self._start_later(self.deferrals.resume(), WATCH_AFTER)
+
+    @property
+    def _signs_in(self) -> bool:
+        """Whether callers have to say who they are."""
+        return bool(self.config.remote and self.config.auth != "none")
+
+    def _access(self, public_url: str) -> "Access":
+        from toolgate.server import access  # start-up: stdio does without all of OAuth
+        from toolgate.server.auth import scopes
+
+        return access.opened(
+            self.config, public_url, self.state, self.store, lambda: scopes.served(self.server.registry), self.web
+        )
+
+    def _schemes(self) -> Callable[[str], list[dict[str, Any]]] | None:
+        if not self._signs_in:
+            return None
+        from toolgate.server.auth import scopes  # start-up, as above
+
+        return scopes.schemes
 
     def _ending(self) -> None:
         """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well

@@ -181,13 +181,13 @@ class Caller:
     def input_required(self, questions: InputRequired) -> dict[str, Any]:
         """The result that ends this try of the call; what is known so far travels with it, sealed."""
         carried = {"answers": self._answers, "once": self._done}
-        state = self._seal.close(carried, self._call.session.principal, self._identity())
+        state = self._seal.close(carried, self._call.session.owner, self._identity())
         return {"resultType": "input_required", "inputRequests": questions.requests, "requestState": state}
 
     def _recall(self) -> None:
         params = self._call.params
         if "requestState" in params:
-            carried = self._seal.open(params["requestState"], self._call.session.principal, self._identity())
+            carried = self._seal.open(params["requestState"], self._call.session.owner, self._identity())
             self._answers, self._done = carried["answers"], carried["once"]
         if "inputResponses" in params:
             responses = params["inputResponses"]

@@ -21,10 +21,16 @@ COMMANDS = {
     "call": "TOOL [key=value …]: call one tool and print its content",
     "tools": "list the tools, prompts and resources",
     "config": "CLIENT: print the ready configuration for an MCP client",
+    "doctor": "check this machine, or with --url what a hosted client would meet there",
+    "user": "add NAME | list | remove NAME | passwd NAME: accounts of the built-in login",
+    "client": "list | add NAME WHERE… [--confidential] | remove ID: OAuth clients",
+    "token": "list | revoke user NAME, client ID or grant ID: what people granted",
+    "key": "rotate: let a new key sign tokens",
 }
 
-ASKING = ("call", "tools")  # what --url is for
+ASKING = ("call", "tools", "doctor")  # what --url is for
 
+NO_OPTIONS = ("command", "words", "url", "confidential")  # what the parser knows besides
 EVERY_OPTION = "Every option is also TOOLGATE_<NAME> in the environment and a key of the config file."
 
 WAITING = """\
@@ -38,11 +44,12 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
 @dataclass(frozen=True, slots=True)
 class Line:
     """A command line behind its command. `own`: the options as they were given, for a server spawned for the command;
-    `url`: a server that runs already."""
+    `url`: a server that runs already; `confidential`: the client to be added keeps a secret."""
 
     words: Sequence[str]
     own: Sequence[str]
     url: str | None
+    confidential: bool = False
 
 
 def run(words: Sequence[str]) -> int:
@@ -70,16 +77,18 @@ def run(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     parsed = parser().parse_intermixed_args(words)
-    flags = {name: value for name, value in vars(parsed).items() if name not in ("command", "words", "url")}
+    flags = {name: value for name, value in vars(parsed).items() if name not in NO_OPTIONS}
     options = config.load(flags)
     command: str = parsed.command or "serve"
     if command not in COMMANDS:
         raise UsageError(f"there is no command {command!r}; there are {', '.join(COMMANDS)}")
     if parsed.url is not None and command not in ASKING:
         raise UsageError(f"--url belongs to {' and '.join(ASKING)}")
-    if parsed.url is not None and flags:
+    if parsed.confidential and command != "client":
+        raise UsageError("--confidential belongs to client add")
+    if parsed.url is not None and flags and command != "doctor":
         raise UsageError(f"--url asks a server that is running: it can't be given --{next(iter(flags))}")
-    return RUNNERS[command](options, Line(parsed.words, options.words(), parsed.url))
+    return RUNNERS[command](options, Line(parsed.words, options.words(), parsed.url, parsed.confidential))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -96,8 +105,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"toolgate {VERSION}")
     made.add_argument(
-        "--url", metavar="URL", help="call, tools: ask the Streamable HTTP server there, not one of our own"
+        "--url", metavar="URL", help="call, tools, doctor: ask the Streamable HTTP server there, not one of our own"
     )
+    made.add_argument("--confidential", action="store_true", help="client add: a client that can keep a secret")
     config.add_options(made)
     return made
 
@@ -208,13 +218,44 @@ def _asked(question: Coroutine[Any, Any, int]) -> int:
         return FAULT
 
 
-def _config(_options: config.Config, line: Line) -> int:
+def _config(options: config.Config, line: Line) -> int:
     from toolgate.server import snippets
 
-    body, where = snippets.snippet(line.words, line.own)
+    body, where = snippets.snippet(line.words, line.own, options.public_url)
     print(body)
     print(where, file=sys.stderr)  # what is on standard output can be pasted as it is
     return DONE
+
+
+def _doctor(options: config.Config, line: Line) -> int:
+    _nothing_more(line)
+    from toolgate.server import doctor
+
+    return asyncio.run(doctor.examine(options) if line.url is None else doctor.walk(options, line.url))
+
+
+def _user(options: config.Config, line: Line) -> int:
+    from toolgate.server import people_cli
+
+    return people_cli.user(options, line.words)
+
+
+def _client(options: config.Config, line: Line) -> int:
+    from toolgate.server import clients_cli
+
+    return clients_cli.client(options, line.words, confidential=line.confidential)
+
+
+def _token(options: config.Config, line: Line) -> int:
+    from toolgate.server import clients_cli
+
+    return clients_cli.token(options, line.words)
+
+
+def _key(options: config.Config, line: Line) -> int:
+    from toolgate.server import clients_cli
+
+    return clients_cli.key(options, line.words)
 
 
 Runner = Callable[[config.Config, Line], int]
@@ -224,4 +265,9 @@ RUNNERS: dict[str, Runner] = {
     "call": _call,
     "tools": _tools,
     "config": _config,
+    "doctor": _doctor,
+    "user": _user,
+    "client": _client,
+    "token": _token,
+    "key": _key,
 }

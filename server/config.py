@@ -1,141 +1,21 @@
-"""Every option, declared once: its flag, environment variable, key in the config file and help come from here.
-
-Flags beat the environment, the environment beats the file. The only module that reads the environment.
+"""Puts the options' values together: flags beat the environment, the environment beats the file. The only module that
+reads the environment; what options there are, options.py says.
 """
 
 import argparse
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from toolgate.server.errors import UsageError
+from toolgate.server.options import OFF, OPTIONS, Option
 
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
-OFF = frozenset(("0", "false", "no", "off"))
-ON = frozenset(("1", "true", "yes", "on"))
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """`kind` turns a string into the value and raises ValueError; `many` collects; `later` says what is missing yet."""
-
-    name: str
-    help: str
-    kind: Callable[[str], Any] = str
-    default: Any = None
-    short: str | None = None
-    metavar: str | None = None
-    many: bool = False
-    later: bool = False
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name
-
-    @property
-    def key(self) -> str:
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        return "TOOLGATE_" + self.key.upper()
-
-    @property
-    def is_switch(self) -> bool:
-        return self.kind is truth
-
-
-def truth(word: str) -> bool:
-    """ "1", "true", "yes", "on" and their opposites."""
-    if word.lower() in ON:
-        return True
-    if word.lower() in OFF:
-        return False
-    raise ValueError("must be true or false")
-
-
-def seconds(word: str) -> float:
-    value = float(word)
-    if not 0 < value <= 3600:
-        raise ValueError("must be seconds, more than 0 and at most 3600")
-    return value
-
-
-def port_number(word: str) -> int:
-    """0 is a free port, chosen by the system and told in the log."""
-    value = int(word)
-    if not 0 <= value <= 65_535:
-        raise ValueError("must be 0 to 65535")
-    return value
-
-
-def folder(word: str) -> Path:
-    if not word or "\0" in word:
-        raise ValueError("must name a folder")
-    try:
-        return Path(word).expanduser().absolute()
-    except (RuntimeError, OSError) as error:  # no such home, no current directory
-        raise ValueError(str(error)) from None
-
-
-def server_name(word: str) -> str:
-    if not word.strip() or len(word) > 64 or not word.isprintable():
-        raise ValueError("must be 1 to 64 printable characters")
-    return word
-
-
-OPTIONS = (
-    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", truth, False, short="-s"),
-    Option("http", "serve Streamable HTTP at /mcp; with -s too, both on one port", truth, False, short="-t"),
-    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST"),
-    Option("port", "where HTTP listens (default 8080)", port_number, 8080, metavar="PORT"),
-    Option("name", "server name told to clients", server_name, "toolgate", short="-n", metavar="NAME"),
-    Option("plugins", "plugin folder, searched recursively; repeatable", folder, (), "-p", "DIR", many=True),
-    Option("isolate-plugins", "run each plugin in its own process", truth, False),
-    Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
-    Option("verbose", "debug log", truth, False, short="-v"),
-    Option("state", "keys, database, spools (default: the XDG data folder)", folder, None, metavar="DIR"),
-    Option("workspace", "where tools work (default: the current directory)", folder, None, metavar="DIR"),
-    Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
-    Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
-    Option(
-        "grace", "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)", seconds, metavar="SECONDS"
-    ),
-    Option("auth", "who may call over HTTP; none: anyone on this machine", str, "oauth", metavar="none"),
-    Option("public-url", "the URL told to clients (default: http://HOST:PORT on loopback)", metavar="URL"),
-    Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True),
-    Option("allowed-origins", "more Origins of web pages that may call; repeatable", str, (), None, "ORIGIN", True),
-    Option(
-        "allow-private",
-        "host, address or network the web tools may reach although it is private; repeatable",
-        str,
-        (),
-        metavar="HOST",
-        many=True,
-    ),
-    Option(
-        "engines",
-        "search engines to ask (default: all without a key); repeatable",
-        str,
-        (),
-        None,
-        "NAME",
-        True,
-    ),
-    Option("search-deadline", "longest a search takes, in seconds (default 6)", seconds, 6.0, metavar="SECONDS"),
-    Option("browser", "the browser ReadDocs drives", later=True),
-    Option("sandbox", "isolation of commands", later=True),
-    Option("accept-unsandboxed", "second confirmation", truth, False, later=True),
-    Option("sandbox-network", "network of sandboxed commands", later=True),
-    Option("approve", "tools a person must approve", later=True),
-    Option("database", "PostgreSQL for several replicas", later=True),
-    Option("redis", "Redis for several replicas", later=True),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +107,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     for option in OPTIONS:
         if environment.get(option.variable):
             raw: Any = environment[option.variable]
-            given[option.key] = (option.variable, raw.split(":") if option.many else raw)
+            given[option.key] = (option.variable, option.pieces(raw) if option.many else raw)
         if option.key in flags:
             given[option.key] = (option.flag, flags[option.key])
     values = {}

@@ -42,6 +42,7 @@ class Deferrable(Caller):
         self._until_then = hold
         self._deferrals = deferrals
         self._by_itself = by_itself
+        self._tool: str = call.params["name"]
         self._again = again
         self._when_changed: list[Callable[[], None]] = []
         self._lock = asyncio.Lock()  # the tool and the clock may want it at the same time
@@ -81,7 +82,7 @@ class Deferrable(Caller):
     async def as_task(self, required: bool) -> bool:
         async with self._lock:
             if self.deferral is None:
-                self.become(await self._deferrals.begin(self._call.session.principal, self._again()))
+                self.become(await self._deferrals.begin(self._call.session.principal, self._tool, self._again()))
         return True
 
     def when_changed(self, tell: Callable[[], None]) -> None:
@@ -118,7 +119,7 @@ class Deferrable(Caller):
             if self.deferral is not None:
                 return
             try:
-                deferral = await self._deferrals.begin(self._call.session.principal, self._again())
+                deferral = await self._deferrals.begin(self._call.session.principal, self._tool, self._again())
             except ToolError as error:  # it is held like any other call
                 log.warning("a call of %s does not become a task: %s", self._call.params.get("name"), error.text)
                 self._by_itself = False

@@ -142,6 +142,12 @@ class Deferral:
         return self._home.tell(self.kept)
 
 
+def tool_of(id: str) -> str:
+    """The tool whose call became the task `id`: who may ask for the one may ask for the other, without a look at the
+    database. An id that was made up names none that is kept."""
+    return id.partition(".")[2]
+
+
 class Deferrals:
     """Those of one process. `serves` says whose deferrals, left by a dead process, may be taken over; `again(deferral,
     how)` does the work of one once more; `now` is in seconds since the epoch. `server` says with what the work is done
@@ -166,9 +172,9 @@ class Deferrals:
         self._held: dict[str, Deferral] = {}  # what is not over, or could not be written down yet
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def begin(self, principal: str, again: bytes | None) -> Deferral:
+    async def begin(self, principal: str, tool: str, again: bytes | None) -> Deferral:
         """A new one, durable when this returns. Raises ToolError when there are too many, or it can't be kept."""
-        id = secrets.token_urlsafe(18)
+        id = f"{secrets.token_urlsafe(18)}.{tool}"
         try:
             kept = await self.ledger.put(id, principal, LIFETIME, again)
         except asyncio.CancelledError:

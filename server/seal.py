@@ -22,15 +22,18 @@ VERSION = b"1"  # authenticated, so that a later format can't be confused with t
 
 
 class Seal:
-    """`key_file` holds the key; it is made at first use, readable by its owner only."""
+    """`key_file` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
+    `lifetime` seconds; None is for ever."""
 
-    def __init__(self, key_file: Path) -> None:
+    def __init__(self, key_file: Path, lifetime: float | None = LIFETIME) -> None:
         self._key_file = key_file
+        self._lifetime = lifetime
         self._cipher: Any = None
 
     def close(self, value: Any, principal: str, request: Any) -> str:
         """Seal `value` (any JSON value) for `principal` and `request` (what identifies the request, any JSON value)."""
-        plain = msgspec.json.encode([time.time() + LIFETIME, value])
+        until = None if self._lifetime is None else time.time() + self._lifetime
+        plain = msgspec.json.encode([until, value])
         nonce = os.urandom(NONCE)
         sealed = self._aead().encrypt(nonce, plain, _binding(principal, request))
         return base64.urlsafe_b64encode(VERSION + nonce + sealed).decode()
@@ -51,7 +54,7 @@ class Seal:
         except (ValueError, InvalidTag):
             raise refusal from None
         until, value = msgspec.json.decode(plain)
-        if time.time() > until:
+        if until is not None and time.time() > until:
             raise refusal
         return value
 

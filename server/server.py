@@ -37,6 +37,7 @@ class Listener:
     id: Id
     channel: Channel
     principal: str
+    owner: str
     kinds: frozenset[str]
     uris: frozenset[str]
     tasks: frozenset[str]  # ids of deferrals
@@ -63,6 +64,7 @@ class Server:
     deferrals: Deferrals
     patience: float  # seconds after which a call that may become a task by itself does
     streaming: bool = True  # progress is sent at all
+    schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: set[Listener] = field(default_factory=set[Listener])
     pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])

@@ -44,8 +44,10 @@ class Session:
     """One client's session, from `initialize` on; in the stateless era one request's, sharing `in_flight`.
 
     `revision` is None until `initialize`. `key` is unguessable, or "" where the state is the principal's.
-    `channel` takes what no request asked for; None where there is no such stream. `stateless` says that the
-    transport has already seen that a request is of the stateless era, whatever its body says.
+    `principal` names whose rows and folders it uses; `owner` is who alone may use the session itself: narrower, since
+    one principal may come through several clients. `channel` takes what no request asked for; None where there is no
+    such stream. `stateless` says that the transport has already seen that a request is of the stateless era, whatever
+    its body says.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Session:
         "in_flight",
         "key",
         "log_level",
+        "owner",
         "place",
         "principal",
         "ready",
@@ -64,8 +67,11 @@ class Session:
         "subscribed",
     )
 
-    def __init__(self, principal: str, channel: Channel | None = None, *, stateless: bool = False) -> None:
+    def __init__(
+        self, principal: str, channel: Channel | None = None, *, stateless: bool = False, owner: str | None = None
+    ) -> None:
         self.principal = principal
+        self.owner = principal if owner is None else owner
         self.channel = channel
         self.stateless = stateless
         self.key = "" if stateless else secrets.token_urlsafe(24)
@@ -84,7 +90,7 @@ class Session:
         there each request has a connection of its own."""
         session = self
         if not self.stateless:
-            session = Session(self.principal, stateless=True)
+            session = Session(self.principal, stateless=True, owner=self.owner)
             session.in_flight = self.in_flight
         session.revision = revision
         session.capabilities = capabilities

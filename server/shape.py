@@ -21,9 +21,13 @@ PAYLOADS = {"input_required": "inputRequests", "completed": "result", "failed": 
 CACHE_FOR = 60_000  # ms a list may be held: plugins and skills change while people watch
 
 
-def tool(offered: Tool, revision: Revision) -> dict[str, Any]:
-    """A tool as `tools/list` spells it."""
+def tool(offered: Tool, revision: Revision, schemes: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A tool as `tools/list` spells it. `schemes`: how one signs in for it, which hosts look for in either place."""
     spelled = _part(offered, revision)
+    if schemes is not None:
+        spelled["securitySchemes"] = schemes
+        if revision.part_meta:
+            spelled["_meta"] = {**spelled.get("_meta", {}), "securitySchemes": schemes}
     spelled["inputSchema"] = offered.input
     if offered.output is not None and _may_be_structured(offered.output.get("type") == "object", revision):
         spelled["outputSchema"] = offered.output

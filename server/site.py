@@ -1,54 +1,88 @@
 """The HTTP side of the composition root: routes, their guard, and how serving ends. Loaded only when HTTP is served."""
 
 import asyncio
-import ipaddress
 import logging
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route, Router
 
+from toolgate.server import envelope, shape
+from toolgate.server.auth import scopes
+from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.resource import MCP, SSE, Resource
 from toolgate.server.config import Config
+from toolgate.server.deferrals import tool_of
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import UsageError
+from toolgate.server.messages import Request, Result
+from toolgate.server.options import is_loopback
+from toolgate.server.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.transports import http, sse, streamable_http
-from toolgate.transports.guard import Guard, Headers, Receive, Scope, Send
-from toolgate.transports.sessions import Sessions
+from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
+from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
+from toolgate.transports.metadata import Document
+from toolgate.transports.sessions import MAX_OWNED, Sessions
+
+if TYPE_CHECKING:
+    from toolgate.server.access import Access
+    from toolgate.transports.oauth import OAuth
 
 log = logging.getLogger("toolgate.http")
 
-LOCAL = "local"  # the one principal of --auth none
-
 
 class Site:
-    """The transports of one server on one port, and what they share."""
+    """The transports of one server on one port, and what they share. `access(public_url)` opens what people sign in
+    with; None where nobody has to."""
 
-    def __init__(self, config: Config, server: Server, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, config: Config, server: Server, dispatcher: Dispatcher, access: "Callable[[str], Access] | None"
+    ) -> None:
+        each = None if access is None else MAX_OWNED
         self._config = config
         self._server = server
-        self._sessions = Sessions(server.close_session)
-        self._sse_sessions = Sessions(server.close_session)
-        self._streamable = streamable_http.Endpoint(dispatcher, self._sessions, _everyone, self._mirrored)
-        self._sse = sse.Endpoints(dispatcher, self._sse_sessions, _everyone)
+        self._dispatcher = dispatcher
+        self._open = access
+        self._sessions = Sessions(server.close_session, each=each)
+        self._sse_sessions = Sessions(server.close_session, each=each)
+        self._access: Access | None = None
         self._ending = False
 
-    def application(self) -> Any:
-        """The ASGI application."""
+    def application(self, public_url: str) -> Any:
+        """The ASGI application that is reached at `public_url`."""
+        access = self._access = self._open(public_url) if self._open is not None else None
+        self._streamable = streamable_http.Endpoint(
+            self._dispatcher, self._sessions, self._caller, self._mirrored, permits=self._permits(MCP)
+        )
+        self._sse = sse.Endpoints(self._dispatcher, self._sse_sessions, self._caller, permits=self._permits(SSE))
         routes: list[BaseRoute] = []  # looked at in this order: what is asked for most comes first
         if self._config.http:
-            routes += [Route(path, self._streamable) for path in ("/mcp", "/mcp/")]
+            routes += [Route(path, self._gated(MCP, self._streamable)) for path in ("/mcp", "/mcp/")]
         if self._config.sse:
-            routes += [Route("/sse", _Raw(self._sse.stream)), Route("/messages", _Raw(self._sse.message))]
+            routes.append(Route("/sse", self._gated(SSE, self._sse.stream)))
+            routes.append(Route("/messages", self._gated(SSE, self._sse.message)))
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
+        documents = self._documents(access.resource) if access is not None else {}
+        routes += [Route(path, document) for path, document in documents.items()]
+        oauth = self._oauth(access, public_url) if access is not None else None
+        if oauth is not None:
+            routes += [Route(path, endpoint) for path, endpoint in oauth.routes()]
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
-        public = urlsplit(self._config.public_url or "")
-        hosts = [*self._config.allowed_hosts, *([public.netloc] if public.netloc else [])]
-        origins = [*self._config.allowed_origins, *([f"{public.scheme}://{public.netloc}"] if public.netloc else [])]
-        loopback = is_loopback(self._config.host)
-        return Guard(app, hosts, origins, loopback=loopback, behind_proxy=False, prefix=public.path.rstrip("/"))
+        public = urlsplit(public_url)
+        return Guard(
+            app,
+            [*self._config.allowed_hosts, public.netloc],
+            [*self._config.allowed_origins, f"{public.scheme}://{public.netloc}"],
+            loopback=is_loopback(self._config.host),
+            behind_proxy=access is not None,
+            prefix=public.path,
+            shared=[*documents, *(oauth.open_paths if oauth is not None else ())],
+        )
 
     async def serve(self) -> None:
         """Serve until a signal comes. Raises UsageError when the port can't be had."""
@@ -57,10 +91,19 @@ class Site:
         except OSError as error:
             raise UsageError(f"--host, --port: {self._config.host}:{self._config.port}: {error.strerror}") from None
         host, port = bound.getsockname()[:2]
-        base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        base = _base(host, port)
         served = [path for path, on in (("/mcp", self._config.http), ("/sse", self._config.sse)) if on]
         log.info("serving %s", " and ".join(base + path for path in served))
-        await http.serve(self.application(), bound, self._finish)
+        if is_public(self._config):
+            log.warning("--sandbox none: whoever may use the shell has all that this process has")
+        try:
+            application = self.application(self._config.public_url or _base(self._config.host, port))
+            if self._access is not None and self._access.sign_in is not None:
+                await self._access.sign_in.offer_pairing()
+            await http.serve(application, bound, self._finish)
+        finally:
+            if self._access is not None:
+                await self._access.close()
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
@@ -73,6 +116,44 @@ class Site:
             task.cancel()
         self._sessions.close_all()
         self._sse_sessions.close_all()
+
+    def _gated(self, path: str, application: Application) -> Any:
+        """The endpoint behind a gate of its own, where people sign in: no spelling of a path comes around it."""
+        if self._access is None:
+            return _Raw(application)
+        return Gate(application, path, self._access.verifier, self._access.resource)
+
+    def _caller(self, scope: Scope) -> Principal:
+        return everyone(scope) if self._open is None else caller(scope)
+
+    def _permits(self, path: str) -> Permits | None:
+        return None if self._access is None else Permits(path, self._access.resource, self._needed, self._told)
+
+    def _needed(self, message: Message) -> frozenset[str]:
+        return scopes.needed(message, self._server.registry, tool_of)
+
+    def _told(self, request: Request, challenge: str, text: str) -> Result:
+        """A call's result that carries a challenge, for hosts that look for one there."""
+        meta = {"mcp/www_authenticate": [challenge]}
+        result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": meta}
+        version = request.params.get("_meta", {}).get(envelope.VERSION)
+        revision = STATELESS.get(version) if isinstance(version, str) else None
+        return Result(request.id, result if revision is None else shape.finish(result, self._server.identity(revision)))
+
+    def _oauth(self, access: "Access", public_url: str) -> "OAuth | None":
+        """The routes of our own authorization server; None where an outside issuer has them."""
+        if access.authorization is None or access.sign_in is None:
+            return None
+        from toolgate.transports.oauth import OAuth  # start-up: its forms and pages
+
+        served = [path for path, on in ((MCP, self._config.http), (SSE, self._config.sse)) if on]
+        return OAuth(
+            public_url, self._config.name, access.authorization, access.sign_in, scopes.SENTENCES, tuple(served)
+        )
+
+    @staticmethod
+    def _documents(resource: Resource) -> dict[str, Document]:
+        return {where: Document(partial(resource.metadata, about)) for where, about in resource.documents().items()}
 
     def _mirrored(self, tool: str) -> dict[str, tuple[str, ...]]:
         held = self._server.registry.tools.get(tool)
@@ -88,7 +169,7 @@ class Site:
 class _Raw:
     """Starlette takes an object with `__call__` for an ASGI application, and a method for a request handler."""
 
-    def __init__(self, application: Any) -> None:
+    def __init__(self, application: Application) -> None:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,27 +177,33 @@ class _Raw:
 
 
 def check(config: Config) -> None:
-    """Raise UsageError for what must not be served: anything but loopback, as long as nobody signs in."""
+    """Raise UsageError for what can't be served, and for what must not: a shell to whoever comes by."""
     if config.auth != "none":
-        raise UsageError("--auth: signing in comes with a later version; --auth none serves on loopback")
-    if not is_loopback(config.host):
-        raise UsageError(f"--host: --auth none serves on loopback only, not on {config.host}")
-    public = urlsplit(config.public_url or "http://127.0.0.1")
-    if public.scheme not in ("http", "https") or not public.hostname:
-        raise UsageError("--public-url must be an http or https URL")
-    if not is_loopback(public.hostname):
-        raise UsageError("--public-url: --auth none serves on loopback only")
+        from toolgate.server import access  # start-up
+
+        access.check(config)
+    public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
+    if config.auth == "none":
+        if not is_loopback(config.host):
+            raise UsageError(f"--host: --auth none serves on loopback only, not on {config.host}")
+        if not is_loopback(public):
+            raise UsageError("--public-url: --auth none serves on loopback only")
+    if not is_public(config):
+        return
+    if config.public_url is None:
+        raise UsageError("--public-url: off loopback it must be said under which https URL clients reach this server")
+    if config.sandbox != "none" or not config.accept_unsandboxed:
+        raise UsageError(
+            "--sandbox: commands are not isolated in this version, and who signs in may run them; off loopback say "
+            "--sandbox none --accept-unsandboxed if they may have all that this process has"
+        )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether `host` is a name or an address of this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def is_public(config: Config) -> bool:
+    """Whether anybody off this machine may reach what is served."""
+    public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
+    return not (is_loopback(config.host) and is_loopback(public))
 
 
-def _everyone(_headers: Headers) -> str:
-    return LOCAL
+def _base(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

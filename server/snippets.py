@@ -12,10 +12,13 @@ import msgspec
 from toolgate.server.errors import UsageError
 
 
-def snippet(words: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
-    """The configuration for the client `words[0]`, with `options` kept; and where it belongs."""
-    if len(words) != 1 or words[0] not in CLIENTS:
-        raise UsageError(f"config: name a client: {', '.join(CLIENTS)}")
+def snippet(words: Sequence[str], options: Sequence[str], public_url: str | None = None) -> tuple[str, str]:
+    """The configuration for the client `words[0]`, with `options` kept; and where it belongs. Hosted clients get the
+    server's URL below `public_url`."""
+    if len(words) != 1 or words[0] not in (CLIENTS.keys() | HOSTED.keys()):
+        raise UsageError(f"config: name a client: {', '.join([*CLIENTS, *HOSTED])}")
+    if words[0] in HOSTED:
+        return _hosted(words[0], public_url)
     return CLIENTS[words[0]](_command(), list(options))
 
 
@@ -47,10 +50,11 @@ def _codex(command: str, options: list[str]) -> tuple[str, str]:
     return f"[mcp_servers.toolgate]\ncommand = {program}\nargs = {arguments}", "in ~/.codex/config.toml"
 
 
-def _hosted(command: str, options: list[str]) -> tuple[str, str]:
-    raise UsageError(
-        "config: a hosted client needs a URL, which this version does not serve yet; it serves local clients over stdio"
-    )
+def _hosted(client: str, public_url: str | None) -> tuple[str, str]:
+    """What runs elsewhere is given a URL, and signs in there by itself."""
+    if public_url is None or not public_url.startswith("https://"):
+        raise UsageError(f"config: {client} runs elsewhere: say with --public-url under which https URL it reaches you")
+    return f"{public_url}/mcp", f"{HOSTED[client]}; toolgate doctor --url {public_url}/mcp says whether it will work"
 
 
 CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
@@ -61,6 +65,8 @@ CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
     "windsurf": _servers("mcpServers", "in ~/.codeium/windsurf/mcp_config.json"),
     "zed": _servers("context_servers", "in Zed's settings.json", source="custom"),
     "codex": _codex,
-    "chatgpt": _hosted,
-    "claude-ai": _hosted,
+}
+HOSTED = {  # client → where the URL is pasted
+    "chatgpt": "in ChatGPT: Settings, Apps & Connectors, Advanced settings, Developer mode; then Create",
+    "claude-ai": "in claude.ai: Settings, Connectors, Add custom connector",
 }

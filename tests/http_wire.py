@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.wire import COMMAND, PATIENCE, STATELESS, Server, eventually, surroundings
 
 POSTED = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -22,14 +23,22 @@ NAMED |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
 class Site:
     """A server process that listens for HTTP on a free port, `-t` and `-s` both."""
 
-    def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        workspace: bool = True,
+        command: Sequence[str] = (COMMAND,),
+    ) -> None:
         self.state = folder / "state"
         self.stderr = folder / "stderr.log"
         work, environment = surroundings(folder, self.state, env)
-        command = [COMMAND, "-t", "-s", "--auth", "none", "--port", "0", "--workspace", str(work), *options]
+        shared = ["--workspace", str(work)] if workspace else []  # without, every principal has its own
+        words = [*command, "-t", "-s", "--auth", "none", "--port", "0", *shared, *options]
         with self.stderr.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work, env=environment
+            self.process = forked.start(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work, env=environment
             )
         assert eventually(lambda: "serving http" in self.log() or self.process.poll() is not None)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", self.log())
@@ -59,7 +68,7 @@ class Site:
             response = connection.getresponse()
             content = response.read()
         is_json = response.getheader("content-type") == "application/json"
-        return response, content, json.loads(content) if is_json else None
+        return response, content, json.loads(content) if is_json and content else None
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = PATIENCE) -> int:
         if self.process.poll() is None:

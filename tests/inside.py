@@ -10,7 +10,8 @@ from typing import Any
 from tests.wire import PATIENCE, ROOT
 from toolgate.server import config
 from toolgate.server.app import App
-from toolgate.transports.guard import Headers
+from toolgate.server.auth.principals import Principal
+from toolgate.transports.guard import Scope
 from toolgate.transports.sessions import Sessions
 from toolgate.transports.sse import Endpoints
 from toolgate.transports.streamable_http import Endpoint
@@ -27,8 +28,16 @@ HELLO = {
 }
 
 
-def user(headers: Headers) -> str:
-    return headers.get(b"x-user", b"ada").decode()
+ADA = Principal("tests", "ada", "client")
+
+
+def user(scope: Scope) -> Principal:
+    return Principal("tests", scope["toolgate.headers"].get(b"x-user", b"ada").decode(), "client")
+
+
+def named(user: str) -> str:
+    """The name of a user's folders and rows."""
+    return Principal("tests", user, "client").name
 
 
 class Exchange:

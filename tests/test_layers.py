@@ -9,12 +9,16 @@ STDLIB = frozenset(sys.stdlib_module_names)
 
 # Each dependency has one importing module or folder.
 HOMES = {
+    "argon2": "server/auth/accounts.py",
+    "authlib": "server/auth/issuing/library.py",
     "PIL": "tools/pictures.py",
     "cryptography": "server/seal.py",
     "certifi": "tools/wire.py",
     "html_to_markdown": "tools/pages.py",
     "httpcore": "tools/wire.py",
     "httpx": "tools/wire.py",
+    "jinja2": "transports/pages.py",
+    "joserfc": "server/auth/jose.py",
     "jsonschema_rs": "tools/schema.py",
     "lxml": "tools/article.py",
     "psutil": "tools/supervisor.py",
@@ -108,7 +112,13 @@ def test_the_sdks_are_for_tests_only() -> None:
 def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
     """Start-up is what a desktop user waits for: no module of ours loads these when it is imported."""
     heavy = {*HOMES, "starlette", "uvicorn", "authlib", "playwright", "sqlite3", "ssl"}
-    only_http = {"site.py", "http.py", "sse.py", "streamable_http.py"}  # themselves loaded only when HTTP is served
+    only_http = {
+        "site.py",
+        "http.py",
+        "sse.py",
+        "streamable_http.py",
+        "library.py",
+    }  # themselves loaded only when HTTP is served
     for path in sources("server") + sources("tools") + sources("transports"):
         if path.name in only_http:
             continue

@@ -66,7 +66,7 @@ def test_the_plugin_of_the_readme_does_what_it_says(tmp_path: Path) -> None:
 
 
 def test_every_option_of_the_readme_is_one_and_none_is_missing() -> None:
-    from toolgate.server.config import OPTIONS
+    from toolgate.server.options import OPTIONS
 
     table = README[README.index("| flag |") :]
     told = set(re.findall(r"`(--[a-z-]+)", table[: table.index("\n\n")]))

@@ -8,7 +8,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +16,10 @@ from typing import Any
 
 import jsonschema_rs
 
-ROOT = Path(__file__).parent.parent
-COMMAND = str(Path(sys.executable).with_name("toolgate"))
+from tests import forked
+from tests.forked import COMMAND as COMMAND
+from tests.forked import ROOT as ROOT
+
 PATIENCE = 20.0  # seconds for anything to come: these machines are slow at times
 
 RESULTS = {
@@ -325,7 +326,7 @@ def served(
     stderr = folder / "stderr.log"
     work, environment = surroundings(folder, state, env)
     with stderr.open("ab") as log:
-        process = subprocess.Popen(
+        process = forked.start(
             [*command, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -87,17 +87,22 @@ class Web:
         *,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
         limit: int = MAX_BODY,
         timeout: float = 30.0,
         redirects: int = 10,
     ) -> Page:
         """Fetch `url`, following up to `redirects` redirects, within `timeout` seconds in all.
 
-        At most `limit` unpacked bytes of the body are kept. Any HTTP status is a Page. Raises Refused for
-        what may not be reached (at any hop), TimedOut, and Unreachable for every other way to fail.
+        A request with a `body` follows none: it was meant for one address. At most `limit` unpacked bytes of the
+        answer are kept. Any HTTP status is a Page. Raises Refused for what may not be reached (at any hop), TimedOut,
+        and Unreachable for every other way to fail.
         """
         try:
             async with asyncio.timeout(timeout):
+                if body:
+                    wire = self._opened()
+                    return await wire.exchange(method, wire.target(url), headers or {}, limit, body)
                 return await self._follow(url, method, dict(headers or {}), limit, redirects)
         except TimeoutError:
             raise TimedOut(f"{shown(url)} did not come in full within {timeout:g} s") from None

@@ -118,23 +118,31 @@ class Wire:
             raise Unreachable(f"not a usable port in {shown(url)}")
         return parsed
 
-    async def exchange(self, method: str, url: "httpx.URL", headers: Mapping[str, str], limit: int) -> Page:
-        """Send one request without a body and read its answer, up to `limit` decoded bytes of it."""
+    async def exchange(
+        self, method: str, url: "httpx.URL", headers: Mapping[str, str], limit: int, body: bytes = b""
+    ) -> Page:
+        """Send one request and read its answer, up to `limit` decoded bytes of it."""
         import httpcore  # start-up
 
         address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path or b"/")
         given = {"host": url.netloc.decode("ascii"), "user-agent": AGENT, "accept": "*/*"}
         given.update((name.lower(), value) for name, value in headers.items())
         given["accept-encoding"] = "gzip, deflate"
+        if body:
+            given["content-length"] = str(len(body))
         try:
             async with self._pool.stream(
-                method, address, headers=list(given.items()), extensions={"timeout": {"connect": CONNECT}}
+                method,
+                address,
+                headers=list(given.items()),
+                content=body or None,
+                extensions={"timeout": {"connect": CONNECT}},
             ) as response:
                 received = _headers(response.headers)
                 if response.status in REDIRECTS and received.get("location"):
                     limit = 0  # nobody reads what a redirect says besides
-                body, truncated = await _body(response, received.get("content-encoding", ""), limit)
-                return Page(str(url), response.status, received, body, truncated)
+                content, truncated = await _body(response, received.get("content-encoding", ""), limit)
+                return Page(str(url), response.status, received, content, truncated)
         except zlib.error:
             raise Unreachable(f"{shown(str(url))} sent a body that does not unpack") from None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:

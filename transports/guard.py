@@ -5,7 +5,7 @@ Source: MCP 2025-11-25 and 2026-07-28 basic/transports, "Security"; Fetch Standa
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -31,7 +31,8 @@ PREFLIGHT_FOR = b"600"  # seconds a browser may remember it
 
 class Guard:
     """`hosts` and `origins` are those allowed besides the loopback names; `behind_proxy` whether one may be in front;
-    `prefix` is the path a proxy has taken off, "" where there is none."""
+    `prefix` is the path a proxy has taken off, "" where there is none; `shared` are the paths that pages of any Origin
+    may ask: what answers there says so itself."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Guard:
         loopback: bool,
         behind_proxy: bool,
         prefix: str = "",
+        shared: Collection[str] = (),
     ) -> None:
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -49,6 +51,7 @@ class Guard:
         self._loopback = loopback
         self._behind_proxy = behind_proxy
         self._prefix = prefix
+        self._shared = frozenset(shared)
         self._passed: set[bytes] = set()  # Host values found good: there are few, and each comes with every request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +75,7 @@ class Guard:
             await refuse(send, 421, "this Host is not served here; --allowed-hosts allows it")
             return
         origin = headers.get(b"origin")
-        if origin is None:
+        if origin is None or scope["path"] in self._shared:
             await self._app(scope, receive, send)
         elif self._origin_is_ours(origin):
             await self._with_origin(scope, receive, send, origin)

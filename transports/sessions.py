@@ -1,4 +1,4 @@
-"""The sessions of HTTP clients: found by their unguessable id, bound to their principal, ended when idle.
+"""The sessions of HTTP clients: found by their unguessable id, bound to their owner, ended when idle.
 
 Knows streams and sessions; knows nothing of requests, headers or tools.
 """
@@ -6,14 +6,16 @@ Knows streams and sessions; knows nothing of requests, headers or tools.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from toolgate.server.auth.principals import Principal
 from toolgate.server.messages import Outbound
 from toolgate.server.session import Session
 from toolgate.transports.events import Stream
 
 IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
+MAX_OWNED = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
 MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
 MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
 
@@ -22,8 +24,8 @@ class HttpSession:
     """A session and its streams. It is also the session's channel: what no request asked for goes to an open GET
     stream, and waits for one where there is none."""
 
-    def __init__(self, principal: str) -> None:
-        self.session = Session(principal, self)
+    def __init__(self, principal: Principal) -> None:
+        self.session = Session(principal.name, self, owner=principal.owner)
         self.streams: OrderedDict[str, Stream] = OrderedDict()
         self.seen = time.monotonic()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -33,6 +35,10 @@ class HttpSession:
     @property
     def id(self) -> str:
         return self.session.key
+
+    @property
+    def owner(self) -> str:
+        return self.session.owner
 
     @property
     def busy(self) -> bool:
@@ -101,13 +107,23 @@ class HttpSession:
 
 
 class Sessions:
-    """All of one transport's. `on_end` is told when one has ended, whatever the reason."""
+    """All of one transport's. `on_end` is told when one has ended, whatever the reason. `each` is the most that one
+    owner may have; None where there is but one."""
 
-    def __init__(self, on_end: Callable[[Session], None], *, idle: float = IDLE, most: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self,
+        on_end: Callable[[Session], None],
+        *,
+        idle: float = IDLE,
+        most: int = MAX_SESSIONS,
+        each: int | None = None,
+    ) -> None:
         self._on_end = on_end
         self._idle = idle
         self._most = most
+        self._each = most if each is None else each
         self._held: OrderedDict[str, HttpSession] = OrderedDict()  # longest idle first
+        self._of_owner: dict[str, OrderedDict[str, HttpSession]] = {}  # the same, by owner
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -116,27 +132,34 @@ class Sessions:
     def all(self) -> list[HttpSession]:
         return list(self._held.values())
 
-    def open(self, principal: str) -> HttpSession | None:
-        """A new session; None when there are too many and all are busy."""
-        if len(self._held) >= self._most and not self._make_room():
+    def open(self, principal: Principal) -> HttpSession | None:
+        """A new session; None when there are too many, all in all or of this owner's, and all are busy."""
+        own: Mapping[str, HttpSession] = self._of_owner.get(principal.owner, {})
+        if len(own) >= self._each and not self._make_room(own):
+            return None
+        if len(self._held) >= self._most and not self._make_room(self._held):
             return None
         made = HttpSession(principal)
         self._held[made.id] = made
+        self._of_owner.setdefault(made.owner, OrderedDict())[made.id] = made
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._idle, self._expire)
         return made
 
-    def find(self, id: str, principal: str) -> HttpSession | None:
-        """The open session `id`, if it is this principal's; being asked for keeps it."""
+    def find(self, id: str, principal: Principal) -> HttpSession | None:
+        """The open session `id`, if this principal owns it; being asked for keeps it."""
         held = self._held.get(id)
-        if held is None or held.session.principal != principal:
+        if held is None or held.owner != principal.owner:
             return None
-        held.seen = time.monotonic()
-        self._held.move_to_end(id)
+        self._touch(held)
         return held
 
     def close(self, held: HttpSession) -> None:
         if self._held.pop(held.id, None) is not None:
+            own = self._of_owner[held.owner]
+            del own[held.id]
+            if not own:
+                del self._of_owner[held.owner]
             held.end()
             self._on_end(held.session)
 
@@ -153,8 +176,7 @@ class Sessions:
         wait = self._idle
         for held in self.all():
             if held.busy:
-                held.seen = now
-                self._held.move_to_end(held.id)
+                self._touch(held)
                 continue
             left = held.seen + self._idle - now
             if left > 0:
@@ -164,8 +186,14 @@ class Sessions:
         if self._held:
             self._timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
 
-    def _make_room(self) -> bool:
-        for held in self.all():
+    def _touch(self, held: HttpSession) -> None:
+        held.seen = time.monotonic()
+        self._held.move_to_end(held.id)
+        self._of_owner[held.owner].move_to_end(held.id)
+
+    def _make_room(self, among: Mapping[str, HttpSession]) -> bool:
+        """End the longest idle one."""
+        for held in among.values():
             if not held.busy:
                 self.close(held)
                 return True

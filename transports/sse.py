@@ -12,10 +12,12 @@ from typing import Any
 
 from sse_starlette import EventSourceResponse
 
+from toolgate.server.auth.principals import Principal
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.hold import Hold
 from toolgate.server.messages import Request, decode
 from toolgate.transports import bodies, replies
+from toolgate.transports.bearer import Permits
 from toolgate.transports.events import Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.sessions import HttpSession, Sessions
@@ -33,19 +35,22 @@ class Events(EventSourceResponse):
 
 
 class Endpoints:
-    """The two endpoints: `stream` behind `/sse`, `message` behind `/messages`. `principal(headers)` says who calls."""
+    """The two endpoints: `stream` behind `/sse`, `message` behind `/messages`. `caller(scope)` says who calls,
+    `permits` what they lack for what they ask; None where everyone may do everything."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         sessions: Sessions,
-        principal: Callable[[Headers], str],
+        caller: Callable[[Scope], Principal],
         *,
+        permits: Permits | None = None,
         pulse: float = PULSE,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
-        self._principal = principal
+        self._caller = caller
+        self._permits = permits
         self._pulse = pulse
         self._reading = Hold(bodies.SLOW)
         self.running: set[asyncio.Task[None]] = set()
@@ -55,7 +60,7 @@ class Endpoints:
         if scope["method"] != "GET":
             await refuse(send, 405, "GET", [(b"allow", b"GET")])
             return
-        held = self._sessions.open(self._principal(scope["toolgate.headers"]))
+        held = self._sessions.open(self._caller(scope))
         if held is None:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
@@ -77,7 +82,8 @@ class Endpoints:
             await refuse(send, 405, "POST", [(b"allow", b"POST")])
             return
         given: Headers = scope["toolgate.headers"]
-        held = self._sessions.find(_session_id(scope["query_string"]), self._principal(given))
+        principal = self._caller(scope)
+        held = self._sessions.find(_session_id(scope["query_string"]), principal)
         if held is None:
             await refuse(send, 404, "no such session: open /sse anew")
             return
@@ -88,6 +94,14 @@ class Endpoints:
         if body is None:
             return
         message = decode(body)
+        lacking = self._permits.lacking(principal, message) if self._permits is not None else None
+        if lacking is not None:
+            if lacking.answer is None:
+                await lacking.refuse(send)
+            else:
+                await replies.accept(send)
+                held.send(lacking.answer)
+            return
         if self.ending and isinstance(message, (Request, list)):
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
             return

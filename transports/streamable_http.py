@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolgate.server import eager, envelope
+from toolgate.server.auth.principals import Principal
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
 from toolgate.server.hold import Hold
@@ -18,6 +19,7 @@ from toolgate.server.messages import Failure, Inbound, Malformed, Notification, 
 from toolgate.server.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.session import Session
 from toolgate.transports import bodies, headers, replies
+from toolgate.transports.bearer import Permits
 from toolgate.transports.events import Pulse, Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.pour import pour
@@ -38,15 +40,17 @@ STATUS = {  # of refusals, in the stateless era; the rest is 200
 
 
 class Endpoint:
-    """The ASGI application behind `/mcp`. `principal(headers)` says who calls; `mirrored(tool)` what it mirrors."""
+    """The ASGI application behind `/mcp`. `caller(scope)` says who calls; `mirrored(tool)` what it mirrors; `permits`
+    what a caller lacks for what they ask: None where everyone may do everything."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         sessions: Sessions,
-        principal: Callable[[Headers], str],
+        caller: Callable[[Scope], Principal],
         mirrored: Callable[[str], headers.Mirrored],
         *,
+        permits: Permits | None = None,
         patience: float = PATIENCE,
         pulse: float = PULSE,
         poll: float = POLL,
@@ -54,7 +58,8 @@ class Endpoint:
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
-        self._principal = principal
+        self._caller = caller
+        self._permits = permits
         self._mirrored = mirrored
         self._patience = patience
         self._poll = poll
@@ -69,11 +74,11 @@ class Endpoint:
         if method is None:
             await refuse(send, 405, "POST, GET or DELETE", [(b"allow", b"POST, GET, DELETE")])
             return
-        await method(scope["toolgate.headers"], receive, send)
+        await method(self._caller(scope), scope["toolgate.headers"], receive, send)
 
     # -- POST
 
-    async def _post(self, given: Headers, receive: Receive, send: Send) -> None:
+    async def _post(self, principal: Principal, given: Headers, receive: Receive, send: Send) -> None:
         refusal = _unacceptable(given)
         if refusal is not None:
             await refuse(send, *refusal)
@@ -83,14 +88,19 @@ class Endpoint:
             return
         message = decode(body)
         del body  # a stream may be open for days
+        lacking = self._permits.lacking(principal, message) if self._permits is not None else None
         if self.ending and _wants_answer(message):
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
+        elif lacking is not None:
+            await (lacking.refuse(send) if lacking.answer is None else replies.answer(send, lacking.answer, 200))
         elif _is_stateless(given, message):
-            await self._stateless(given, message, receive, send)
+            await self._stateless(principal, given, message, receive, send)
         else:
-            await self._in_session(given, message, receive, send)
+            await self._in_session(principal, given, message, receive, send)
 
-    async def _stateless(self, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send) -> None:
+    async def _stateless(
+        self, principal: Principal, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send
+    ) -> None:
         if not isinstance(message, Request):
             refused = _refuse_stateless(given, message)
             if refused is None:
@@ -104,7 +114,8 @@ class Endpoint:
             await replies.answer(send, Failure(message.id, error), 400)
             return
         reply = Reply(lambda: Stream("", numbered=False))
-        task = self._begin(message, Session(self._principal(given), stateless=True), reply, self.running)
+        session = Session(principal.name, stateless=True, owner=principal.owner)
+        task = self._begin(message, session, reply, self.running)
         await reply.turn_out(self._patience)
         if reply.stream is None:
             refused = reply.answer if isinstance(reply.answer, Failure) else None
@@ -122,23 +133,25 @@ class Endpoint:
         mirrored = self._mirrored(name) if request.method == "tools/call" and isinstance(name, str) else {}
         headers.check(given, request, mirrored)
 
-    async def _in_session(self, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send) -> None:
+    async def _in_session(
+        self, principal: Principal, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send
+    ) -> None:
         id = given.get(b"mcp-session-id")
         if id is not None:
-            held = self._sessions.find(id.decode("latin-1"), self._principal(given))
+            held = self._sessions.find(id.decode("latin-1"), principal)
             if held is None:
                 error = InvalidRequest("no such session: initialize anew")
                 await replies.answer(send, Failure(_id_of(message), error), 404)
             else:
                 await self._serve(held, message, receive, send)
         elif isinstance(message, Request) and message.method == "initialize":
-            await self._open(given, message, receive, send)
+            await self._open(principal, message, receive, send)
         else:
             missing = message.error if isinstance(message, Malformed) else InvalidRequest("Mcp-Session-Id is missing")
             await replies.answer(send, Failure(_id_of(message), missing), 400)
 
-    async def _open(self, given: Headers, message: Request, receive: Receive, send: Send) -> None:
-        held = self._sessions.open(self._principal(given))
+    async def _open(self, principal: Principal, message: Request, receive: Receive, send: Send) -> None:
+        held = self._sessions.open(principal)
         if held is None:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
@@ -190,8 +203,8 @@ class Endpoint:
 
     # -- GET and DELETE: the sessions era only
 
-    async def _get(self, given: Headers, receive: Receive, send: Send) -> None:
-        held = await self._named_session(given, send)
+    async def _get(self, principal: Principal, given: Headers, receive: Receive, send: Send) -> None:
+        held = await self._named_session(principal, given, send)
         if held is None:
             return
         accepted = given.get(b"accept", b"").lower()
@@ -213,13 +226,13 @@ class Endpoint:
         else:
             await self._pour(held, stream, cursor, receive, send)
 
-    async def _delete(self, given: Headers, receive: Receive, send: Send) -> None:
-        held = await self._named_session(given, send)
+    async def _delete(self, principal: Principal, given: Headers, _receive: Receive, send: Send) -> None:
+        held = await self._named_session(principal, given, send)
         if held is not None:
             self._sessions.close(held)
             await replies.accept(send, 204)
 
-    async def _named_session(self, given: Headers, send: Send) -> HttpSession | None:
+    async def _named_session(self, principal: Principal, given: Headers, send: Send) -> HttpSession | None:
         """The session a GET or DELETE is about. In the stateless era there is none: 405."""
         version = given.get(b"mcp-protocol-version", b"").decode("latin-1")
         id = given.get(b"mcp-session-id")
@@ -230,7 +243,7 @@ class Endpoint:
         elif id is None:
             await refuse(send, 400, "Mcp-Session-Id is missing")
         else:
-            held = self._sessions.find(id.decode("latin-1"), self._principal(given))
+            held = self._sessions.find(id.decode("latin-1"), principal)
             if held is not None:
                 return held
             await refuse(send, 404, "no such session: initialize anew")

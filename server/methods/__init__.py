@@ -16,9 +16,18 @@ from toolgate.server.methods import (
     subscriptions,
     tools,
 )
+from toolgate.server.revisions import Revision
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.skill_files import Published
+from toolgate.tools.tool import Tool
+
+
+def _spelled_tool(server: Server) -> lists.Spell:
+    def spell(tool: Tool, revision: Revision) -> dict[str, Any]:
+        return shape.tool(tool, revision, server.schemes(tool.scope) if server.schemes is not None else None)
+
+    return spell
 
 
 def dispatcher(server: Server) -> Dispatcher:
@@ -28,7 +37,7 @@ def dispatcher(server: Server) -> Dispatcher:
         "initialize": Method(lifecycle.initialize(server), stateless=False, opens=True),
         "ping": Method(lifecycle.ping, stateless=False, opens=True),
         "server/discover": Method(lifecycle.discover(server), with_session=False),
-        "tools/list": Method(lists.of_parts(server, "tools", lambda held: held.tools, shape.tool)),
+        "tools/list": Method(lists.of_parts(server, "tools", lambda held: held.tools, _spelled_tool(server))),
         "tools/call": Method(tools.call_tool(server)),
         "prompts/list": Method(lists.of_parts(server, "prompts", lambda held: held.prompts, shape.prompt)),
         "prompts/get": Method(prompts.get_prompt(server)),

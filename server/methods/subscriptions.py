@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server import shape
+from toolgate.server.auth.principals import LOCAL
 from toolgate.server.deferrals import Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.errors import InvalidParams, InvalidRequest
@@ -19,18 +20,20 @@ from toolgate.server.updates import MAX_SUBSCRIPTIONS
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # of one server; each costs a task
+MAX_OWNED = 100  # of one owner, where there are others, who must have room too
 
 
 def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
-        if len(server.listeners) >= MAX_LISTENERS:
-            raise InvalidRequest(f"more than {MAX_LISTENERS} open subscriptions")
+        owner = call.session.owner
+        if len(server.listeners) >= MAX_LISTENERS or not _has_room(server, owner):
+            raise InvalidRequest("too many open subscriptions")
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         kinds, uris = _wanted(server, call)
         tasks = await _tasks(server, call)
         ids = frozenset(tasks)
-        listener = Listener(call.id, call.channel, call.session.principal, _kinds(kinds), uris, ids, ended)
+        listener = Listener(call.id, call.channel, call.session.principal, owner, _kinds(kinds), uris, ids, ended)
         listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, uris, ids))
         server.listeners.add(listener)
         for kept in tasks.values():  # what became of it before the client could listen
@@ -47,6 +50,10 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         return {"_meta": {SUBSCRIPTION: listener.id}}
 
     return answer
+
+
+def _has_room(server: Server, owner: str) -> bool:
+    return owner == LOCAL.owner or sum(held.owner == owner for held in server.listeners) < MAX_OWNED
 
 
 def _wanted(server: Server, call: Call) -> tuple[tuple[str, ...], frozenset[str]]:

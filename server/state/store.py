@@ -21,11 +21,12 @@ from toolgate.server.state.worker import Worker
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, RootTransaction
+    from sqlalchemy import Connection as Connection  # again by this name: the rest of the server sees it here only
+    from sqlalchemy import Engine, RootTransaction
 
 T = TypeVar("T")
 
-VERSION = 3  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
+VERSION = 4  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
 BUSY = 1.0  # seconds to wait for another process's transaction, each of which takes milliseconds
 STEP = 0.02  # seconds of that spent in SQLite, which nothing interrupts, at a time
 CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed

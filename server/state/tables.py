@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import oauth, people
+
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
@@ -20,6 +22,8 @@ class Tables:
     focus: "Table"  # the current task, of a session and of the principal
     plan: "Table"
     callback: "Table"
+    people: people.PeopleTables
+    oauth: oauth.OAuthTables
     firing: "Table"
     deferral: "Table"  # a call that has become a task of the extension, which is none of the above
 
@@ -36,6 +40,8 @@ def tables() -> Tables:
         focus=_focus(metadata),
         plan=_plan(metadata),
         callback=_callback(metadata),
+        people=people.define(metadata),
+        oauth=oauth.declare(metadata),
         firing=_firing(metadata),
         deferral=_deferral(metadata),
     )

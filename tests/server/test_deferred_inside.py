@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.inside import Exchange, Inside, inside
+from tests.inside import Exchange, Inside, inside, named
 from tests.tools.site import Request, site
 from tests.wire import PATIENCE, STATELESS
 from toolgate.server import deferrals as deferrals_module
@@ -51,7 +51,7 @@ async def created(held: Inside, tool: str, **arguments: Any) -> str:
 
 async def ended(held: Inside, id: str) -> Any:
     """The task when its work is over."""
-    deferral = held.app.deferrals.here("ada", id)
+    deferral = held.app.deferrals.here(named("ada"), id)
     if deferral is not None and deferral.work is not None:
         await asyncio.wait([deferral.work])
     return (await ask(held, "tasks/get", taskId=id))["result"]

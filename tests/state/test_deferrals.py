@@ -29,7 +29,7 @@ class Process:
         self.deferrals.again = lambda deferral, how: self.again.append((deferral.kept.id, how))
 
     async def completed(self, principal: str = "ada", outcome: bytes = b"{}") -> Deferral:
-        deferral = await self.deferrals.begin(principal, None)
+        deferral = await self.deferrals.begin(principal, "echo", None)
         await deferral.end("completed", None, outcome)
         return deferral
 
@@ -94,7 +94,7 @@ def test_where_there_is_none_no_database_is_opened(tmp_path: Path) -> None:
 
 def test_nobody_finds_anothers(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
-        under_way = await process.deferrals.begin("ada", None)
+        under_way = await process.deferrals.begin("ada", "echo", None)
         over = await process.completed()
         for deferral in (under_way, over):
             assert await process.status(deferral.kept.id, "bob") is None
@@ -108,13 +108,13 @@ def test_of_those_under_way_there_is_a_limit_for_each_principal(tmp_path: Path, 
     monkeypatch.setattr(ledger_module, "MAX_LIVE", 2)
 
     async def body(process: Process) -> None:
-        first = await process.deferrals.begin("ada", None)
-        await process.deferrals.begin("ada", None)
+        first = await process.deferrals.begin("ada", "echo", None)
+        await process.deferrals.begin("ada", "echo", None)
         with pytest.raises(ToolError, match="2 tasks are under way"):
-            await process.deferrals.begin("ada", None)
-        await process.deferrals.begin("bob", None)
+            await process.deferrals.begin("ada", "echo", None)
+        await process.deferrals.begin("bob", "echo", None)
         await first.end("completed", None, b"{}")
-        await process.deferrals.begin("ada", None)
+        await process.deferrals.begin("ada", "echo", None)
 
     run(tmp_path, body)
 
@@ -124,7 +124,7 @@ def test_of_those_that_were_read_the_oldest_make_room(tmp_path: Path, monkeypatc
     monkeypatch.setattr(ledger_module, "MAX_BYTES", 100)
 
     async def body(process: Process) -> None:
-        under_way = await process.deferrals.begin("ada", None)
+        under_way = await process.deferrals.begin("ada", "echo", None)
         others = await process.completed("bob")
         ids = []
         for size in (40, 40, 10, 10):
@@ -147,7 +147,7 @@ def test_a_result_nobody_has_read_stays_and_one_there_is_no_room_for_has_failed(
     monkeypatch.setattr(ledger_module, "MAX_BYTES", 200)
 
     async def body(process: Process) -> None:
-        unread, told = [await process.deferrals.begin("ada", None) for _ in range(2)]
+        unread, told = [await process.deferrals.begin("ada", "echo", None) for _ in range(2)]
         await unread.end("completed", None, b"x" * 90)
         process.deferrals.tell = lambda kept: True  # somebody listens
         await told.end("completed", None, b"x" * 90)
@@ -171,21 +171,21 @@ def test_whoever_reads_nothing_may_begin_no_more(tmp_path: Path, monkeypatch: An
     monkeypatch.setattr(ledger_module, "MAX_ENDED", 2)
 
     async def body(process: Process) -> None:
-        cancelled = await process.deferrals.begin("ada", None)
+        cancelled = await process.deferrals.begin("ada", "echo", None)
         await process.deferrals.cancel(cancelled)  # whoever did knows how it ended
         first = await process.completed()
         await process.completed()
         with pytest.raises(ToolError, match="2 tasks have ended unread"):
-            await process.deferrals.begin("ada", None)
+            await process.deferrals.begin("ada", "echo", None)
         assert await process.status(first.kept.id) == "completed"
-        await process.deferrals.begin("ada", None)
+        await process.deferrals.begin("ada", "echo", None)
 
     run(tmp_path, body)
 
 
 def test_what_ends_while_it_is_looked_up_is_found_as_it_ended(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
-        deferral = await process.deferrals.begin("ada", None)
+        deferral = await process.deferrals.begin("ada", "echo", None)
         look = process.deferrals.ledger.find
 
         async def slowly(*given: Any) -> Any:
@@ -202,7 +202,7 @@ def test_what_ends_while_it_is_looked_up_is_found_as_it_ended(tmp_path: Path) ->
 
 def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
-        deferral = await process.deferrals.begin("ada", b"how")
+        deferral = await process.deferrals.begin("ada", "echo", b"how")
         save = process.deferrals.ledger.save
 
         async def full(*given: Any) -> Any:
@@ -230,8 +230,8 @@ def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: P
 def test_what_another_kind_of_server_left_is_left_to_its_own_kind(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         first, same = Process(tmp_path, server="a"), Process(tmp_path, server="a")
-        harmless = await first.deferrals.begin("ada", b"how")
-        harmful = await first.deferrals.begin("ada", None)
+        harmless = await first.deferrals.begin("ada", "echo", b"how")
+        harmful = await first.deferrals.begin("ada", "echo", None)
         first.die()
         await process.deferrals.resume()
         assert await process.status(harmful.kept.id) == "working"
@@ -248,8 +248,8 @@ def test_what_another_kind_of_server_left_is_left_to_its_own_kind(tmp_path: Path
 def test_a_living_process_keeps_its_own_and_a_dead_ones_are_taken_over(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         first = Process(tmp_path)
-        harmless = await first.deferrals.begin("ada", b"how")
-        harmful = await first.deferrals.begin("ada", None)
+        harmless = await first.deferrals.begin("ada", "echo", b"how")
+        harmful = await first.deferrals.begin("ada", "echo", None)
         await process.deferrals.resume()
         assert process.again == []
         assert await process.status(harmful.kept.id) == "working"
@@ -264,7 +264,7 @@ def test_a_living_process_keeps_its_own_and_a_dead_ones_are_taken_over(tmp_path:
 def test_what_is_not_served_here_is_left_to_others(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         first, picky = Process(tmp_path), Process(tmp_path, lambda principal: principal == "bob")
-        id = (await first.deferrals.begin("ada", b"how")).kept.id
+        id = (await first.deferrals.begin("ada", "echo", b"how")).kept.id
         first.die()
         await picky.deferrals.resume()
         assert picky.again == []
@@ -282,7 +282,7 @@ def test_a_full_disk_is_told_before_a_task_is_and_an_outcome_is_not_lost_with_it
 
     async def body(process: Process) -> None:
         store = process.store
-        deferral = await process.deferrals.begin("ada", None)
+        deferral = await process.deferrals.begin("ada", "echo", None)
         pages = await store.transact(lambda connection: connection.exec_driver_sql("PRAGMA page_count").scalar())
         await limit(store, str(pages))
         outcome = b"x" * 100_000
@@ -290,7 +290,7 @@ def test_a_full_disk_is_told_before_a_task_is_and_an_outcome_is_not_lost_with_it
         assert (await process.deferrals.find("ada", [deferral.kept.id]))[deferral.kept.id].outcome == outcome
         with pytest.raises(StateError, match="full"):
             while True:
-                await process.deferrals.begin("bob", b"y" * 1_000)
+                await process.deferrals.begin("bob", "echo", b"y" * 1_000)
         await limit(store, "100000")
         assert await process.status(deferral.kept.id) == "completed"  # and is written down, now that it can be
         await process.deferrals.close(0)
@@ -303,7 +303,7 @@ def test_a_full_disk_is_told_before_a_task_is_and_an_outcome_is_not_lost_with_it
 def test_a_beginning_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         await process.completed("bob")
-        beginning = asyncio.ensure_future(process.deferrals.begin("ada", None))
+        beginning = asyncio.ensure_future(process.deferrals.begin("ada", "echo", None))
         await asyncio.sleep(0)
         beginning.cancel()
         await asyncio.wait([beginning])

@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.inside import Inside, inside
+from tests.inside import Inside, inside, named
 from tests.wire import PATIENCE, STATELESS, WITH_SESSION, Refusal, Server, eventually
 from toolgate.server import builtin
 from toolgate.tools.filetypes import mime_type
@@ -425,6 +426,7 @@ def test_a_follower_is_told_when_a_file_is_edited_replaced_removed_and_made(
     folder.mkdir(parents=True)
     file.write_text("one")
     server = connect(fresh=True, revision=revision)
+    assert eventually(lambda: time.time() - file.stat().st_ctime > 0.2)  # what is newer is told, to be sure
     follow(server, uri_of(file), uri_of(folder), uri_of(folder / "inner"))
 
     def replace() -> None:
@@ -542,7 +544,7 @@ def test_each_principal_has_its_own(tmp_path: Path) -> None:
             made = {"action": "create", "query": "hers"}
             await _ask(here, "ada", "tools/call", name="TaskManager", arguments=made)
             await _ask(here, "ada", "tools/call", name="PlanMode", arguments={"action": "enter", "goal": "hers"})
-            folder = here.app.state / "workspaces" / "ada"
+            folder = here.app.state / "workspaces" / named("ada")
             (folder / "file").write_text("hers")
             uris = ["task://1", "bg://1/output", uri_of(folder / "file"), uri_of(folder)]
             for uri in uris:
@@ -578,11 +580,11 @@ def test_a_follower_hears_of_its_own_only(tmp_path: Path) -> None:
                     heard.append(uri)
 
             bob = Ears()
-            here.app.server.updates.subscribe(bob, "bob", "task://list")
+            here.app.server.updates.subscribe(bob, named("bob"), "task://list")
             made = {"action": "create", "query": "one"}
             await _ask(here, "ada", "tools/call", name="TaskManager", arguments=made)
             await _ask(here, "bob", "tools/call", name="TaskManager", arguments=made)
-            here.app.server.updates.unsubscribe(bob, "bob", "task://list")
+            here.app.server.updates.unsubscribe(bob, named("bob"), "task://list")
             assert heard == ["task://list"]
 
     asyncio.run(asyncio.wait_for(body(), PATIENCE))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.inside import HELLO, Exchange, Inside, inside
+from tests.inside import ADA, HELLO, Exchange, Inside, inside
 from tests.wire import PATIENCE
 from toolgate.server.errors import InvalidRequest
 from toolgate.server.messages import Failure, Notification, Result
@@ -257,7 +257,7 @@ def test_beyond_the_ceiling_the_longest_idle_session_gives_way_and_a_busy_one_do
         sessions = [await here.session() for _ in range(3)]
         standing = [await here.ask("GET", mcp_session_id=sessions[0]).started()]
         sessions.append(await here.session())
-        found = [bool(here.sessions.find(id, "ada")) for id in sessions]
+        found = [bool(here.sessions.find(id, ADA)) for id in sessions]
         assert found == [True, False, True, True]
         standing += [await here.ask("GET", mcp_session_id=id).started() for id in sessions[2:]]
         refused = await here.ask("POST", HELLO).started()
@@ -297,7 +297,7 @@ def test_streams_that_were_not_fetched_are_forgotten_oldest_first(tmp_path: Path
             await here.call(session, n, "climb").messages()
         assert (await after(here, session, "1-0")).status == 400
         assert (await after(here, session, f"{70:x}-0")).status == 200
-        held = here.sessions.find(session, "ada")
+        held = here.sessions.find(session, ADA)
         assert held is not None and len(held.streams) <= 64
         for n in range(6):
             large = here.call(session, n, "wait_large", {"size": 3 * 2**20})

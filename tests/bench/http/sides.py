@@ -1,17 +1,31 @@
 """The HTTP servers measured side by side: how each is started and spoken to. All have echo(text)."""
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from tests.auth.minting import Signed
 from tests.bench.driver import Cores
 from tests.bench.http.driver import SESSIONS, STATELESS, Dialect, Site
 from tests.bench.sides import BIN, FLOOR, OURS, PYTHON, TESTS, TYPESCRIPT, environment
 from tests.interop.node import node, package
 
 OURS_STATELESS = "toolgate, stateless"
-DIALECTS = {OURS: SESSIONS, OURS_STATELESS: STATELESS, PYTHON: SESSIONS, TYPESCRIPT: SESSIONS, FLOOR: SESSIONS}
+OURS_SIGNED = "toolgate, signed in"
+DIALECTS = {
+    OURS: SESSIONS,
+    OURS_SIGNED: SESSIONS,
+    OURS_STATELESS: STATELESS,
+    PYTHON: SESSIONS,
+    TYPESCRIPT: SESSIONS,
+    FLOOR: SESSIONS,
+}
+
+SIGNED_STATE = "state-signed"
 
 
 @dataclass(frozen=True)
@@ -21,12 +35,20 @@ class WebSides:
     folder: Path
     cores: Cores
     commands: Mapping[str, Sequence[str]]
+    tokens: dict[str, str] = field(default_factory=dict)  # of the sides that were started and want one
 
     def start(self, name: str) -> Site:
-        return Site(self.commands[name], environment(self.folder), self.folder, self.cores)
+        site = Site(self.commands[name], environment(self.folder), self.folder, self.cores)
+        if name == OURS_SIGNED:
+            listening: Any = SimpleNamespace(state=self.folder / SIGNED_STATE, url=f"http://127.0.0.1:{site.port}")
+            self.tokens[name] = Signed(listening).token(exp=int(time.time()) + 3_600)
+        return site
 
     def dialect(self, name: str) -> Dialect:
-        return DIALECTS[name]
+        dialect, token = DIALECTS[name], self.tokens.get(name)
+        if token is None:
+            return dialect
+        return replace(dialect, headers={**dialect.headers, "Authorization": f"Bearer {token}"})
 
 
 def prepared(folder: Path, cores: Cores) -> WebSides:
@@ -47,6 +69,7 @@ def prepared(folder: Path, cores: Cores) -> WebSides:
     ours = [str(BIN / "toolgate"), *options, "--state", str(folder / "state")]
     commands = {
         OURS: ours,
+        OURS_SIGNED: ["oauth" if each == "none" else each for each in ours[:-1]] + [str(folder / SIGNED_STATE)],
         OURS_STATELESS: [*ours[:-1], str(folder / "state-stateless")],
         PYTHON: [sys.executable, str(peers / "http_lowlevel.py")],
         TYPESCRIPT: [node(), str(TESTS / "interop" / "http_server.mjs")],

@@ -1,0 +1,125 @@
+"""What a site that people sign in to needs: the resource it is, and whoever verifies its tokens. A part of the
+composition root; knows no routes.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from toolgate.server.auth import configured
+from toolgate.server.auth.issuing import Authorization
+from toolgate.server.auth.keys import Keys
+from toolgate.server.auth.outside import OutsideTokens
+from toolgate.server.auth.resource import MCP, SSE, Resource
+from toolgate.server.auth.signin import GITHUB, OIDC, SignIn, sign_in
+from toolgate.server.auth.tokens import OwnTokens, Verifier
+from toolgate.server.config import Config
+from toolgate.server.errors import UsageError
+from toolgate.server.seal import Seal
+from toolgate.server.state import grants
+from toolgate.server.state.store import Store
+from toolgate.tools.web import Web
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`tokens`, `keys` and what is below them are those of our own authorization server; None where an outside issuer
+    has them. `close` ends what was opened."""
+
+    resource: Resource
+    verifier: Verifier
+    tokens: OwnTokens | None
+    keys: Keys | None
+    close: Callable[[], Awaitable[None]]
+    authorization: Authorization | None = None
+    sign_in: SignIn | None = None
+
+
+def opened(
+    config: Config, public_url: str, state: Path, store: Store, served: Callable[[], Sequence[str]], web: Web
+) -> Access:
+    """Access to the server reached at `public_url`; `served()` gives the scopes there are. Raises UsageError."""
+    own = config.auth == "oauth"
+    paths = [path for path, on in ((MCP, config.http), (SSE, config.sse)) if on]
+    issuer: str = public_url if own else config.auth
+    resource = Resource(public_url, issuer, served, name=config.name, paths=paths)
+    return _own(config, resource, state, store, served, web) if own else _outside(resource, config.allow_private)
+
+
+def _own(
+    config: Config, resource: Resource, state: Path, store: Store, served: Callable[[], Sequence[str]], web: Web
+) -> Access:
+    async def denied() -> list[str]:
+        return await store.transact(lambda connection: grants.denied(connection, time.time()))
+
+    keys = Keys(store, Seal(state / "keys" / "signing", None))
+    tokens = OwnTokens(resource.issuer, resource.audience, keys, denied)
+    known = configured.clients(config.clients) if config.clients is not None else {}
+    authorization = Authorization(
+        resource.issuer,
+        store,
+        keys,
+        tokens,
+        served,
+        web.fetch,
+        configured=known,
+        registration=config.registration,
+        client_hosts=config.client_hosts,
+        providers=config.enterprise_issuers,
+    )
+    ways = _sign_in(config, resource.issuer, store, web)
+    return Access(resource, tokens, tokens, keys, authorization.close, authorization, ways)
+
+
+def check(config: Config) -> None:
+    """Raise UsageError for what `opened` would refuse, before anything listens."""
+    if config.auth == "oauth":
+        if config.clients is not None:
+            configured.clients(config.clients)
+        _sign_in(config, "", Store(config.state), Web())
+
+
+def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignIn:
+    try:
+        return sign_in(
+            store,
+            web.fetch,
+            public_url,
+            config.login,
+            _credentials(config),
+            config.allow_users,
+            config.trusted_proxies,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _credentials(config: Config) -> dict[str, tuple[str, str]]:
+    """Our client ids and secrets at other issuers: from files, or `TOOLGATE_<WAY>_ID` and `…_SECRET`; never from the
+    command line, which every process can read."""
+    found: dict[str, tuple[str, str]] = {}
+    for way, file in ((OIDC, config.oidc_client), (GITHUB, config.github_client)):
+        id, secret = (config.environment.get(f"TOOLGATE_{way.upper()}_{part}", "") for part in ("ID", "SECRET"))
+        if file is not None:
+            try:
+                words: list[str] = file.read_text("utf-8").split()
+                id, secret = (*words, "", "")[:2]
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"--{way}-client: {file} can't be read: {type(error).__name__}") from None
+        if id:
+            found[way] = (id, secret)
+    return found
+
+
+def _outside(resource: Resource, allow_private: Sequence[str]) -> Access:
+    """The issuer was named by whoever started this, so that its host may be a private one."""
+    web = Web([*allow_private, urlsplit(resource.issuer).hostname or ""])
+    tokens = OutsideTokens(resource.issuer, resource.audience, web.fetch)
+
+    async def close() -> None:
+        await tokens.close()
+        await web.close()
+
+    return Access(resource, tokens, None, None, close)

@@ -1,0 +1,52 @@
+"""Who may come of those whom somebody else signs in: subjects, verified e-mail addresses, their domains. Pure."""
+
+from collections.abc import Iterable
+
+EVERYBODY = "*"
+
+
+class Allowed:
+    """From `--allow-users`: `*`, `@example.com` (a domain), `ada@example.com` (an e-mail address), or a subject, as
+    `github:583231`, `oidc:…`, `header:…`; the prefix may be left out where there is one provider only.
+
+    An e-mail address counts only when its provider has verified it. Raises ValueError for a subject that does not say
+    whose, where `providers` are several: the same one may be somebody else's at the other.
+    """
+
+    def __init__(self, entries: Iterable[str], providers: Iterable[str]) -> None:
+        known = tuple(providers)
+        self._everybody = False
+        self._domains: set[str] = set()
+        self._emails: set[str] = set()
+        self._subjects: set[tuple[str, str]] = set()
+        for entry in (entry.strip() for entry in entries):
+            prefix, colon, subject = entry.partition(":")
+            if entry == EVERYBODY:
+                self._everybody = True
+            elif colon and prefix in known:
+                self._subjects.add((prefix, subject))
+            elif entry.startswith("@"):
+                self._domains.add(entry[1:].lower())
+            elif "@" in entry:
+                self._emails.add(entry.lower())
+            elif len(known) == 1:
+                self._subjects.add((known[0], entry))
+            else:
+                raise ValueError(f"{entry!r} does not say whose subject it is: write {' or '.join(known)}:{entry}")
+
+    def __bool__(self) -> bool:
+        return bool(self._everybody or self._domains or self._emails or self._subjects)
+
+    @property
+    def by_email(self) -> bool:
+        """Whether an e-mail address can decide."""
+        return bool(self._domains or self._emails) and not self._everybody
+
+    def permits(self, provider: str, subject: str, email: str | None) -> bool:
+        """`email` is a verified one, or None."""
+        if self._everybody or (provider, subject) in self._subjects:
+            return True
+        if not email:
+            return False
+        lowered = email.lower()
+        return lowered in self._emails or lowered.rpartition("@")[2] in self._domains

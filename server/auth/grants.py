@@ -1,0 +1,143 @@
+"""What people have granted, and to which clients: to be looked at and taken back, by themselves or by the operator.
+Knows no protocol, so that a command needs no more than the database.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from toolgate.server.auth.clients import Client, find, of_row
+from toolgate.server.auth.principals import subject_of
+from toolgate.server.state import clients as client_rows
+from toolgate.server.state import grants as rows
+
+if TYPE_CHECKING:
+    from toolgate.server.auth.accounts import Person
+    from toolgate.server.state.store import Connection, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """One grant. Times are seconds since the epoch."""
+
+    id: str
+    client: Client
+    person: str  # the name; "" where nobody knows it any more
+    scopes: tuple[str, ...]
+    made_at: float
+    used_at: float | None  # when a token was last made of it
+    expires_at: float
+
+
+async def denied(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
+    """The ids of all access tokens that are denied and have not expired: for `OwnTokens`."""
+    return await store.transact(lambda connection: rows.denied(connection, now()))
+
+
+class Grants:
+    """`deny` forgets an access token in this process; others see it in the database within seconds."""
+
+    def __init__(
+        self,
+        store: "Store",
+        configured: Mapping[str, Client],
+        deny: Callable[[str], None] = lambda jti: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._configured = configured
+        self._deny = deny
+        self._now = now
+
+    async def of(self, person: "Person | None" = None) -> list[Granted]:
+        """A person's that still hold, or everybody's; the newest first."""
+        now, subject = self._now(), subject_of(person.issuer, person.subject) if person is not None else None
+
+        def look(connection: "Connection") -> list[Granted]:
+            return [self._granted(connection, grant) for grant in rows.grants_of(connection, subject, now)]
+
+        return await self._store.transact(look)
+
+    async def withdraw(self, person: "Person | None", id: str) -> bool:
+        """End one of a person's grants, or with None anybody's: its tokens die, and the client is asked about anew.
+        False: there is no such one."""
+        now, subject = self._now(), subject_of(person.issuer, person.subject) if person is not None else None
+
+        def end(connection: "Connection") -> list[str] | None:
+            grant = rows.grant(connection, id)
+            if grant is None or not grant.holds(now) or subject not in (None, grant.subject):
+                return None
+            rows.forget_consents(connection, grant.subject, grant.client)
+            return rows.end_grant(connection, id, now)
+
+        return self._forget(await self._store.transact(end))
+
+    async def end_all(self, *, subject: str | None = None, client: str | None = None) -> int:
+        """End all that a subject of ours has granted, or all that a client was, with what it got for itself. Gives how
+        many grants these were."""
+        now = self._now()
+
+        def end(connection: "Connection") -> tuple[int, list[str]]:
+            ended = rows.open_grants(connection, subject, client)
+            denied = rows.deny_own(connection, client, now) if client is not None else []
+            for grant in ended:
+                rows.forget_consents(connection, grant.subject, grant.client)
+                denied += rows.end_grant(connection, grant.id, now)
+            return len(ended), denied
+
+        count, denied = await self._store.transact(end)
+        self._forget(denied)
+        return count
+
+    async def add_client(self, client: Client) -> None:
+        """Know a client that the operator vouches for."""
+        metadata = {
+            "client_name": client.name,
+            "redirect_uris": client.redirect_uris,
+            "token_endpoint_auth_method": client.method,
+            "grant_types": sorted(client.grants),
+        }
+        row = {"kind": client.kind, "secret": client.secret, "made_at": self._now()}
+        text = msgspec.json.encode(metadata).decode()
+        await self._store.transact(lambda connection: client_rows.put(connection, client.id, metadata=text, **row))
+
+    async def clients(self) -> list[tuple[Client, float, float | None]]:
+        """All clients but the configured ones, with when they came and when a person last approved them."""
+
+        def look(connection: "Connection") -> list[tuple[Client, float, float | None]]:
+            return [(of_row(row), row.made_at, row.granted_at) for row in client_rows.listed(connection)]
+
+        return await self._store.transact(look)
+
+    async def remove_client(self, id: str) -> bool:
+        """Forget a client, and end all that was granted to it. False: there is none of that id."""
+        now = self._now()
+
+        def remove(connection: "Connection") -> list[str] | None:
+            if client_rows.find(connection, id) is None:
+                return None
+            ended = (rows.end_grant(connection, grant, now) for grant in client_rows.remove(connection, id))
+            return [*rows.deny_own(connection, id, now), *(jti for jtis in ended for jti in jtis)]
+
+        return self._forget(await self._store.transact(remove))
+
+    def _forget(self, denied: list[str] | None) -> bool:
+        for jti in denied or ():
+            self._deny(jti)
+        return denied is not None
+
+    def _granted(self, connection: "Connection", grant: rows.Grant) -> Granted:
+        gone = Client(grant.client, "dynamic", "a client that is gone", (grant.redirect_uri,))
+        person = rows.person(connection, grant.subject)
+        return Granted(
+            id=grant.id,
+            client=find(connection, self._configured, grant.client) or gone,
+            person=person.name if person is not None else "",
+            scopes=tuple(grant.scope.split()),
+            made_at=grant.made_at,
+            used_at=grant.used_at,
+            expires_at=grant.expires_at,
+        )

@@ -1,0 +1,74 @@
+"""An authorization request looked at: who asks, where the answer goes, for what. Runs inside one transaction.
+
+Until the client and its redirect URI are known to be right, a mistake goes nowhere but to the person's own screen; from
+then on back to the client (RFC 6749 section 4.1.2.1).
+"""
+
+from typing import TYPE_CHECKING
+
+from toolgate.server.auth.issuing import Mistake, Question, Redirect
+from toolgate.server.auth.issuing.grants import Code, check_resource
+from toolgate.server.auth.issuing.library import OAuth2Error
+from toolgate.server.auth.issuing.policy import OFFLINE
+from toolgate.server.auth.issuing.said import Refusal, Request
+
+if TYPE_CHECKING:
+    from toolgate.server.auth.issuing.server import Server
+
+
+def consent(server: "Server", request: Request) -> Code | Redirect | Mistake:
+    """The grant that a person could approve, or what to tell instead."""
+    redirect_uri: str | None = None
+    try:
+        redirect_uri = _redirect_uri(server, request)
+        request.check()
+        _check_response(request)
+        grant = server.get_consent_grant(request)
+        check_resource(grant)
+    except OAuth2Error as error:
+        error.redirect_uri = redirect_uri
+        told = server.handle_error_response(request, error)
+        assert isinstance(told, Redirect | Mistake)
+        return told
+    assert isinstance(grant, Code)
+    return grant
+
+
+def question_of(grant: Code, id: str, expires_at: float) -> Question:
+    request, server = grant.request, grant.server
+    return Question(
+        id=id,
+        client=request.client.client,
+        redirect_uri=grant.redirect_uri,
+        scopes=tuple(scope for scope in request.scope.split() if scope != OFFLINE),
+        resource=server.issuer.tokens.audience[0],
+        state=request.payload.state,
+        expires_at=expires_at,
+    )
+
+
+def _redirect_uri(server: "Server", request: Request) -> str:
+    """Where the answer may go. Raises a Refusal where that can't be told: of two clients, or two URIs, neither."""
+    given = request.form
+    if not request.readable or request.came_twice("client_id") or request.came_twice("redirect_uri"):
+        request.check()
+    caller = server.query_client(given.get("client_id", ""))
+    if caller is None:
+        raise Refusal("invalid_client", "The client is not known here: let it connect anew.")
+    uri = given.get("redirect_uri") or caller.get_default_redirect_uri()
+    if uri is None:
+        raise Refusal("invalid_request", "The redirect_uri is missing.")
+    if not caller.check_redirect_uri(uri):
+        raise Refusal("invalid_request", "The redirect_uri is not one the client has registered.")
+    return uri
+
+
+def _check_response(request: Request) -> None:
+    """Refuse what would change the meaning of the rest if it were passed over."""
+    if "response_type" not in request.form:
+        raise Refusal("invalid_request", "The response_type is missing.")
+    if request.form["response_type"] != "code":
+        raise Refusal("unsupported_response_type")
+    for name in ("request", "request_uri"):
+        if name in request.form:
+            raise Refusal(f"{name}_not_supported")

@@ -1,0 +1,111 @@
+"""How a client proves who it is: in exactly one way a request. Knows requests and assertions; knows no storage.
+
+Source: RFC 6749 section 2.3, RFC 7523 section 3, RFC 7521 section 4.2.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from toolgate.server.auth import jose
+from toolgate.server.auth.clients import Client
+from toolgate.server.auth.issuing.said import Refusal, Request
+from toolgate.server.auth.jose import InvalidToken, Key
+
+ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+LONGEST = 3_600.0  # seconds an assertion may hold: its id must be remembered as long
+MAX_ID = 256  # characters of an assertion's id
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """`client` is who it claims to be; `secret` is the secret or the assertion. It prints without."""
+
+    method: str
+    client: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"<{self.method} of a client>"
+
+    def is_signed(
+        self,
+        client: Client,
+        keys: Sequence[Key],
+        audience: Sequence[str],
+        now: float,
+        use: Callable[[str, float], bool],
+    ) -> bool:
+        """Whether the assertion is the client's own, for us, and new. `use(id, until)` says whether an id is."""
+        try:
+            claims = jose.verify(
+                self.secret,
+                keys,
+                typ=None,  # clients say JWT, client-authentication+jwt or nothing
+                algorithms=tuple(jose.ALGORITHMS),
+                issuer=client.id,
+                audience=audience,
+                now=now,
+            )
+        except InvalidToken:
+            return False
+        id = assertion_id(claims, now)
+        return claims.get("sub") == client.id and id is not None and use(id, claims["exp"] + jose.LEEWAY)
+
+
+def assertion_id(claims: dict[str, Any], now: float) -> str | None:
+    """What a verified assertion is remembered by; None for one that has no id, or would have to be remembered long."""
+    jti = claims.get("jti")
+    if not isinstance(jti, str) or not 0 < len(jti) <= MAX_ID or claims["exp"] > now + LONGEST:
+        return None
+    return f"{claims['iss']}\n{jti}"
+
+
+def presented(request: Request) -> Credentials:
+    """What the request shows. Raises a Refusal for none, more than one, or two clients."""
+    form, found = request.form, list[Credentials]()
+    header = request.headers.get("authorization", "")
+    if header[:6].lower() == "basic ":
+        found.append(_basic(header[6:].strip()))
+    if "client_assertion" in form or "client_assertion_type" in form:
+        if form.get("client_assertion_type") != ASSERTION:
+            raise Refusal("invalid_client", "The type of the client assertion is not known.")
+        assertion = form.get("client_assertion", "")
+        found.append(Credentials("private_key_jwt", str(claims_of(assertion).get("sub", "")), assertion))
+    if "client_secret" in form:
+        found.append(Credentials("client_secret_post", form.get("client_id", ""), form["client_secret"]))
+    if not found and "client_id" in form:
+        found.append(Credentials("none", form["client_id"], ""))
+    if len(found) > 1:
+        raise Refusal("invalid_request", "The client shows who it is in more than one way.")
+    if not found or form.get("client_id", found[0].client) != found[0].client:
+        raise Refusal("invalid_client")
+    return found[0]
+
+
+def claims_of(token: str) -> dict[str, Any]:
+    """What a token says, none of it verified: to know whose keys to look for. {} when it can't be read."""
+    if len(token) > jose.MAX_TOKEN or token.count(".") != 2:
+        return {}
+    payload = token.split(".")[1]
+    try:
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError, binascii.Error):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _basic(encoded: str) -> Credentials:
+    try:
+        client, colon, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
+        client, secret = unquote_plus(client, errors="strict"), unquote_plus(secret, errors="strict")
+    except ValueError:
+        raise Refusal("invalid_client") from None
+    if not (client and colon and secret):
+        raise Refusal("invalid_client")
+    return Credentials("client_secret_basic", client, secret)

@@ -1,0 +1,204 @@
+"""Authlib's authorization server, for the length of one transaction: clients and tokens from the rows, answers in our
+own shapes. Knows no HTTP.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server.auth import clients
+from toolgate.server.auth.clients import Client
+from toolgate.server.auth.issuing import Answer, Mistake, Redirect
+from toolgate.server.auth.issuing.credentials import Credentials, presented
+from toolgate.server.auth.issuing.library import AuthorizationServer, OAuth2Error, add_params_to_uri
+from toolgate.server.auth.issuing.policy import OFFLINE, scopes_for
+from toolgate.server.auth.issuing.said import Refusal, Request, describe
+from toolgate.server.auth.jose import Key
+from toolgate.server.auth.tokens import EARLY, OwnTokens
+from toolgate.server.state import grants, people
+from toolgate.server.state.grants import Grant
+from toolgate.server.state.oauth import digest
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection
+NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 section 5.1
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What was had before the transaction began: keys to sign with and to verify by, the claims of a token."""
+
+    signing: Key | None = None
+    client_keys: Sequence[Key] = ()
+    provider_keys: Mapping[str, Sequence[Key]] = field(default_factory=dict[str, Sequence[Key]])
+    claims: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """What does not change from one request to the next."""
+
+    public_url: str
+    tokens: OwnTokens
+    configured: Mapping[str, Client]
+    kinds: frozenset[str]  # of clients that are taken
+
+
+class Caller:
+    """A client as Authlib asks it. The names are Authlib's."""
+
+    def __init__(self, client: Client, served: Sequence[str]) -> None:
+        self.client = client
+        self._served = served
+
+    def get_client_id(self) -> str:
+        return self.client.id
+
+    def get_default_redirect_uri(self) -> str | None:
+        return self.client.only_redirect
+
+    def check_redirect_uri(self, uri: str) -> bool:
+        return self.client.redirects_to(uri)
+
+    def get_allowed_scope(self, asked: str | None) -> str | None:
+        return " ".join(scopes_for(self.client, asked, self._served)) or None
+
+    def check_response_type(self, response_type: str) -> bool:
+        return response_type == "code" and clients.CODE in self.client.grants
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        return grant_type in self.client.grants
+
+
+class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
+    """`denied` are the access tokens that this transaction denied: to be forgotten once it is done."""
+
+    def __init__(
+        self, issuer: Issuer, connection: "Connection", served: Sequence[str], now: float, fetched: Fetched
+    ) -> None:
+        super().__init__()
+        self.issuer = issuer
+        self.connection = connection
+        self.served = served
+        self.now = now
+        self.fetched = fetched
+        self.denied: list[str] = []
+
+    # What Authlib asks for
+
+    def query_client(self, client_id: str) -> Caller | None:
+        client = clients.find(self.connection, self.issuer.configured, client_id)
+        taken = client is not None and client.kind in self.issuer.kinds
+        return Caller(client, self.served) if client is not None and taken else None
+
+    def authenticate_client(self, request: Request, methods: Sequence[str], endpoint: str = "token") -> Caller:
+        """The client, by the one way in which it proves who it is. Raises a Refusal: invalid_client is answered with
+        401, which makes hosted platforms register anew."""
+        shown = presented(request)
+        caller = self.query_client(shown.client)
+        if caller is None or shown.method not in methods or not self._is_proven(caller.client, shown):
+            raise Refusal("invalid_client")
+        request.auth_method = shown.method
+        return caller
+
+    def create_oauth2_request(self, request: Request) -> Request:
+        request.check()
+        return request
+
+    def validate_requested_scope(self, scope: str | None) -> None:
+        """Anything may be asked for: what can be had of it is decided by `Caller.get_allowed_scope`."""
+
+    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Nobody listens."""
+
+    def generate_token(
+        self,
+        grant_type: str,
+        client: Caller,
+        user: Grant | None = None,
+        scope: str | None = None,
+        expires_in: int | None = None,
+        include_refresh_token: bool = True,
+    ) -> dict[str, Any]:
+        """New tokens, and their rows: `user` is the grant they are made of, None for a client's own."""
+        subject = user.subject if user is not None else client.client.id
+        token = self.mint(client.client.id, subject, scope or "", user.id if user is not None else None)
+        if user is not None and include_refresh_token:
+            refresh = secrets.token_urlsafe(32)
+            grants.put_refresh(self.connection, digest(refresh), user.id)
+            token["refresh_token"] = refresh
+        return token
+
+    def save_token(self, token: Mapping[str, Any], request: Request) -> None:
+        """They are saved as they are made."""
+
+    def handle_response(self, status: int, body: Any, headers: Sequence[tuple[str, str]]) -> Answer | Redirect:
+        told = dict(headers)
+        if "Location" in told:
+            return Redirect(add_params_to_uri(told["Location"], [("iss", self.issuer.public_url)]))
+        return Answer(status, body, NO_STORE)
+
+    def handle_error_response(self, request: Request, error: OAuth2Error) -> Answer | Redirect | Mistake:
+        description = describe(error)
+        if error.redirect_uri:
+            said = [("error", error.error), ("error_description", description)]
+            if request.payload.state:
+                said.append(("state", request.payload.state))
+            return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
+        if request.method == "GET":
+            return Mistake(str(error.error), description)
+        return refused(str(error.error), description)
+
+    # What our grants need
+
+    def mint(self, client: str, subject: str, scope: str, grant_id: str | None) -> dict[str, Any]:
+        """An access token, its row with it."""
+        assert self.fetched.signing is not None
+        words = scope.split()
+        minted = self.issuer.tokens.mint_with(
+            self.fetched.signing, subject, client, [word for word in words if word != OFFLINE]
+        )
+        grants.put_access(
+            self.connection, jti=minted.jti, client=client, grant_id=grant_id, expires_at=float(minted.expires)
+        )
+        if grant_id is not None:
+            grants.touch(self.connection, grant_id, self.now)
+        told = self.issuer.tokens.lifetime - EARLY
+        return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
+
+    def end_grant(self, id: str) -> None:
+        self.denied += grants.end_grant(self.connection, id, self.now)
+
+    def standing(self, id: str) -> Grant | None:
+        """The grant, when it holds and its person may still come. One whose person is gone is ended."""
+        grant = grants.grant(self.connection, id)
+        if grant is None or not grant.holds(self.now):
+            return None
+        person = grants.person(self.connection, grant.subject)
+        if person is not None and people.is_known(self.connection, person.issuer, person.known_as):
+            return grant
+        self.end_grant(id)
+        return None
+
+    def _is_proven(self, client: Client, shown: Credentials) -> bool:
+        if not client.authenticates(shown.method):
+            return False
+        if shown.method == "private_key_jwt":
+            return shown.is_signed(client, self.fetched.client_keys, self._audience(), self.now, self._use)
+        return shown.method == "none" or client.has_secret(shown.secret)
+
+    def _audience(self) -> tuple[str, ...]:
+        """What an assertion must be for: the issuer or the token endpoint, to the letter (RFC 7523 section 3)."""
+        return (self.issuer.public_url, f"{self.issuer.public_url}/token")
+
+    def _use(self, id: str, until: float) -> bool:
+        return grants.use(self.connection, digest(id), until)
+
+
+def refused(error: str, description: str, status: int = 400) -> Answer:
+    """An error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2)."""
+    body = {"error": error, "error_description": description}
+    if error == "invalid_client":
+        return Answer(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
+    return Answer(status, body, NO_STORE)

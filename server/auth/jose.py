@@ -1,0 +1,243 @@
+"""Signed tokens: JWTs signed and verified, the keys for it, and every trick of a header refused. Knows JOSE; knows
+nothing of what claims mean to whom, or where keys are kept.
+
+Source: RFC 7515, 7517, 7518, 7519, 7638, 8725 (the pitfalls), 9068 (access tokens), 9864.
+"""
+
+import base64
+import binascii
+import time
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+MAX_TOKEN = 16 * 1024  # characters: those of the large providers, with groups in them, stay under 8 KiB
+MAX_KEYS = 64  # of one JWKS; a provider has three or four
+MIN_RSA = 2_048  # bits (RFC 7518 section 3.3)
+LEEWAY = 60.0  # seconds two clocks may differ
+HARMLESS = frozenset(("alg", "kid", "typ", "x5t", "x5t#S256", "cty"))  # the rest names keys or changes the rules
+OURS = "ES256"  # what we sign with
+ALGORITHMS = {  # what may be verified: algorithm → the key type and curve it is for
+    "ES256": ("EC", "P-256"),
+    "RS256": ("RSA", None),
+    "EdDSA": ("OKP", "Ed25519"),
+    "Ed25519": ("OKP", "Ed25519"),
+}
+SECRET = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))  # members of a JWK that are nobody else's business
+
+
+class InvalidToken(Exception):
+    """The token is not one to go by. The text says why in fixed words: nothing of the token is in it."""
+
+
+class UnknownKey(InvalidToken):
+    """No key of that id is known: the issuer may have a new one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Key:
+    """One key: its id, the algorithm it is used with, and what the library makes of it. It prints as its id alone."""
+
+    kid: str
+    algorithm: str
+    held: Any
+
+    def __repr__(self) -> str:
+        return f"<key {self.kid} for {self.algorithm}>"
+
+    @property
+    def is_private(self) -> bool:
+        return bool(self.held.is_private)
+
+    def public(self) -> dict[str, Any]:
+        """As a JWK for everybody: no private member, whatever the key holds."""
+        known = {name: value for name, value in self.held.as_dict(private=False).items() if name not in SECRET}
+        return {**known, "kid": self.kid, "use": "sig", "alg": self.algorithm}
+
+    def private(self) -> dict[str, Any]:
+        """As a JWK with its private part: for a sealed store, and nothing else."""
+        return {**self.held.as_dict(private=True), "kid": self.kid, "use": "sig", "alg": self.algorithm}
+
+
+def generate() -> Key:
+    """A new key of ours; its id is its thumbprint (RFC 7638)."""
+    from joserfc.jwk import ECKey  # start-up: only where somebody signs in
+
+    held = ECKey.generate_key("P-256", private=True)
+    return Key(held.thumbprint(), OURS, held)
+
+
+def load(jwk: Mapping[str, Any]) -> Key:
+    """The key that a JWK is. Raises ValueError for what is none, or is too weak or of no kind known here."""
+    from joserfc.errors import JoseError  # start-up, as above
+    from joserfc.jwk import import_key
+
+    algorithm = _algorithm_of(jwk)
+    if algorithm == "RS256" and len(str(jwk.get("n"))) * 6 < MIN_RSA:  # its modulus, in base64
+        raise ValueError(f"an RSA key of less than {MIN_RSA} bits")
+    try:
+        held = import_key({name: value for name, value in jwk.items() if isinstance(value, str)})
+        kid = jwk.get("kid")
+        return Key(kid if isinstance(kid, str) and kid else held.thumbprint(), algorithm, held)
+    except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a usable key: {type(error).__name__}") from None
+
+
+def public_keys(document: Any) -> list[Key]:
+    """The usable keys of a JWKS document: what is of another kind or for encryption is passed over. Raises ValueError
+    when it is no such document."""
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("not a JWKS document")
+    found: list[Key] = []
+    for jwk in listed[:MAX_KEYS]:
+        if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or "k" in jwk:
+            continue
+        try:
+            found.append(load({name: value for name, value in jwk.items() if name not in SECRET}))
+        except ValueError:
+            continue
+    return found
+
+
+def jwks(keys: Iterable[Key]) -> dict[str, Any]:
+    """The document that says our keys, public parts only."""
+    return {"keys": [key.public() for key in keys]}
+
+
+def sign(claims: Mapping[str, Any], key: Key, typ: str) -> str:
+    """A compact JWS of `claims`, signed now in this thread."""
+    from joserfc import jws  # start-up, as above
+
+    header = {"typ": typ, "alg": key.algorithm, "kid": key.kid}
+    return jws.serialize_compact(header, msgspec.json.encode(dict(claims)), key.held, algorithms=[key.algorithm])
+
+
+def verify(
+    token: str,
+    keys: Sequence[Key],
+    *,
+    typ: Collection[str] | None,
+    algorithms: Collection[str],
+    issuer: str,
+    audience: Collection[str],
+    also: Collection[str] = (),
+    leeway: float = LEEWAY,
+    now: float | None = None,
+) -> dict[str, Any]:
+    """The claims of `token`, when all of it is right.
+
+    `typ`: the types its header may name, in lower case and without "application/"; "" stands for none; None is any.
+    `audience`: the token must be for one of these and for nobody else, save those in `also`. It must say until when it
+    holds. Raises UnknownKey, InvalidToken.
+    """
+    header = header_of(token)
+    algorithm, kid = header["alg"], header.get("kid")
+    if algorithm not in algorithms or algorithm not in ALGORITHMS:
+        raise InvalidToken("the algorithm is not one used here")
+    if typ is not None and _typ(header) not in typ:
+        raise InvalidToken("the type is another")
+    fitting = [key for key in keys if ALGORITHMS[key.algorithm] == ALGORITHMS[algorithm] and kid in (None, key.kid)]
+    if not fitting:
+        raise UnknownKey("no such key is known")
+    claims = _payload(token, fitting, algorithm)
+    _check_times(claims, leeway, time.time() if now is None else now)
+    if claims.get("iss") != issuer:
+        raise InvalidToken("the issuer is another")
+    _check_audience(claims.get("aud"), audience, also)
+    return claims
+
+
+def header_of(token: str) -> dict[str, Any]:
+    """The header of a compact JWS, none of it verified, but nothing in it that could lead astray. Raises
+    InvalidToken."""
+    if len(token) > MAX_TOKEN:
+        raise InvalidToken("the token is too long")
+    parts = token.split(".")
+    if len(parts) != 3 or not all(parts):
+        raise InvalidToken("not a signed token")
+    try:
+        header = msgspec.json.decode(_unpacked(parts[0]))
+    except (ValueError, RecursionError):
+        raise InvalidToken("the header can't be read") from None
+    if not isinstance(header, dict) or not HARMLESS.issuperset(header):
+        raise InvalidToken("the header holds what no token here may")
+    if not all(isinstance(value, str) for value in header.values()) or "alg" not in header:
+        raise InvalidToken("the header can't be read")
+    return header
+
+
+def _payload(token: str, keys: Sequence[Key], algorithm: str) -> dict[str, Any]:
+    from joserfc import jws  # start-up, as above
+    from joserfc.errors import JoseError
+
+    for key in keys:
+        try:
+            signed = jws.deserialize_compact(token, key.held, registry=_registry(algorithm))
+            claims = msgspec.json.decode(signed.payload)
+        except (JoseError, ValueError, TypeError, RecursionError):
+            continue
+        if isinstance(claims, dict):
+            return claims
+    raise InvalidToken("the signature does not hold")
+
+
+def _registry(algorithm: str) -> Any:
+    """What the library may use: one algorithm, and tokens as long as ours may be."""
+    from joserfc.jws import JWSRegistry  # start-up, as above
+
+    if algorithm == "EdDSA":  # the name issuers still use for what RFC 9864 calls Ed25519; the library frowns at it
+        warnings.filterwarnings("ignore", "EdDSA is deprecated")
+    registry = JWSRegistry(algorithms=[algorithm])
+    registry.max_payload_length = MAX_TOKEN
+    registry.max_header_length = MAX_TOKEN
+    registry.max_signature_length = MAX_TOKEN
+    return registry
+
+
+def _algorithm_of(jwk: Mapping[str, Any]) -> str:
+    kind = (jwk.get("kty"), jwk.get("crv"))
+    named = jwk.get("alg")
+    for algorithm, wanted in ALGORITHMS.items():
+        if kind == wanted and named in (None, algorithm):
+            return algorithm
+    raise ValueError("a key of another kind")
+
+
+def _typ(header: Mapping[str, Any]) -> str:
+    return str(header.get("typ", "")).lower().removeprefix("application/")
+
+
+def _check_times(claims: Mapping[str, Any], leeway: float, now: float) -> None:
+    until: Any = claims.get("exp")
+    since: Any = claims.get("nbf")
+    issued: Any = claims.get("iat")
+    if not _is_time(until) or now >= until + leeway:
+        raise InvalidToken("the token has expired")
+    if since is not None and (not _is_time(since) or now < since - leeway):
+        raise InvalidToken("the token does not hold yet")
+    if issued is not None and (not _is_time(issued) or now < issued - leeway):
+        raise InvalidToken("the token is from the future")
+
+
+def _check_audience(given: Any, audience: Collection[str], also: Collection[str]) -> None:
+    named = [given] if isinstance(given, str) else given
+    if not isinstance(named, list) or not all(isinstance(word, str) for word in named):
+        raise InvalidToken("the audience is missing")
+    if not any(word in audience for word in named) or not all(word in audience or word in also for word in named):
+        raise InvalidToken("the audience is another")
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e11
+
+
+def _unpacked(part: str) -> bytes:
+    """Base64url as RFC 7515 has it: no padding, no other alphabet, no white space."""
+    try:
+        return base64.b64decode(part.encode("ascii") + b"=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("not base64url") from None

@@ -1,0 +1,45 @@
+"""Who calls. Knows nothing of tokens: whoever verified one says what was in it."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A person, or a client that speaks for itself, as one issuer knows them; `client` is what they call through.
+
+    `scopes` is what they may do here; None is everything (over stdio, and with `--auth none`). `name` names folders and
+    rows: those of (issuer, subject). `owner` is what sessions, streams and sealed state are bound to: (issuer, client,
+    subject). Neither holds a word that came from outside, so that both may be paths and appear in a log.
+    """
+
+    issuer: str
+    subject: str
+    client: str
+    scopes: frozenset[str] | None = None
+    name: str = field(init=False)
+    owner: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        # an issuer is a URL and has no line break, so that the first one ends it
+        name = "u-" + _digest(f"{self.issuer}\n{self.subject}".encode("utf-8", "surrogatepass"))
+        owner = "o-" + _digest(msgspec.json.encode([self.issuer, self.client, self.subject]))
+        object.__setattr__(self, "name", name if self.issuer else LOCAL_NAME)
+        object.__setattr__(self, "owner", owner if self.issuer else LOCAL_NAME)
+
+
+LOCAL_NAME = "local"
+
+
+def subject_of(issuer: str, subject: str) -> str:
+    """The subject in tokens of our own for a person that `issuer` knows: no two issuers' people are ever the same."""
+    return "p-" + _digest(msgspec.json.encode([issuer, subject]))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:40]
+
+
+LOCAL = Principal("", "", "")  # the one user over stdio and with --auth none

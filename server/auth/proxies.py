@@ -1,0 +1,71 @@
+"""The proxies whose word is taken: for where a request came from, and, if so configured, for who sent it. Knows header
+values, no HTTP framework.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from toolgate.server.auth.accounts import Person, Refused
+from toolgate.server.auth.allowed import Allowed
+
+BY_HEADER = "toolgate:header"  # the issuer of those a proxy names
+MAX_NAME = 256  # characters; an e-mail address has at most 254
+
+
+class Proxies:
+    """Networks in CIDR notation. Raises ValueError for what is none."""
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        self._networks = tuple(ipaddress.ip_network(network.strip()) for network in networks)
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def trusts(self, peer: str) -> bool:
+        """Whether the other end of the connection is one of them."""
+        try:
+            parsed = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+            parsed = parsed.ipv4_mapped
+        return any(parsed in network for network in self._networks)
+
+    def address(self, peer: str, forwarded_for: str) -> str:
+        """Where a request came from: of `X-Forwarded-For`, which anybody can begin, the last that is no proxy of
+        ours."""
+        if not self.trusts(peer):
+            return peer
+        for hop in reversed([part.strip() for part in forwarded_for.split(",") if part.strip()]):
+            if not self.trusts(hop):
+                return hop
+        return peer
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedHeader:
+    """People as an authenticating proxy names them in a header (lower case)."""
+
+    header: str
+    proxies: Proxies
+    allowed: Allowed
+
+    def person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
+        """Who the proxy says it is; None when it says nothing. Raises Refused when somebody else says it."""
+        said = headers.get(self.header.encode())
+        if said is None:
+            return None
+        if not self.proxies.trusts(peer):
+            raise Refused("the header that says who you are is taken from the configured proxies only")
+        try:
+            name = said.decode().strip()
+        except UnicodeDecodeError:
+            raise Refused("the header that says who you are is not UTF-8") from None
+        if not name:
+            return None
+        if len(name) > MAX_NAME or not name.isprintable():
+            raise Refused("the header that says who you are holds no name")
+        if not self.allowed.permits("header", name, name if "@" in name else None):
+            raise Refused("you are signed in, but not one of those who may use this server")
+        return Person(BY_HEADER, name, name)

@@ -1,0 +1,133 @@
+"""Where an authorization code may be sent: which redirect URIs are taken, and when the one in a request is one of them.
+Pure functions on text: no URL library's idea of what is equal comes between the lines.
+
+Source: RFC 6749 section 3.1.2, RFC 8252 section 7, RFC 9700 section 4.1; the platforms' own pages for the presets.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
+
+MAX_URI = 2_000  # characters
+PLAIN = re.compile(r"[!$%&'()+,\-./0-9:;=?@A-Z\[\]_a-z~]+")  # no space, quote, backslash, wildcard, fragment
+WEB = re.compile(r"https://(?P<host>[^/?@\[\]:]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?P<rest>[/?].*)?")
+LOOPBACK = re.compile(r"http://(?P<host>localhost|127\.0\.0\.1|\[::1\])(?::(?P<port>[0-9]{1,5}))?(?P<rest>[/?].*)?")
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*\.?")
+SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(.+)")
+NEVER = frozenset(  # schemes that run or show something in the browser itself, whoever lists them
+    (
+        "javascript",
+        "data",
+        "vbscript",
+        "file",
+        "filesystem",
+        "blob",
+        "about",
+        "view-source",
+        "http",
+        "https",
+        "ftp",
+        "ws",
+        "wss",
+    )
+)
+SEGMENT = r"[A-Za-z0-9_-]{1,200}"  # what {id} stands for in a preset
+
+# Platform → where it takes its codes. Their own applications' schemes are taken from every client; the rest is for
+# `presets` of pre-registered ones, which have no other way to say what they will send. {id} is one path segment.
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "claude": ("https://claude.ai/api/mcp/auth_callback", "https://claude.com/api/mcp/auth_callback"),
+    "claude-code": ("http://localhost/callback", "http://127.0.0.1/callback"),
+    "chatgpt": (
+        "https://chatgpt.com/connector_platform_oauth_redirect",
+        "https://chatgpt.com/connector/oauth/{id}",
+    ),
+    "vscode": (
+        "http://127.0.0.1:33418/",
+        "http://127.0.0.1/",
+        "http://localhost/",
+        "https://vscode.dev/redirect",
+        "https://insiders.vscode.dev/redirect",
+    ),
+    "cursor": ("cursor://anysphere.cursor-mcp/oauth/callback", "https://www.cursor.com/agents/mcp/oauth/callback"),
+    "copilot-studio": ("https://global.consent.azure-apim.net/redirect/{id}",),
+    "gemini-cli": ("http://localhost/oauth/callback",),
+    "gemini-enterprise": ("https://vertexaisearch.cloud.google.com/oauth-redirect",),
+    "antigravity": ("https://antigravity.google/oauth-callback",),
+    "perplexity": ("https://www.perplexity.ai/rest/connections/oauth_callback",),
+    "inspector": ("http://localhost:6274/oauth/callback", "http://localhost:6274/oauth/callback/debug"),
+    "mcp-remote": ("http://127.0.0.1/oauth/callback", "http://localhost/oauth/callback"),
+}
+APPLICATIONS = frozenset(uri for uris in PRESETS.values() for uri in uris if not uri.startswith("http"))
+
+
+def fault(uri: object, *, trusted: bool = False) -> str | None:
+    """Why a redirect URI is not taken, in fixed words; None when it is.
+
+    https anywhere, http on loopback only; of other schemes those of known applications, or with `trusted` (the
+    operator wrote it) all that don't mean the browser itself.
+    """
+    if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI or not PLAIN.fullmatch(uri):
+        return "a redirect URI is not plain text without spaces, wildcards or a fragment"
+    if _has_dots(uri):
+        return "a redirect URI has dot segments"
+    if uri in APPLICATIONS:
+        return None
+    web = WEB.fullmatch(uri)
+    if web is not None:
+        return None if _is_host(web["host"]) and _is_port(web["port"]) else "a redirect URI has no usable host or port"
+    loopback = LOOPBACK.fullmatch(uri)
+    if loopback is not None:
+        return None if _is_port(loopback["port"]) else "a redirect URI has no usable port"
+    own = SCHEME.fullmatch(uri)
+    if trusted and own is not None and own[1] not in NEVER:
+        return None
+    return "a redirect URI is neither https, nor http on localhost, 127.0.0.1 or [::1], nor of a known application"
+
+
+def is_registered(uri: str, registered: Iterable[str]) -> bool:
+    """Whether `uri` is one of `registered`: the very same text, but for the port on loopback, which is any (RFC 8252
+    section 7.3), and an {id} of a preset."""
+    if not PLAIN.fullmatch(uri):
+        return False
+    return any(uri == known or _differs_in_port(uri, known) or _fills(uri, known) for known in registered)
+
+
+def only_loopback(registered: Iterable[str]) -> bool:
+    """Whether codes can only go to the person's own machine: any program there may say it is this client."""
+    return not any(uri.startswith("https://") for uri in registered)
+
+
+def shown_host(uri: str) -> str:
+    """Where a code goes, for a person: the host with its port; of an application's own scheme, the scheme."""
+    found = WEB.fullmatch(uri) or LOOPBACK.fullmatch(uri)
+    if found is None:
+        return f"{uri.partition(':')[0]}:"
+    host = str(found["host"]).lower()
+    return f"{host}:{found['port']}" if found["port"] else host
+
+
+def _differs_in_port(uri: str, known: str) -> bool:
+    asked, held = LOOPBACK.fullmatch(uri), LOOPBACK.fullmatch(known)
+    if asked is None or held is None:
+        return False
+    return asked["host"] == held["host"] and asked["rest"] == held["rest"] and _is_port(asked["port"])
+
+
+def _fills(uri: str, known: str) -> bool:
+    before, mark, after = known.partition("{id}")
+    return bool(mark) and re.fullmatch(re.escape(before) + SEGMENT + re.escape(after), uri) is not None
+
+
+def _is_port(port: str | None) -> bool:
+    return port is None or (not port.startswith("0") and int(port) < 65_536)
+
+
+def _is_host(host: str) -> bool:
+    return host.startswith("[") or (len(host) <= 253 and NAME.fullmatch(host) is not None)
+
+
+def _has_dots(uri: str) -> bool:
+    path = unquote(uri.partition("?")[0])
+    return "\\" in path or any(part in (".", "..") for part in path.split("/"))

@@ -1,0 +1,112 @@
+"""All the ways in which a person can sign in here, put together from what was configured. Knows no HTTP."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from toolgate.server.auth.accounts import Accounts
+from toolgate.server.auth.allowed import Allowed
+from toolgate.server.auth.departures import Departures
+from toolgate.server.auth.logins import Logins
+from toolgate.server.auth.pairing import Pairing
+from toolgate.server.auth.proxies import Proxies, TrustedHeader
+from toolgate.server.auth.upstream import Fetch, GitHub, OpenId, Provider
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Store
+
+PASSWORD, OIDC, GITHUB, HEADER = "password", "oidc", "github", "header"
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """`accounts` and `pairing` are None where nobody has a password here; `trusted` where no proxy says who it is."""
+
+    logins: Logins
+    departures: Departures
+    proxies: Proxies = field(default_factory=Proxies)
+    accounts: Accounts | None = None
+    pairing: Pairing | None = None
+    providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
+    trusted: TrustedHeader | None = None
+
+    async def offer_pairing(self) -> bool:
+        """Whether there is no account yet; then the log holds a code for making the first."""
+        if self.accounts is None or self.pairing is None or not await self.accounts.empty():
+            return False
+        self.pairing.offer()
+        return True
+
+
+def sign_in(
+    store: "Store",
+    fetch: Fetch,
+    public_url: str,
+    ways: Sequence[str],
+    credentials: Mapping[str, tuple[str, str]],
+    allow_users: Sequence[str],
+    trusted_proxies: Sequence[str],
+    now: Callable[[], float] = time.time,
+) -> SignIn:
+    """From `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), its clients' ids and secrets by way,
+    `--allow-users` and `--trusted-proxies`. Raises ValueError, which names the option at fault."""
+    chosen = _chosen(ways)
+    outside = [way for way in (OIDC, GITHUB, HEADER) if way in chosen]
+    try:
+        proxies = Proxies(trusted_proxies)
+    except ValueError as error:
+        raise ValueError(f"--trusted-proxies: {error}") from None
+    try:
+        allowed = Allowed(allow_users, outside)
+    except ValueError as error:
+        raise ValueError(f"--allow-users: {error}") from None
+    has_accounts = PASSWORD in chosen
+    return SignIn(
+        logins=Logins(store, now),
+        departures=Departures(store, now),
+        proxies=proxies,
+        accounts=Accounts(store, now=now) if has_accounts else None,
+        pairing=Pairing(f"{public_url}/login") if has_accounts else None,
+        providers=_providers(chosen, credentials, allowed, fetch),
+        trusted=_trusted(chosen, proxies, allowed, bool(allow_users)),
+    )
+
+
+def _chosen(ways: Sequence[str]) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for way in ways or (PASSWORD,):
+        kind, _, value = way.partition("=")
+        if kind not in (PASSWORD, OIDC, GITHUB, HEADER) or (kind in (OIDC, HEADER)) != bool(value):
+            raise ValueError(f"--login: {way!r} is none of password, oidc=ISSUER, github, header=NAME")
+        if kind in chosen:
+            raise ValueError(f"--login: {kind} is there twice")
+        chosen[kind] = value
+    return chosen
+
+
+def _providers(
+    chosen: Mapping[str, str], credentials: Mapping[str, tuple[str, str]], allowed: Allowed, fetch: Fetch
+) -> dict[str, Provider]:
+    providers: dict[str, Provider] = {}
+    for way in (OIDC, GITHUB):
+        if way not in chosen:
+            continue
+        client, secret = credentials.get(way, ("", ""))
+        if not client or (way == GITHUB and not secret):
+            raise ValueError(f"--login {way} needs the id and the secret of its client")
+        if not allowed:
+            raise ValueError(f"--login {way} needs --allow-users: whom it may sign in, * for everybody it knows")
+        if way == OIDC:
+            providers[way] = OpenId(chosen[way], client, secret, allowed, fetch)
+        else:
+            providers[way] = GitHub(client, secret, allowed, fetch)
+    return providers
+
+
+def _trusted(chosen: Mapping[str, str], proxies: Proxies, allowed: Allowed, given: bool) -> TrustedHeader | None:
+    if HEADER not in chosen:
+        return None
+    if not proxies:
+        raise ValueError("--login header needs --trusted-proxies: whose word is taken")
+    return TrustedHeader(chosen[HEADER].lower(), proxies, allowed if given else Allowed(["*"], [HEADER]))

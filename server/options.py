@@ -1,0 +1,310 @@
+"""Every option, declared once: its flag, environment variable, key in the config file and help come from here. What a
+word must look like to be its value is here too. Reads nothing: config.py does.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+OFF = frozenset(("0", "false", "no", "off"))
+ON = frozenset(("1", "true", "yes", "on"))
+
+# What of a list in the environment has colons of its own: a URL, [an address], an IPv6 network, a host with its port
+URL = r"(?:[A-Za-z0-9+.-]+=)?[A-Za-z][A-Za-z0-9+.-]*://(?:\[[^\]]*\]|[^/:]*)(?::[0-9]{1,5}(?![^/:]))?(?:/[^:]*)?"
+BRACKETED = r"\[[^\]]*\](?::[0-9]+)?"
+IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
+PORTED = r"[^:/]+:[0-9]{1,5}"
+HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """`kind` turns a string into the value and raises ValueError; `many` collects; `later` says what is missing yet;
+    `joined` is the pattern of more items that have a colon."""
+
+    name: str
+    help: str
+    kind: Callable[[str], Any] = str
+    default: Any = None
+    short: str | None = None
+    metavar: str | None = None
+    many: bool = False
+    later: bool = False
+    joined: str = r"(?!)"
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return "TOOLGATE_" + self.key.upper()
+
+    @property
+    def is_switch(self) -> bool:
+        return self.kind is truth
+
+    def pieces(self, word: str) -> list[str]:
+        """The items of a list in the environment. ":" separates folders, as in PATH. For the rest, commas and white
+        space do; where there are none, ":" does, but not within a URL, an IPv6 address or a host with its port."""
+        if self.kind is folder:
+            return word.split(":")
+        if re.search(r"[,\s]", word):
+            return [piece for piece in re.split(r"[,\s]+", word) if piece]
+        item = rf"(?:^|:)({self.joined}|{URL}|{BRACKETED}|{IPV6}|{PORTED}|[^:]*)(?=:|$)"
+        return [piece for piece in re.findall(item, word) if piece]
+
+
+def truth(word: str) -> bool:
+    """ "1", "true", "yes", "on" and their opposites."""
+    if word.lower() in ON:
+        return True
+    if word.lower() in OFF:
+        return False
+    raise ValueError("must be true or false")
+
+
+def seconds(word: str) -> float:
+    value = float(word)
+    if not 0 < value <= 3600:
+        raise ValueError("must be seconds, more than 0 and at most 3600")
+    return value
+
+
+def port_number(word: str) -> int:
+    """0 is a free port, chosen by the system and told in the log."""
+    value = int(word)
+    if not 0 <= value <= 65_535:
+        raise ValueError("must be 0 to 65535")
+    return value
+
+
+def folder(word: str) -> Path:
+    if not word or "\0" in word:
+        raise ValueError("must name a folder")
+    try:
+        return Path(word).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # no such home, no current directory
+        raise ValueError(str(error)) from None
+
+
+def server_name(word: str) -> str:
+    if not word.strip() or len(word) > 64 or not word.isprintable():
+        raise ValueError("must be 1 to 64 printable characters")
+    return word
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a name or an address of this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def public_address(word: str) -> str:
+    """The URL as it is told from then on: no slash at the end, the host in lower case, no port that goes without
+    saying."""
+    parts = _url(word)
+    port = None if parts.port == {"https": 443, "http": 80}[parts.scheme] else parts.port
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+
+
+def authority(word: str) -> str:
+    """Who says who may call: "oauth", "none", or an issuer's URL, letter for letter as it calls itself."""
+    if word not in ("oauth", "none"):
+        if "://" not in word:
+            raise ValueError("must be oauth, none or the URL of an issuer")
+        _url(word)
+    return word
+
+
+def registration(word: str) -> str:
+    """How clients become known: all ways, all but by themselves, or by the operator alone."""
+    if word not in ("open", "metadata", "closed"):
+        raise ValueError("must be open, metadata or closed")
+    return word
+
+
+def login_way(word: str) -> str:
+    """How people sign in."""
+    way, _, value = word.partition("=")
+    if way == "oidc" and value:
+        _url(value)
+    elif word not in ("password", "github") and (way != "header" or not HEADER_NAME.fullmatch(value)):
+        raise ValueError(f"{word!r} is none of password, oidc=ISSUER, github, header=NAME")
+    return word
+
+
+def network(word: str) -> str:
+    """An address, or a network such as 10.0.0.0/8."""
+    ipaddress.ip_network(word.strip())
+    return word
+
+
+def issuer_url(word: str) -> str:
+    """An issuer's URL, letter for letter as it calls itself."""
+    _url(word)
+    return word
+
+
+def sandbox_level(word: str) -> str:
+    if word in ("bwrap", "uid"):
+        raise ValueError(f"{word} is not available in this version")
+    if word not in ("auto", "none"):
+        raise ValueError("must be auto or none")
+    return word
+
+
+def _url(word: str) -> SplitResult:
+    """A URL that others are told to trust: https, or http on this machine."""
+    refusal = ValueError("must be an https URL with a host, and nothing behind the path; http on loopback only")
+    if not word.isascii() or not word.isprintable() or any(character in word for character in ' "<>\\^`{|}'):
+        raise refusal
+    parts = urlsplit(word)
+    try:
+        usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and "?" not in word and "#" not in word
+    except ValueError:  # a port that is none
+        raise refusal from None
+    if not usable or parts.scheme not in ("https", "http") or "/../" in parts.path + "/" or "//" in parts.path:
+        raise refusal
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise refusal
+    return parts
+
+
+OPTIONS = (
+    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", truth, False, short="-s"),
+    Option("http", "serve Streamable HTTP at /mcp; with -s too, both on one port", truth, False, short="-t"),
+    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST"),
+    Option("port", "where HTTP listens (default 8080)", port_number, 8080, metavar="PORT"),
+    Option("name", "server name told to clients", server_name, "toolgate", short="-n", metavar="NAME"),
+    Option("plugins", "plugin folder, searched recursively; repeatable", folder, (), "-p", "DIR", many=True),
+    Option("isolate-plugins", "run each plugin in its own process", truth, False),
+    Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
+    Option("verbose", "debug log", truth, False, short="-v"),
+    Option("state", "keys, database, spools (default: the XDG data folder)", folder, None, metavar="DIR"),
+    Option("workspace", "where tools work (default: the current directory)", folder, None, metavar="DIR"),
+    Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
+    Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
+    Option(
+        "grace", "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)", seconds, metavar="SECONDS"
+    ),
+    Option(
+        "auth",
+        "who may call over HTTP; oauth: who signs in here (default); an issuer's URL: who signs in there; none: anyone "
+        "on this machine",
+        authority,
+        "oauth",
+        metavar="WHO",
+    ),
+    Option(
+        "public-url",
+        "the URL told to clients (default: http://HOST:PORT on loopback)",
+        public_address,
+        metavar="URL",
+    ),
+    Option(
+        "login",
+        "how people sign in: password (default), oidc=ISSUER, github, header=NAME; repeatable",
+        login_way,
+        (),
+        None,
+        "WAY",
+        True,
+    ),
+    Option(
+        "allow-users",
+        "whom oidc, github and header let in: an e-mail address, @domain, a subject, or * for all; repeatable",
+        str,
+        (),
+        None,
+        "WHO",
+        True,
+        joined=r"(?:github|oidc|header):[^:]+",
+    ),
+    Option(
+        "oidc-client",
+        "file with our client id at the OIDC provider and, below it, the secret",
+        folder,
+        metavar="FILE",
+    ),
+    Option("github-client", "file with our client id at GitHub and, below it, the secret", folder, metavar="FILE"),
+    Option(
+        "trusted-proxies",
+        "addresses and networks of proxies to be believed; repeatable",
+        network,
+        (),
+        metavar="NET",
+        many=True,
+    ),
+    Option(
+        "enterprise-issuers",
+        "identity providers whose grants for their people (ID-JAG) are taken; repeatable",
+        issuer_url,
+        (),
+        metavar="URL",
+        many=True,
+    ),
+    Option("clients", "file of OAuth clients known beforehand (TOML or JSON)", folder, None, metavar="FILE"),
+    Option(
+        "registration",
+        "which other clients are known: open (default), metadata (those with a document), closed (none)",
+        registration,
+        "open",
+        metavar="HOW",
+    ),
+    Option(
+        "client-hosts",
+        "hosts whose clients' documents are taken (default: all); repeatable",
+        str,
+        (),
+        None,
+        "HOST",
+        True,
+    ),
+    Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True),
+    Option("allowed-origins", "more Origins of web pages that may call; repeatable", str, (), None, "ORIGIN", True),
+    Option(
+        "allow-private",
+        "host, address or network the web tools may reach although it is private; repeatable",
+        str,
+        (),
+        metavar="HOST",
+        many=True,
+    ),
+    Option(
+        "engines",
+        "search engines to ask (default: all without a key); repeatable",
+        str,
+        (),
+        None,
+        "NAME",
+        True,
+    ),
+    Option("search-deadline", "longest a search takes, in seconds (default 6)", seconds, 6.0, metavar="SECONDS"),
+    Option("browser", "the browser ReadDocs drives", later=True),
+    Option(
+        "sandbox",
+        "isolation of commands; in this version there is none yet, and off loopback that must be said: none",
+        sandbox_level,
+        "auto",
+        metavar="LEVEL",
+    ),
+    Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", truth, False),
+    Option("sandbox-network", "network of sandboxed commands", later=True),
+    Option("approve", "tools a person must approve", later=True),
+    Option("database", "PostgreSQL for several replicas", later=True),
+    Option("redis", "Redis for several replicas", later=True),
+)

@@ -1,0 +1,250 @@
+"""The rows of OAuth: questions, codes, grants and their refresh tokens, consents. Each function runs inside a
+transaction; secrets come here as their digests. Times are seconds since the epoch.
+"""
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server.state.oauth import OAuthTables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+MAX_QUESTIONS = 5_000  # that wait for an answer; the oldest make room: anybody may ask, and none is over 8 KiB
+KEEP_CODES = 86_400.0  # seconds a code is remembered after its end, so that its replay is noticed
+KEEP_ENDED = 86_400.0  # seconds a grant is kept after its end
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a person has allowed a client; `id` is also the first part of its access tokens' ids."""
+
+    id: str
+    client: str
+    subject: str
+    scope: str
+    resource: str
+    redirect_uri: str
+    made_at: float
+    used_at: float | None
+    expires_at: float
+    revoked_at: float | None
+
+    def holds(self, now: float) -> bool:
+        return self.revoked_at is None and now < self.expires_at
+
+
+def _tables() -> OAuthTables:
+    from toolgate.server.state.tables import tables  # start-up
+
+    return tables().oauth
+
+
+# Questions
+
+
+def put_question(connection: "Connection", id: str, query: str, expires_at: float) -> None:
+    of = _tables().question
+    surplus = of.select().with_only_columns(of.c.id).order_by(of.c.expires_at.desc()).offset(MAX_QUESTIONS - 1)
+    connection.execute(of.delete().where(of.c.id.in_(surplus)))
+    connection.execute(of.insert().values(id=id, query=query, expires_at=expires_at))
+
+
+def question(connection: "Connection", id: str, now: float) -> Any:
+    """The row (query, expires_at), or None."""
+    of = _tables().question
+    return connection.execute(of.select().where(of.c.id == id, of.c.expires_at > now)).one_or_none()
+
+
+def take_question(connection: "Connection", id: str, now: float) -> Any:
+    """The row, once: it is gone afterwards."""
+    row = question(connection, id, now)
+    of = _tables().question
+    connection.execute(of.delete().where(of.c.id == id))
+    return row
+
+
+# Grants and codes
+
+
+def put_grant(connection: "Connection", now: float, lifetime: float, **row: Any) -> str:
+    """A new grant's id."""
+    id = secrets.token_urlsafe(12)
+    of = _tables().grant
+    connection.execute(of.insert().values(id=id, made_at=now, expires_at=now + lifetime, **row))
+    return id
+
+
+def grant(connection: "Connection", id: str) -> Grant | None:
+    of = _tables().grant
+    row = connection.execute(of.select().where(of.c.id == id)).one_or_none()
+    return None if row is None else Grant(*row)
+
+
+def grants_of(connection: "Connection", subject: str | None, now: float) -> list[Grant]:
+    """Those of a person, or with None of everybody, that hold and were used; the newest first."""
+    of = _tables().grant
+    rows = of.select().where(of.c.revoked_at.is_(None), of.c.used_at.is_not(None), of.c.expires_at > now)
+    rows = rows.where(of.c.subject == subject) if subject is not None else rows
+    return [Grant(*row) for row in connection.execute(rows.order_by(of.c.made_at.desc()))]
+
+
+def touch(connection: "Connection", id: str, now: float) -> None:
+    of = _tables().grant
+    connection.execute(of.update().where(of.c.id == id).values(used_at=now))
+
+
+def end_grant(connection: "Connection", id: str, now: float) -> list[str]:
+    """Revoke a grant, with its code and all its tokens. Gives the ids of the access tokens that are denied by it."""
+    all = _tables()
+    connection.execute(all.grant.update().where(all.grant.c.id == id).values(revoked_at=now))
+    connection.execute(all.refresh.delete().where(all.refresh.c.grant_id == id))
+    of = all.access
+    held = of.update().where(of.c.grant_id == id, of.c.expires_at > now).values(denied=True).returning(of.c.jti)
+    return list(connection.execute(held).scalars())
+
+
+def open_grants(connection: "Connection", subject: str | None = None, client: str | None = None) -> list[Grant]:
+    """All that are not revoked, their code may still wait: a person's, a client's, or with neither everybody's."""
+    of = _tables().grant
+    rows = of.select().where(of.c.revoked_at.is_(None))
+    rows = rows.where(of.c.subject == subject) if subject is not None else rows
+    rows = rows.where(of.c.client == client) if client is not None else rows
+    return [Grant(*row) for row in connection.execute(rows)]
+
+
+def deny_own(connection: "Connection", client: str, now: float) -> list[str]:
+    """Deny the access tokens a client got for itself. Gives their ids."""
+    of = _tables().access
+    own = of.update().where(of.c.client == client, of.c.grant_id.is_(None), of.c.expires_at > now)
+    return list(connection.execute(own.values(denied=True).returning(of.c.jti)).scalars())
+
+
+def put_code(connection: "Connection", code: str, **row: Any) -> None:
+    connection.execute(_tables().code.insert().values(code=code, **row))
+
+
+def code(connection: "Connection", code: str) -> Any:
+    """The row (grant_id, redirect_uri, challenge, expires_at, redeemed_at), or None."""
+    of = _tables().code
+    return connection.execute(of.select().where(of.c.code == code)).one_or_none()
+
+
+def redeem_code(connection: "Connection", code: str, now: float) -> bool:
+    """Whether this was the first time."""
+    of = _tables().code
+    first = of.update().where(of.c.code == code, of.c.redeemed_at.is_(None)).values(redeemed_at=now)
+    return connection.execute(first).rowcount == 1
+
+
+# Refresh tokens
+
+
+def put_refresh(connection: "Connection", token: str, grant_id: str) -> None:
+    connection.execute(_tables().refresh.insert().values(token=token, grant_id=grant_id))
+
+
+def refresh(connection: "Connection", token: str) -> Any:
+    """The row (grant_id, redeemed_at, salt), or None."""
+    of = _tables().refresh
+    return connection.execute(of.select().where(of.c.token == token)).one_or_none()
+
+
+def redeem_refresh(connection: "Connection", token: str, now: float, salt: bytes) -> bool:
+    """Whether this was the first time."""
+    of = _tables().refresh
+    first = of.update().where(of.c.token == token, of.c.redeemed_at.is_(None)).values(redeemed_at=now, salt=salt)
+    return connection.execute(first).rowcount == 1
+
+
+# Consents and people
+
+
+def put_consent(connection: "Connection", now: float, scope: str, **key: str) -> None:
+    """Remember what was approved: `key` is subject, client, redirect_uri and resource."""
+    from sqlalchemy.dialects.sqlite import insert  # start-up
+
+    row = insert(_tables().consent).values(**key, scope=scope, given_at=now)
+    connection.execute(row.on_conflict_do_update(index_elements=list(key), set_={"scope": scope, "given_at": now}))
+
+
+def consent(connection: "Connection", **key: str) -> str | None:
+    """The scope that was approved for exactly this, or None."""
+    of = _tables().consent
+    found = connection.execute(of.select().with_only_columns(of.c.scope).filter_by(**key)).scalar_one_or_none()
+    return None if found is None else str(found)
+
+
+def forget_consents(connection: "Connection", subject: str, client: str) -> None:
+    of = _tables().consent
+    connection.execute(of.delete().where(of.c.subject == subject, of.c.client == client))
+
+
+def put_person(connection: "Connection", subject: str, **row: Any) -> None:
+    """Note whom a subject stands for: issuer, known_as, name, seen_at."""
+    from sqlalchemy.dialects.sqlite import insert  # start-up
+
+    made = insert(_tables().person).values(subject=subject, **row)
+    connection.execute(made.on_conflict_do_update(index_elements=["subject"], set_=row))
+
+
+def person(connection: "Connection", subject: str) -> Any:
+    """The row (issuer, known_as, name), or None."""
+    of = _tables().person
+    return connection.execute(of.select().where(of.c.subject == subject)).one_or_none()
+
+
+def people(connection: "Connection", named: str) -> list[Any]:
+    """The rows (subject, issuer, known_as, name) of whom that may mean: a subject, or a name."""
+    of = _tables().person
+    meant = (of.c.subject == named) | (of.c.name == named) | (of.c.known_as == named)
+    return list(connection.execute(of.select().where(meant).order_by(of.c.issuer, of.c.known_as)))
+
+
+# What counts until a time
+
+
+def use(connection: "Connection", id: str, expires_at: float) -> bool:
+    """Whether the assertion `id` was not used before."""
+    from sqlalchemy.dialects.sqlite import insert  # start-up
+
+    row = insert(_tables().used).values(id=id, expires_at=expires_at).on_conflict_do_nothing()
+    return connection.execute(row).rowcount == 1
+
+
+def put_access(connection: "Connection", **row: Any) -> None:
+    """Note a new access token: jti, client, grant_id, expires_at."""
+    connection.execute(_tables().access.insert().values(denied=False, **row))
+
+
+def access(connection: "Connection", jti: str) -> Any:
+    """The row (client, grant_id, expires_at, denied), or None."""
+    of = _tables().access
+    return connection.execute(of.select().where(of.c.jti == jti)).one_or_none()
+
+
+def deny(connection: "Connection", jti: str) -> None:
+    """Deny one access token."""
+    of = _tables().access
+    connection.execute(of.update().where(of.c.jti == jti).values(denied=True))
+
+
+def denied(connection: "Connection", now: float) -> list[str]:
+    """The ids of all access tokens that are denied and have not expired."""
+    of = _tables().access
+    held = of.select().with_only_columns(of.c.jti).where(of.c.denied, of.c.expires_at > now)
+    return list(connection.execute(held).scalars())
+
+
+def sweep(connection: "Connection", now: float) -> None:
+    """Take away what is over."""
+    all = _tables()
+    for of in (all.question, all.used, all.access):
+        connection.execute(of.delete().where(of.c.expires_at <= now))
+    of = all.grant
+    over = (of.c.expires_at < now - KEEP_ENDED) | (of.c.revoked_at < now - KEEP_ENDED)
+    waits = all.code.select().with_only_columns(all.code.c.grant_id).where(all.code.c.expires_at > now)
+    unused = of.c.used_at.is_(None) & of.c.id.not_in(waits) & (of.c.made_at < now - KEEP_CODES)
+    connection.execute(of.delete().where(over | unused))
+    connection.execute(all.code.delete().where(all.code.c.expires_at < now - KEEP_CODES))

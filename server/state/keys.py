@@ -1,0 +1,31 @@
+"""The rows of signing keys, sealed as they come. Each function runs inside a transaction."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+
+def _table() -> "Table":
+    from toolgate.server.state.tables import tables  # start-up
+
+    return tables().oauth.key
+
+
+def listed(connection: "Connection") -> list[Any]:
+    """All rows (kid, sealed, made_at, retired_at), the newest first."""
+    of = _table()
+    return list(connection.execute(of.select().order_by(of.c.made_at.desc(), of.c.kid)))
+
+
+def put(connection: "Connection", kid: str, sealed: str, now: float) -> None:
+    """A new key: the one that signed until now is retired."""
+    of = _table()
+    connection.execute(of.update().where(of.c.retired_at.is_(None)).values(retired_at=now))
+    connection.execute(of.insert().values(kid=kid, sealed=sealed, made_at=now))
+
+
+def sweep(connection: "Connection", before: float) -> None:
+    """Take away those retired before then."""
+    of = _table()
+    connection.execute(of.delete().where(of.c.retired_at < before))

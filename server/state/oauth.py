@@ -1,0 +1,194 @@
+"""The tables of OAuth: clients, what is being asked, codes, grants with their refresh tokens, keys. Knows no protocol.
+
+A secret is kept as the SHA-256 of its 256 random bits alone (`digest`), a private key sealed. Times are seconds
+since the epoch. A grant's subject is the one access tokens carry (`sub`).
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData, Table
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthTables:
+    client: "Table"
+    question: "Table"
+    code: "Table"
+    grant: "Table"
+    refresh: "Table"
+    consent: "Table"
+    person: "Table"
+    access: "Table"
+    used: "Table"
+    key: "Table"
+
+
+def declare(metadata: "MetaData") -> OAuthTables:
+    """The tables, in the order in which they refer to each other."""
+    return OAuthTables(
+        client=_client(metadata),
+        question=_question(metadata),
+        grant=_grant(metadata),
+        code=_code(metadata),
+        refresh=_refresh(metadata),
+        consent=_consent(metadata),
+        person=_person(metadata),
+        access=_access(metadata),
+        used=_used(metadata),
+        key=_key(metadata),
+    )
+
+
+def digest(secret: str) -> str:
+    """What is kept of a secret. No salt: 256 random bits are found in no dictionary."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _client(metadata: "MetaData") -> "Table":
+    """Those registered dynamically, and the metadata documents of those that have one, as last fetched."""
+    from sqlalchemy import Column, Float, String, Table  # start-up
+
+    return Table(
+        "oauth_client",
+        metadata,
+        Column("id", String, primary_key=True),
+        Column("kind", String, nullable=False),
+        Column("metadata", String, nullable=False),  # JSON, as it was accepted
+        Column("secret", String),  # digest
+        Column("made_at", Float, nullable=False),
+        Column("granted_at", Float),  # when a person approved it last; never: it goes after a week
+        Column("fresh_until", Float),  # of a document: when it is fetched again
+    )
+
+
+def _question(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, String, Table  # start-up
+
+    return Table(
+        "oauth_question",
+        metadata,
+        Column("id", String, primary_key=True),  # digest
+        Column("query", String, nullable=False),
+        Column("expires_at", Float, nullable=False, index=True),
+    )
+
+
+def _grant(metadata: "MetaData") -> "Table":
+    """What a person, or an identity provider for them, has allowed a client: the family of its tokens."""
+    from sqlalchemy import Column, Float, String, Table  # start-up
+
+    return Table(
+        "oauth_grant",
+        metadata,
+        Column("id", String, primary_key=True),
+        Column("client", String, nullable=False, index=True),
+        Column("subject", String, nullable=False, index=True),
+        Column("scope", String, nullable=False),
+        Column("resource", String, nullable=False),
+        Column("redirect_uri", String, nullable=False),
+        Column("made_at", Float, nullable=False),
+        Column("used_at", Float),  # when a token was last made of it; null while its code waits
+        Column("expires_at", Float, nullable=False),
+        Column("revoked_at", Float),
+    )
+
+
+def _code(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, ForeignKey, String, Table  # start-up
+
+    return Table(
+        "oauth_code",
+        metadata,
+        Column("code", String, primary_key=True),  # digest
+        Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
+        Column("redirect_uri", String, nullable=False),  # as it was asked with; "" where the only one was left out
+        Column("challenge", String, nullable=False),
+        Column("expires_at", Float, nullable=False),
+        Column("redeemed_at", Float),
+    )
+
+
+def _refresh(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, ForeignKey, LargeBinary, String, Table  # start-up
+
+    return Table(
+        "oauth_refresh",
+        metadata,
+        Column("token", String, primary_key=True),  # digest
+        Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
+        Column("redeemed_at", Float),
+        Column("salt", LargeBinary),  # with the token itself it gives the successor: see grants.successor
+    )
+
+
+def _consent(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, String, Table  # start-up
+
+    return Table(
+        "oauth_consent",
+        metadata,
+        Column("subject", String, primary_key=True),
+        Column("client", String, primary_key=True),
+        Column("redirect_uri", String, primary_key=True),
+        Column("resource", String, primary_key=True),
+        Column("scope", String, nullable=False),
+        Column("given_at", Float, nullable=False),
+    )
+
+
+def _person(metadata: "MetaData") -> "Table":
+    """Whom a subject stands for, at the issuer that signs them in."""
+    from sqlalchemy import Column, Float, String, Table  # start-up
+
+    return Table(
+        "oauth_person",
+        metadata,
+        Column("subject", String, primary_key=True),
+        Column("issuer", String, nullable=False),
+        Column("known_as", String, nullable=False),  # the subject over there
+        Column("name", String, nullable=False),
+        Column("seen_at", Float, nullable=False),
+    )
+
+
+def _access(metadata: "MetaData") -> "Table":
+    """The access tokens that have not expired, by their `jti`: to deny them with what they came of."""
+    from sqlalchemy import Boolean, Column, Float, ForeignKey, String, Table  # start-up
+
+    return Table(
+        "oauth_access",
+        metadata,
+        Column("jti", String, primary_key=True),
+        Column("client", String, nullable=False),
+        Column("grant_id", ForeignKey("oauth_grant.id"), index=True),  # null: a client that spoke for itself
+        Column("expires_at", Float, nullable=False, index=True),
+        Column("denied", Boolean, nullable=False),
+    )
+
+
+def _used(metadata: "MetaData") -> "Table":
+    """Assertions that were used, until they expire."""
+    from sqlalchemy import Column, Float, String, Table  # start-up
+
+    return Table(
+        "oauth_used",
+        metadata,
+        Column("id", String, primary_key=True),  # digest of issuer and `jti`
+        Column("expires_at", Float, nullable=False, index=True),
+    )
+
+
+def _key(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, String, Table  # start-up
+
+    return Table(
+        "oauth_key",
+        metadata,
+        Column("kid", String, primary_key=True),
+        Column("sealed", String, nullable=False),  # the private JWK
+        Column("made_at", Float, nullable=False),
+        Column("retired_at", Float),  # null: the one that signs
+    )

@@ -1,0 +1,185 @@
+"""Addresses that others choose: a client's id, its keys, its logo. Nothing that is not public is ever asked."""
+
+import asyncio
+import http.server
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.auth.hostile.target import BACK, Target, refused, shut_out
+from tests.wire import PATIENCE
+from toolgate.tools.errors import ToolError
+from toolgate.tools.web import Web
+
+PRIVATE = [
+    "127.0.0.1",
+    "127.1",
+    "0.0.0.0",
+    "0",
+    "2130706433",
+    "0x7f000001",
+    "0177.0.0.1",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "192.0.0.1",
+    "198.18.0.1",
+    "224.0.0.1",
+    "255.255.255.255",
+    "[::1]",
+    "[::]",
+    "[fe80::1]",
+    "[fc00::1]",
+    "[fd00:ec2::254]",
+    "[ff02::1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[::127.0.0.1]",
+    "[64:ff9b::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[64:ff9b:1::7f00:1]",
+    "[2002:7f00:1::]",
+    "[2002:a9fe:a9fe::1]",
+    "[2002:a00:1::1]",
+    "[2001:0:7f00:1::]",
+    "localhost",
+    "localhost.localdomain",
+    "metadata.google.internal",
+]
+
+
+@dataclass
+class Canary:
+    """A server on loopback that must not be asked."""
+
+    port: int
+    asked: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def canary() -> Iterator[Canary]:
+    made = Canary(0)
+
+    class Heard(http.server.BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            made.asked.append(str(self.client_address))
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Heard) as server:
+        made.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield made
+        server.shutdown()
+        thread.join(PATIENCE)
+    assert made.asked == []
+
+
+@pytest.mark.parametrize("host", PRIVATE)
+def test_rg_07_mcp_04_no_client_id_makes_us_ask_what_is_not_public(target: Target, canary: Canary, host: str) -> None:
+    for id in (f"https://{host}:{canary.port}/client.json", f"https://{host}/client.json"):
+        shut_out(target.browser().get(target.asking(target.verifier(), client_id=id)), 400, 401)
+        refused(target.exchange("x", "v" * 43, client_id=id), "invalid_client")
+    assert canary.asked == []
+
+
+IDS = [
+    "http://127.0.0.1:{port}/client.json",
+    "HTTPS://127.0.0.1:{port}/client.json",
+    "https://user@localhost:{port}/client.json",
+    "https://user:pass@localhost:{port}/client.json",
+    "https://public.example@localhost:{port}/client.json",
+    "https://localhost:{port}",
+    "https://localhost:{port}/",
+    "https://localhost:{port}/client.json?x=1",
+    "https://localhost:{port}/client.json#x",
+    "https://localhost:{port}/a/../client.json",
+    "https://localhost:{port}/%2e%2e/client.json",
+    "https://LOCALHOST:{port}/client.json",
+    "https://localhost.:{port}/client.json",
+    "https:\\\\localhost:{port}\\client.json",
+    "https://localhost:{port}\\@public.example/client.json",
+    "https:localhost:{port}/client.json",
+    "//localhost:{port}/client.json",
+    "file:///etc/passwd",
+    "gopher://localhost:{port}/x",
+    "ftp://localhost:{port}/client.json",
+    "jar:https://localhost:{port}/client.json",
+    "https://localhost:{port}/client.json\r\nX: y",
+    "https://localhost:{port}/client json",
+    "https://①②⑦.⓪.⓪.①:{port}/client.json",
+    "https://localhost:99999/client.json",
+]
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_rg_06_mcp_04_what_is_no_plain_https_url_is_not_asked(target: Target, canary: Canary, id: str) -> None:
+    given = id.format(port=canary.port)
+    shut_out(target.browser().get(target.asking(target.verifier(), client_id=given)), 400, 401)
+    refused(target.exchange("x", "v" * 43, client_id=given), "invalid_client")
+    assert canary.asked == []
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"]
+)
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_rg_08_mcp_04_no_address_in_a_registration_is_asked(
+    target: Target, canary: Canary, host: str, scheme: str
+) -> None:
+    url = f"{scheme}://{host}:{canary.port}/x"
+    links = dict.fromkeys(("logo_uri", "client_uri", "tos_uri", "policy_uri", "sector_identifier_uri"), url)
+    got = target.register(jwks_uri=url, token_endpoint_auth_method="private_key_jwt", **links)
+    assert got.status in (201, 400)
+    if got.status == 201:
+        id = json.loads(got.body)["client_id"]
+        assert target.ada is not None
+        assert target.ada.get(target.ada.get(target.asking(target.verifier(), client_id=id)).location).status == 200
+        kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+        for assertion in ("a.b.c", target.token(subject=id, iss=id, typ="JWT", aud=f"{target.url}/token")):
+            proof = {"client_assertion": assertion, "client_assertion_type": kind, "client_id": id}
+            refused(
+                target.form("/token", {"grant_type": "authorization_code", "code": "x", "redirect_uri": BACK, **proof})
+            )
+    assert canary.asked == []
+
+
+REBINDING = {
+    "loopback second": [["93.184.216.34"], ["127.0.0.1"]],
+    "loopback beside": [["93.184.216.34", "127.0.0.1"]],
+    "NAT64": [["64:ff9b::7f00:1"]],
+    "6to4": [["2002:7f00:1::"]],
+    "mapped": [["::ffff:127.0.0.1"]],
+    "metadata": [["169.254.169.254"]],
+    "carrier": [["100.64.0.1"]],
+    "none": [["0.0.0.0"]],
+}
+
+
+@pytest.mark.parametrize("answers", REBINDING.values(), ids=REBINDING)
+def test_rg_07_mcp_04_a_name_that_turns_private_is_not_asked(canary: Canary, answers: list[list[str]]) -> None:
+    """The resolver is the attacker's; the first good answer is for a port where nobody is."""
+    left = list(answers)
+
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    async def run() -> None:
+        web = Web(resolve=resolve)
+        try:
+            for _ in range(2):
+                with pytest.raises((ToolError, TimeoutError)):
+                    async with asyncio.timeout(PATIENCE):
+                        await web.fetch(
+                            f"https://evil.example:{canary.port}/x", headers=None, limit=10, timeout=0.3, redirects=0
+                        )
+        finally:
+            await web.close()
+
+    asyncio.run(run())
+    assert canary.asked == []

@@ -1,0 +1,139 @@
+"""Access tokens for a server process, minted by its own keys, and requests with them: what its authorization server
+gives to who signs in, without the signing in."""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.conftest import PROBE
+from tests.http_wire import Site, site
+from tests.wire import STATELESS
+from toolgate.server.auth import jose, scopes
+from toolgate.server.auth.keys import Keys
+from toolgate.server.auth.tokens import TYP
+from toolgate.server.seal import Seal
+from toolgate.server.state import grants
+from toolgate.server.state.store import Store
+
+T = TypeVar("T")
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+
+
+class Signed:
+    """A listening server that wants people to sign in, and tokens for it."""
+
+    def __init__(self, listening: Site, issuer: str | None = None) -> None:
+        self.site = listening
+        self.issuer = issuer or listening.url
+        self.key = self.with_keys(lambda keys: keys.active())
+
+    def with_keys(self, work: Callable[[Keys], Awaitable[T]]) -> T:
+        """What `work` gives, done in this process on the server's own keys."""
+        return self._with_store(lambda store: work(Keys(store, Seal(self.site.state / "keys" / "signing", None))))
+
+    def deny(self, jti: str) -> None:
+        """Revoke the token of this id, from this process."""
+
+        def kept(connection: Any) -> None:
+            later = time.time() + 900
+            grants.put_access(connection, jti=jti, client="one", grant_id=None, expires_at=later)
+            grants.deny(connection, jti)
+
+        self._with_store(lambda store: store.transact(kept))
+
+    def age_refresh_tokens(self, seconds: float) -> None:
+        """Have all that were redeemed have been so many seconds earlier."""
+        words = f"UPDATE oauth_refresh SET redeemed_at = redeemed_at - {seconds}"
+        self._with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+
+    def _with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        async def done() -> T:
+            store = Store(self.site.state)
+            try:
+                return await work(store)
+            finally:
+                store.close()
+
+        return asyncio.run(done())
+
+    def claims(self, subject: str = "ada", client: str = "client", granted: Iterable[str] = scopes.SERVED) -> Any:
+        """Those of a good token."""
+        now = int(time.time())
+        return {
+            "iss": self.issuer,
+            "aud": f"{self.issuer}/mcp",
+            "sub": subject,
+            "client_id": client,
+            "scope": scopes.words(granted),
+            "iat": now,
+            "exp": now + 900,
+            "jti": f"{subject}-{client}-{now}",
+        }
+
+    def token(
+        self,
+        subject: str = "ada",
+        client: str = "client",
+        granted: Iterable[str] = scopes.SERVED,
+        *,
+        typ: str = TYP,
+        key: jose.Key | None = None,
+        **other: Any,
+    ) -> str:
+        """A token; `other` are claims that are different, None for one that is missing."""
+        claims = {**self.claims(subject, client, granted), **other}
+        claims = {name: value for name, value in claims.items() if value is not None}
+        return jose.sign(claims, key or self.key, typ)
+
+    def bearer(self, *who: Any, **other: Any) -> str:
+        return f"Bearer {self.token(*who, **other)}"
+
+
+@contextlib.contextmanager
+def signed_site(folder: Path, *options: str, **how: Any) -> Iterator[Signed]:
+    """A server of one's own with the tools of tests/plugins, where people have to sign in."""
+    with site(folder, *PROBE, "--auth", "oauth", *options, **how) as listening:
+        yield Signed(listening)
+
+
+def request(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+
+
+def asked(signed: Signed, token: str, method: str, params: Any = None, **headers: str) -> Any:
+    """One request of the stateless era, rightly headed."""
+    body = request(method, {**(params or {}), "_meta": {**ENVELOPE, **(params or {}).get("_meta", {})}})
+    told = {"mcp_protocol_version": STATELESS, "mcp_method": method}
+    name = (params or {}).get("name" if method in ("tools/call", "prompts/get") else "uri")
+    if name is not None and method in ("tools/call", "prompts/get", "resources/read"):
+        told["mcp_name"] = name
+    return signed.site.ask("POST", "/mcp", body, authorization=f"Bearer {token}", **{**told, **headers})
+
+
+def session(signed: Signed, token: str, revision: str = "2025-11-25") -> str:
+    """The id of a new session, past its handshake."""
+    hello = request("initialize", {**HELLO, "protocolVersion": revision})
+    response, _, _ = signed.site.ask("POST", "/mcp", hello, authorization=f"Bearer {token}")
+    assert response.status == 200
+    id = response.getheader("mcp-session-id")
+    assert id is not None
+    noted = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    signed.site.ask("POST", "/mcp", noted, authorization=f"Bearer {token}", mcp_session_id=id)
+    return id
+
+
+def challenge(response: Any) -> dict[str, str]:
+    """The parameters of the one Bearer challenge."""
+    kind, _, rest = (response.getheader("www-authenticate") or "").partition(" ")
+    assert kind == "Bearer"
+    return dict(re.findall(r'(\w+)="([^"]*)"', rest))

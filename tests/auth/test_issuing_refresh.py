@@ -1,0 +1,446 @@
+"""Refresh tokens: renewed at each use, forgiving those that race, unforgiving of copies; and what ends them."""
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.auth.desk import ADA, BACK, BOB, VERIFIER, Desk, at_desk, basic, desk, pairs
+from tests.wire import ROOT
+from toolgate.server.auth.accounts import Accounts
+from toolgate.server.auth.issuing.grants import GRACE, GRANT_LIFETIME, MOST_STEPS
+
+
+def test_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:
+    """TK-04, TK-07."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = await desk.granted(client, scope="tools:read tools:web offline_access")
+        seen = {tokens["refresh_token"]}
+        for _ in range(5):
+            desk.clock.now += 900
+            answer = await desk.refresh(client, tokens["refresh_token"])
+            assert answer.status == 200
+            assert answer.headers["Cache-Control"] == "no-store"
+            assert (answer.body["expires_in"], answer.body["token_type"]) == (895, "Bearer")
+            assert answer.body["scope"] == "tools:read tools:web offline_access"
+            assert await desk.works(answer.body["access_token"])
+            tokens = answer.body
+            seen.add(tokens["refresh_token"])
+        assert len(seen) == 6
+
+    at_desk(tmp_path, body)
+
+
+def test_eight_parallel_refreshes_sign_nobody_out_and_do_not_fork(tmp_path: Path) -> None:
+    """TK-04: all get a pair that works; the refresh token is the same one, so that the family stays one line."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        first = (await desk.granted(client))["refresh_token"]
+        for _ in range(3):
+            answers = await asyncio.gather(*(desk.refresh(client, first) for _ in range(8)))
+            assert [answer.status for answer in answers] == [200] * 8
+            assert len({answer.body["access_token"] for answer in answers}) == 8
+            assert all([await desk.works(answer.body["access_token"]) for answer in answers])
+            (first,) = {answer.body["refresh_token"] for answer in answers}
+            desk.clock.now += 900
+        assert await desk.rows("oauth_refresh") == 4
+        assert (await desk.refresh(client, first)).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_an_answer_that_was_lost_is_had_again_within_the_grace(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        old = (await desk.granted(client))["refresh_token"]
+        newest = old
+        for _ in range(4):  # another process goes on meanwhile
+            newest = (await desk.refresh(client, newest)).body["refresh_token"]
+        desk.clock.now += GRACE
+        late = await desk.refresh(client, old)
+        assert (late.status, late.body["refresh_token"]) == (200, newest)
+        assert (await desk.refresh(client, newest)).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_a_reuse_after_the_grace_ends_the_whole_family_and_no_other(tmp_path: Path) -> None:
+    """TK-04, SEC-08."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        mine, other = await desk.granted(client), await desk.granted(client, BOB)
+        renewed = (await desk.refresh(client, mine["refresh_token"])).body
+        desk.clock.now += GRACE + 1
+        reuse = await desk.refresh(client, mine["refresh_token"])
+        assert (reuse.status, reuse.body["error"]) == (400, "invalid_grant")
+        assert (await desk.refresh(client, renewed["refresh_token"])).body["error"] == "invalid_grant"
+        assert not await desk.works(renewed["access_token"])
+        assert not await desk.works(mine["access_token"])
+        assert await desk.authorization.grants(ADA) == []
+        assert await desk.works(other["access_token"])
+        assert (await desk.refresh(client, other["refresh_token"])).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_nobody_walks_the_line_for_ever(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        old = newest = (await desk.granted(client))["refresh_token"]
+        for _ in range(MOST_STEPS):
+            newest = (await desk.refresh(client, newest)).body["refresh_token"]
+        assert (await desk.refresh(client, old)).body["error"] == "invalid_grant"
+        assert (await desk.refresh(client, newest)).body["error"] == "invalid_grant"
+
+    at_desk(tmp_path, body)
+
+
+def test_another_clients_refresh_token_is_no_good_and_the_family_stays(tmp_path: Path) -> None:
+    """TK-04, TK-05."""
+
+    async def body(desk: Desk) -> None:
+        ours, theirs = await desk.client(), await desk.client()
+        token = (await desk.granted(ours))["refresh_token"]
+        newer = (await desk.refresh(ours, token)).body["refresh_token"]
+        desk.clock.now += GRACE + 1
+        for stolen in (newer, token):
+            answer = await desk.refresh(theirs, stolen)
+            assert (answer.status, answer.body["error"]) == (400, "invalid_grant")
+        unknown = await desk.refresh("nobody", newer)
+        assert (unknown.status, unknown.body["error"]) == (401, "invalid_client")
+        assert (await desk.refresh(ours, newer)).status == 200
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        (None, "tools:read tools:web"),
+        ("", "tools:read tools:web"),
+        ("tools:web", "tools:web"),
+        ("tools:web tools:read openid", "tools:read tools:web"),
+        ("offline_access", "tools:read tools:web"),
+        ("tools:read tools:shell", None),
+        ("tools:shell", None),
+        ("admin", None),
+        ('"', None),
+    ],
+)
+def test_a_refresh_may_narrow_the_scope_and_never_widen_it(
+    tmp_path: Path, asked: str | None, given: str | None
+) -> None:
+    """TK-06."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        token = (await desk.granted(client, scope="tools:read tools:web"))["refresh_token"]
+        answer = await desk.refresh(client, token, scope=asked)
+        if given is None:
+            assert (answer.status, answer.body["error"]) == (400, "invalid_scope")
+            answer = await desk.refresh(client, token)
+        else:
+            assert answer.body["scope"] == given
+            answer = await desk.refresh(client, answer.body["refresh_token"])
+        assert answer.body["scope"] == "tools:read tools:web"
+
+    at_desk(tmp_path, body)
+
+
+def test_a_foreign_resource_is_refused_at_a_refresh_and_costs_nothing(tmp_path: Path) -> None:
+    """TK-06, SEC-15."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        token = (await desk.granted(client))["refresh_token"]
+        answer = await desk.refresh(client, token, resource="https://other.example/mcp")
+        assert (answer.status, answer.body["error"]) == (400, "invalid_target")
+        assert (await desk.refresh(client, token)).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_after_ninety_days_a_person_is_asked_again_however_often_was_refreshed(tmp_path: Path) -> None:
+    """TK-07."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        token = (await desk.granted(client))["refresh_token"]
+        for _ in range(9):
+            desk.clock.now += GRANT_LIFETIME / 9 - 1
+            answer = await desk.refresh(client, token)
+            token = answer.body["refresh_token"]
+        desk.clock.now += 10
+        answer = await desk.refresh(client, token)
+        assert (answer.status, answer.body["error"]) == (400, "invalid_grant")
+
+    at_desk(tmp_path, body)
+
+
+def test_a_person_whose_account_is_gone_gets_no_more_tokens(tmp_path: Path) -> None:
+    """SEC-08."""
+
+    async def body(desk: Desk) -> None:
+        accounts = Accounts(desk.store)
+        await accounts.add("ada", "correct horse")
+        ada = await accounts.check("ada", "correct horse", "192.0.2.1")
+        assert ada is not None
+        client = await desk.client()
+        tokens, code = await desk.granted(client, ada), await desk.code(client, ada)
+        assert (await desk.refresh(client, tokens["refresh_token"])).status == 200
+        await accounts.remove("ada")
+        assert (await desk.redeem(client, code)).body["error"] == "invalid_grant"
+        assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_grant"
+        assert not await desk.works(tokens["access_token"])
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize("kind", ["access_token", "code"])
+def test_nothing_else_is_a_refresh_token(tmp_path: Path, kind: str) -> None:
+    """SEC-07."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = await desk.granted(client)
+        token = {**tokens, "code": await desk.code(client)}[kind]
+        assert (await desk.refresh(client, token)).body["error"] == "invalid_grant"
+        assert (await desk.redeem(client, tokens["refresh_token"])).body["error"] == "invalid_grant"
+        assert not await desk.works(tokens["refresh_token"])
+
+    at_desk(tmp_path, body)
+
+
+def test_a_client_that_does_not_refresh_gets_no_refresh_token(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client(grant_types=["authorization_code"])
+        tokens = await desk.granted(client)
+        assert "refresh_token" not in tokens
+        other = (await desk.granted(await desk.client()))["refresh_token"]
+        assert (await desk.refresh(client, other)).body["error"] == "unauthorized_client"
+
+    at_desk(tmp_path, body)
+
+
+# What takes tokens away
+
+
+def test_revoking_a_refresh_token_ends_the_family(tmp_path: Path) -> None:
+    """TK-11."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = await desk.granted(client)
+        newer = (await desk.refresh(client, tokens["refresh_token"])).body
+        for hint in ("refresh_token", "access_token", "nonsense", None):  # the second time there is nothing to revoke
+            form = {"client_id": client, "token": newer["refresh_token"], "token_type_hint": hint}
+            answer = await desk.authorization.revoke(pairs(form), {})
+            assert (answer.status, answer.body) == (200, {})
+        assert (await desk.refresh(client, newer["refresh_token"])).body["error"] == "invalid_grant"
+        assert not await desk.works(tokens["access_token"])
+        assert not await desk.works(newer["access_token"])
+
+    at_desk(tmp_path, body)
+
+
+def test_revoking_an_access_token_denies_that_one(tmp_path: Path) -> None:
+    """TK-11."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = await desk.granted(client)
+        newer = (await desk.refresh(client, tokens["refresh_token"])).body
+        await desk.tokens.verify(tokens["access_token"])
+        answer = await desk.authorization.revoke([("client_id", client), ("token", tokens["access_token"])], {})
+        assert answer.status == 200
+        assert not await desk.works(tokens["access_token"])
+        assert await desk.works(newer["access_token"])
+        assert (await desk.refresh(client, newer["refresh_token"])).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_nobody_revokes_what_is_not_theirs(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        ours, theirs = await desk.client(), await desk.client()
+        tokens = await desk.granted(ours)
+        for token in (tokens["access_token"], tokens["refresh_token"]):
+            answer = await desk.authorization.revoke([("client_id", theirs), ("token", token)], {})
+            assert (answer.status, answer.body["error"]) == (400, "invalid_grant")
+            for form in ([("token", token)], [("token", token), ("client_id", "nobody")]):
+                assert (await desk.authorization.revoke(form, {})).status == 401
+        for token in ("unknown", "a.b.c", "x" * 20_000):
+            assert (await desk.authorization.revoke([("client_id", theirs), ("token", token)], {})).status == 200
+        assert (await desk.authorization.revoke([("client_id", theirs)], {})).body["error"] == "invalid_request"
+        assert await desk.works(tokens["access_token"])
+        assert (await desk.refresh(ours, tokens["refresh_token"])).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_introspection_tells_a_client_of_its_own_tokens_and_nobody_else(tmp_path: Path) -> None:
+    """TK-11."""
+
+    async def body(desk: Desk) -> None:
+        kept = await desk.registered(token_endpoint_auth_method="client_secret_basic")
+        other = await desk.registered(token_endpoint_auth_method="client_secret_post")
+        client, headers = kept["client_id"], basic(kept["client_id"], kept["client_secret"])
+        code = await desk.code(client, scope="tools:read")
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": VERIFIER}
+        tokens = (await desk.token(headers, **form)).body
+        told = await desk.authorization.introspect([("token", tokens["access_token"])], headers)
+        claims = await desk.tokens.claims(tokens["access_token"])
+        assert (told.status, told.body) == (200, {"active": True, "token_type": "Bearer", **claims})
+        told = await desk.authorization.introspect([("token", tokens["refresh_token"])], headers)
+        assert (told.body["active"], told.body["scope"], told.body["sub"]) == (True, "tools:read", claims["sub"])
+        for token in (tokens["access_token"], tokens["refresh_token"], "unknown", "a.b.c"):
+            theirs = [("client_id", other["client_id"]), ("client_secret", other["client_secret"]), ("token", token)]
+            assert (await desk.authorization.introspect(theirs, {})).body == {"active": False}
+        public = await desk.client()
+        nobody = [("client_id", public), ("token", tokens["access_token"])]
+        assert (await desk.authorization.introspect(nobody, {})).status == 401
+        await desk.authorization.revoke([("token", tokens["refresh_token"])], headers)
+        for token in (tokens["access_token"], tokens["refresh_token"]):
+            assert (await desk.authorization.introspect([("token", token)], headers)).body == {"active": False}
+
+    at_desk(tmp_path, body)
+
+
+def test_a_person_sees_what_they_granted_and_takes_it_back(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = await desk.granted(client, scope="tools:read")
+        await desk.code(client)  # not redeemed: nothing was given yet
+        (grant,) = await desk.authorization.grants(ADA)
+        assert (grant.client.name, grant.scopes, grant.person) == ("Fernhill", ("tools:read",), "Ada")
+        assert grant.used_at == desk.clock.now
+        assert await desk.authorization.grants(BOB) == []
+        assert not await desk.authorization.withdraw(BOB, grant.id)
+        assert not await desk.authorization.withdraw(ADA, "no such grant")
+        assert await desk.works(tokens["access_token"])
+        assert await desk.authorization.withdraw(ADA, grant.id)
+        assert not await desk.works(tokens["access_token"])
+        assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_grant"
+        assert await desk.authorization.grants(ADA) == []
+
+    at_desk(tmp_path, body)
+
+
+def test_the_operator_sees_and_ends_everybodys_grants(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = [await desk.granted(client, person) for person in (ADA, BOB)]
+        held = await desk.authorization.granted.of()
+        assert sorted(grant.person for grant in held) == ["Ada", "Bob"]
+        (bobs,) = (grant.id for grant in held if grant.person == "Bob")
+        assert await desk.authorization.granted.withdraw(None, bobs)
+        assert not await desk.authorization.granted.withdraw(None, bobs)
+        assert [await desk.works(each["access_token"]) for each in tokens] == [True, False]
+
+    at_desk(tmp_path, body)
+
+
+def test_removing_a_client_ends_all_it_had(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = await desk.granted(client)
+        assert [known.id for known, _, _ in await desk.authorization.granted.clients()] == [client]
+        assert await desk.authorization.granted.remove_client(client)
+        assert not await desk.authorization.granted.remove_client(client)
+        assert not await desk.works(tokens["access_token"])
+        assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_client"
+
+    at_desk(tmp_path, body)
+
+
+# What survives
+
+
+def test_after_a_restart_clients_are_registered_and_refresh(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with desk(tmp_path) as before:
+            client = await before.client()
+            tokens, code = await before.granted(client), await before.code(client)
+            question = await before.asked(client)
+        async with desk(tmp_path) as after:
+            assert await after.authorization.question(question.id) == question  # type: ignore[union-attr]
+            assert await after.works(tokens["access_token"])
+            assert (await after.redeem(client, code)).status == 200
+            assert (await after.refresh(client, tokens["refresh_token"])).status == 200
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+DYING = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from tests.auth.desk import desk
+
+async def main(folder, kind, client, token, at):
+    async with desk(Path(folder)) as here:
+        await here.keys.active()
+        left = [at]
+        def count(*_):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        event.listen(Engine, "after_cursor_execute", count)
+        event.listen(Engine, "commit", count)
+        answer = await (here.redeem(client, token) if kind == "code" else here.refresh(client, token))
+        os._exit(0 if answer.status == 200 else 1)
+
+for line in sys.stdin:  # a process for each, with all imported once
+    child = os.fork()
+    if not child:
+        asyncio.run(main(*sys.argv[1:], int(line)))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["code", "refresh"])
+def test_kill_9_in_the_middle_of_an_exchange_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
+    """Killed after each of its statements in turn, and before the commit: the code or token is as good as before."""
+
+    async def prepare() -> tuple[str, str]:
+        async with desk(tmp_path) as here:
+            client = await here.client()
+            tokens = await here.granted(client)
+            return client, await here.code(client) if kind == "code" else tokens["refresh_token"]
+
+    def counts() -> list[int]:
+        tables = "oauth_code WHERE redeemed_at IS NOT NULL", "oauth_access", "oauth_refresh", "oauth_grant"
+        connection = sqlite3.connect(tmp_path / "state" / "state.db")
+        try:
+            return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+        finally:
+            connection.close()
+
+    client, token = asyncio.run(prepare())
+    before, killed = counts(), 0
+    arguments = [sys.executable, "-c", DYING, str(tmp_path), kind, client, token]
+    with subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dying:
+        assert dying.stdin and dying.stdout
+        for statement in range(1, 60):
+            dying.stdin.write(f"{statement}\n")
+            dying.stdin.flush()
+            code = int(dying.stdout.readline())
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            killed += 1
+            assert counts() == before
+        dying.stdin.close()
+    assert code == 0
+    assert killed >= 8
+    made = [1, 1, 1, 0] if kind == "code" else [0, 1, 1, 0]
+    assert counts() == [number + more for number, more in zip(before, made, strict=True)]

@@ -1,0 +1,294 @@
+"""Whose is what: two people, and one person through two clients, on one server with real tokens."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auth.minting import ENVELOPE, Signed, asked, request, session, signed_site
+from tests.http_wire import POSTED, events, site
+from tests.wire import STATELESS, eventually, processes_with
+from toolgate.server.auth.principals import Principal
+from toolgate.transports.sessions import MAX_OWNED, Sessions
+
+BOTH = "text/event-stream, application/json"
+PROGRESS = "notifications/progress"
+HOSTILE = "../../ada\n<script>"
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
+    """Every principal has a workspace of its own there."""
+    with signed_site(tmp_path_factory.mktemp("owned"), workspace=False) as held:
+        yield held
+
+
+def others(signed: Signed) -> dict[str, str]:
+    """Tokens of who is not ada through client one: another person, ada through another client, and both."""
+    return {
+        "another person": signed.token("bob", "one"),
+        "another client": signed.token("ada", "two"),
+        "both": signed.token("bob", "two"),
+    }
+
+
+def called(signed: Signed, token: str, tool: str, **arguments: Any) -> dict[str, Any]:
+    response, _, said = asked(signed, token, "tools/call", {"name": tool, "arguments": arguments})
+    assert response.status == 200
+    result: dict[str, Any] = said["result"]
+    return result
+
+
+def text(result: dict[str, Any]) -> str:
+    return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
+
+
+@contextlib.contextmanager
+def opened(signed: Signed, token: str, method: str, path: str, body: Any = None, **headers: str) -> Iterator[Any]:
+    """A response whose stream is read as it comes."""
+    told = {"Authorization": f"Bearer {token}", "Accept": BOTH}
+    told |= {name.replace("_", "-"): value for name, value in headers.items()}
+    with contextlib.closing(signed.site.connect()) as connection:
+        data = None if body is None else json.dumps(body).encode()
+        connection.request(method, path, data, {**(POSTED if data else {}), **told})
+        yield connection.getresponse()
+
+
+def messages(response: Any) -> Iterator[dict[str, Any]]:
+    return (json.loads(event["data"]) for event in events(response) if event.get("data"))
+
+
+# -- sessions
+
+
+def test_pr_14_mcp_05_a_session_is_nobody_elses_on_any_method(signed: Signed) -> None:
+    ada = signed.token("ada", "one")
+    id = session(signed, ada)
+    for who, token in others(signed).items():
+        bearer = {"authorization": f"Bearer {token}", "mcp_session_id": id}
+        for method, body in (
+            ("POST", request("tools/list")),
+            ("POST", {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}),
+            ("POST", {"jsonrpc": "2.0", "id": 1, "result": {}}),
+            ("GET", None),
+            ("DELETE", None),
+        ):
+            response, _, _ = signed.site.ask(method, "/mcp", body, accept=BOTH, **bearer)
+            assert response.status == 404, (who, method)
+    mine, _, _ = signed.site.ask(
+        "POST", "/mcp", request("tools/list"), authorization=f"Bearer {ada}", mcp_session_id=id
+    )
+    assert mine.status == 200
+
+
+def test_a_session_goes_on_with_a_new_token_of_its_owner(signed: Signed) -> None:
+    id = session(signed, signed.token("ada", "one"))
+    fresh = signed.bearer("ada", "one", jti="another")
+    response, _, _ = signed.site.ask("POST", "/mcp", request("tools/list"), authorization=fresh, mcp_session_id=id)
+    assert response.status == 200
+
+
+def test_mcp_05_a_stream_is_resumed_by_its_owner_only(signed: Signed) -> None:
+    ada = signed.token("ada", "one")
+    id = session(signed, ada)
+    call = request("tools/call", {"name": "wait", "arguments": {"seconds": 0.3}, "_meta": {"progressToken": "p"}}, 7)
+    with opened(signed, ada, "POST", "/mcp", call, mcp_session_id=id) as response:
+        event = next(event for event in events(response) if PROGRESS in event.get("data", ""))
+    for token in others(signed).values():
+        told = {"accept": "text/event-stream", "last_event_id": event["id"], "authorization": f"Bearer {token}"}
+        assert signed.site.ask("GET", "/mcp", mcp_session_id=id, **told)[0].status == 404
+        own = session(signed, token)
+        assert signed.site.ask("GET", "/mcp", mcp_session_id=own, **told)[0].status in (204, 400)
+    with opened(signed, ada, "GET", "/mcp", mcp_session_id=id, last_event_id=event["id"]) as response:
+        assert "result" in next(message for message in messages(response) if message.get("id") == 7)
+
+
+def test_pr_15_nobody_else_posts_into_a_stream_of_http_sse(signed: Signed) -> None:
+    ada = signed.token("ada", "one")
+    with opened(signed, ada, "GET", "/sse") as stream:
+        heard = events(stream)
+        endpoint = next(heard)["data"]
+        for token in others(signed).values():
+            response, _, _ = signed.site.ask("POST", endpoint, request("ping"), authorization=f"Bearer {token}")
+            assert response.status == 404
+        assert signed.site.ask("POST", endpoint, request("ping"))[0].status == 401
+        mine, _, _ = signed.site.ask("POST", endpoint, request("ping", id="mine"), authorization=f"Bearer {ada}")
+        assert mine.status == 202
+        assert json.loads(next(heard)["data"])["id"] == "mine"
+
+
+def test_a_session_of_one_transport_is_none_of_the_other(signed: Signed) -> None:
+    ada = signed.token("ada", "one")
+    id = session(signed, ada)
+    bearer = {"authorization": f"Bearer {ada}"}
+    assert signed.site.ask("POST", f"/messages?session_id={id}", request("ping"), **bearer)[0].status == 404
+
+
+# -- the stateless era
+
+
+def test_mcp_08_sealed_state_is_for_its_owner_alone(signed: Signed) -> None:
+    meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    call = {"name": "ask", "arguments": {}, "_meta": meta}
+    ada = signed.token("ada", "one")
+    first = asked(signed, ada, "tools/call", call)[2]["result"]
+    assert first["resultType"] == "input_required"
+    answers = {"question-1": {"action": "accept", "content": {"name": "Eve"}}}
+    again = {**call, "requestState": first["requestState"], "inputResponses": answers}
+    for token in others(signed).values():
+        _, _, said = asked(signed, token, "tools/call", again)
+        assert said["error"]["code"] == -32602
+    assert asked(signed, ada, "tools/call", again)[2]["result"]["resultType"] == "input_required"
+
+
+def test_mcp_05_a_subscription_hears_of_its_own_principals_resources_and_is_ended_by_nobody_else(
+    signed: Signed,
+) -> None:
+    ada, bob = signed.token("ada", "one"), signed.token("bob", "one")
+    wanted = {"notifications": {"resourceSubscriptions": ["many://1"]}, "_meta": ENVELOPE}
+    listen = request("subscriptions/listen", wanted, "same")
+    told = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
+    with opened(signed, ada, "POST", "/mcp", listen, **told) as stream:
+        heard = messages(stream)
+        assert next(heard)["method"] == "notifications/subscriptions/acknowledged"
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "same"}}
+        signed.site.ask("POST", "/mcp", cancel, authorization=f"Bearer {bob}", mcp_protocol_version=STATELESS)
+        with opened(signed, bob, "POST", "/mcp", listen, **told) as other:
+            others_news = messages(other)
+            next(others_news)
+            called(signed, bob, "touch", uri="many://1")  # news for bob, and for nobody else
+            assert next(others_news)["method"] == "notifications/resources/updated"
+            called(signed, ada, "touch", uri="many://1")
+            news = next(heard)
+            assert news["method"] == "notifications/resources/updated"
+            called(signed, bob, "write_note", name="one", text="x")
+        called(signed, ada, "touch", uri="many://1")
+        assert next(heard) == news  # one for each touch of ada's, none for bob's
+
+
+# -- what belongs to a person
+
+
+def test_a_workspace_is_a_persons_whatever_the_client(signed: Signed) -> None:
+    called(signed, signed.token("ada", "one"), "Bash", command="echo mine > note")
+    assert "mine" in text(called(signed, signed.token("ada", "two"), "Bash", command="cat note"))
+    assert "mine" not in text(called(signed, signed.token("bob", "one"), "Bash", command="cat note"))
+    here, there = (
+        text(called(signed, signed.token(who, "one"), "Bash", command="pwd")).split()[0] for who in ("ada", "bob")
+    )
+    assert here != there
+
+
+def test_a_folder_is_not_named_by_what_came_from_outside(signed: Signed) -> None:
+    for subject in (HOSTILE, "../../../../tmp/x", "/etc", "local", ".", "a" * 500, "x\x00y"):
+        place = text(called(signed, signed.token(subject, "one"), "Bash", command="pwd")).split()[0]
+        assert place == str(signed.site.state / "workspaces" / Principal(signed.issuer, subject, "").name)
+    for folder in ("workspaces", "spool"):
+        names = {path.name for path in (signed.site.state / folder).iterdir()}
+        assert all(name.startswith("u-") and len(name) == 42 for name in names), names
+    assert "script" not in signed.site.log()
+
+
+def test_tasks_are_a_persons_whatever_the_client(signed: Signed) -> None:
+    made = called(signed, signed.token("ada", "one"), "TaskManager", action="create", query="paint the fence")
+    assert not made["isError"], made
+    assert "paint the fence" in text(called(signed, signed.token("ada", "two"), "TaskManager", action="list", query=""))
+    assert "paint the fence" not in text(
+        called(signed, signed.token("bob", "one"), "TaskManager", action="list", query="")
+    )
+
+
+def test_background_tasks_are_a_persons_whatever_the_client(signed: Signed) -> None:
+    ada, again, bob = signed.token("ada", "one"), signed.token("ada", "two"), signed.token("bob", "one")
+    begun = called(signed, ada, "BackgroundBash", command="echo from-ada; sleep 61.357")
+    task = begun["structuredContent"]["task_id"]
+    assert "61.357" in text(called(signed, again, "ListBgTasks"))
+    assert "61.357" not in text(called(signed, bob, "ListBgTasks"))
+    for tool in ("ReadBgOutput", "KillBgTask"):
+        assert called(signed, bob, tool, task_id=task)["isError"] is True
+    assert called(signed, again, "KillBgTask", task_id=task)["isError"] is False
+
+
+def test_callbacks_and_their_news_are_a_persons_whatever_the_client(signed: Signed) -> None:
+    ada, again, bob = signed.token("ada", "one"), signed.token("ada", "two"), signed.token("bob", "one")
+    called(signed, ada, "SetCallback", action="set", message="turn the page", delay_seconds=3600)
+    assert "turn the page" in text(called(signed, again, "SetCallback", action="list"))
+    assert "turn the page" not in text(called(signed, bob, "SetCallback", action="list"))
+    assert called(signed, bob, "SetCallback", action="cancel", callback_id=0)["isError"] is True
+    called(signed, ada, "SetCallback", action="cancel")
+
+
+def test_news_of_what_ended_meanwhile_reach_nobody_else(signed: Signed) -> None:
+    ada, bob = signed.token("ada", "three"), signed.token("bob", "three")
+    called(signed, ada, "BackgroundBash", command="sleep 0.31357")
+    assert eventually(lambda: not processes_with("0.31357"))
+    assert "Meanwhile" not in text(called(signed, bob, "echo", text="x"))
+    assert eventually(lambda: "Meanwhile" in text(called(signed, ada, "echo", text="x")))  # it is told once
+    assert "Meanwhile" not in text(called(signed, bob, "echo", text="x"))
+
+
+# -- room for all
+
+
+def test_one_owner_can_t_push_others_out(signed: Signed) -> None:
+    bob, eve = signed.token("bob", "one"), signed.token("eve", "one")
+    kept = session(signed, bob)
+    opened_by_eve = [session(signed, eve) for _ in range(MAX_OWNED + 3)]
+    found = [
+        signed.site.ask("POST", "/mcp", request("ping"), authorization=f"Bearer {eve}", mcp_session_id=id)[0].status
+        for id in opened_by_eve
+    ]
+    assert found == [404] * 3 + [200] * MAX_OWNED  # her own longest idle gave way
+    mine, _, _ = signed.site.ask("POST", "/mcp", request("ping"), authorization=f"Bearer {bob}", mcp_session_id=kept)
+    assert mine.status == 200
+
+
+def test_an_owners_busy_sessions_do_not_give_way() -> None:
+    ended: list[str] = []
+    sessions = Sessions(lambda session: ended.append(session.key), each=2)
+    eve, bob = Principal("i", "eve", "c"), Principal("i", "bob", "c")
+
+    async def scenario() -> None:
+        first, second = sessions.open(eve), sessions.open(eve)
+        assert first is not None and second is not None
+        first.standing().attach(first)
+        third = sessions.open(eve)
+        assert third is not None and ended == [second.id]
+        third.standing().attach(third)
+        assert sessions.open(eve) is None
+        assert sessions.open(bob) is not None
+        sessions.close(first)
+        assert sessions.open(eve) is not None
+        sessions.close_all()
+        assert len(sessions) == 0 and not sessions._of_owner
+
+    asyncio.run(scenario())
+
+
+def test_without_signing_in_there_is_one_owner_and_no_such_ceiling(tmp_path: Path) -> None:
+    with site(tmp_path) as listening:
+        hello = request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+        ids = [listening.ask("POST", "/mcp", hello)[0].getheader("mcp-session-id") for _ in range(MAX_OWNED + 1)]
+        assert ids[0] is not None
+        assert listening.ask("POST", "/mcp", request("ping"), mcp_session_id=ids[0])[0].status == 200
+        _, _, said = listening.ask("POST", "/mcp", request("tools/list"), mcp_session_id=ids[0])
+        assert "securitySchemes" not in str(said)  # only where somebody has to sign in
+        assert listening.ask("GET", "/.well-known/oauth-protected-resource")[0].status == 404
+
+
+def test_one_owners_subscriptions_leave_room_for_others(signed: Signed) -> None:
+    mallory, bob = signed.token("mallory", "one"), signed.token("bob", "one")
+    listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE})
+    told = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_OWNED):
+            heard = messages(stack.enter_context(opened(signed, mallory, "POST", "/mcp", listen, **told)))
+            assert "error" not in next(heard)
+        with opened(signed, mallory, "POST", "/mcp", listen, **told) as response:
+            assert "too many" in json.loads(response.read())["error"]["message"]
+        with opened(signed, bob, "POST", "/mcp", listen, **told) as response:
+            assert next(messages(response))["method"] == "notifications/subscriptions/acknowledged"

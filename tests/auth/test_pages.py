@@ -1,0 +1,438 @@
+"""A person signs in and decides, in a real Chromium."""
+
+import contextlib
+import shutil
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auth.desk import VERIFIER, query
+from tests.auth.house import DOCUMENT, LONG_URI, PASSWORD, House, house, waiting
+from tests.http_wire import Site
+from tests.inside import HELLO
+from tests.wire import PATIENCE, eventually
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+CHROMIUM = shutil.which("chromium")
+INSTALL = "make chromium"
+SIZES = {"phone": (390, 844), "desktop": (1280, 800), "narrow": (320, 640)}
+# The contrast of each text with the ground behind it, and of the edges of what is filled in or pressed (WCAG 2.2).
+CONTRAST = """() => {
+  const parse = c => { const n = c.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n };
+  const linear = v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = c => .2126 * linear(c[0]) + .7152 * linear(c[1]) + .0722 * linear(c[2]);
+  const ground = e => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c[3] > 0) return c;
+    }
+    return [255, 255, 255, 1];
+  };
+  const ratio = (a, b) => {
+    const [x, y] = [light(parse(a)), light(b)].sort((p, q) => q - p);
+    return (x + .05) / (y + .05);
+  };
+  const found = [];
+  for (const e of document.querySelectorAll('body *')) {
+    if (!e.getClientRects().length) continue;
+    const style = getComputedStyle(e), told = e.outerHTML.slice(0, 80);
+    if ([...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
+      found.push([ratio(style.color, ground(e)), 4.5, told]);
+    if (e.matches('.field input, button, .button'))
+      found.push([ratio(style.borderTopColor, ground(e.parentElement)), 3, told]);
+  }
+  return found.filter(([is, wanted]) => is < wanted);
+}"""
+UNNAMED = """() => [...document.querySelectorAll('input:not([type=hidden]), button, a')]
+  .filter(e => !(e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label'))).map(e => e.outerHTML)"""
+TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.fail(f"Chromium is missing; install it with: {INSTALL}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[House]:
+    with house(tmp_path) as made:
+        made.add()
+        yield made
+
+
+@pytest.fixture
+def person(chromium: Any, gate: House) -> Iterator[Callable[..., Any]]:
+    """A person with a browser of their own, and a first tab. What leaves this machine, or is complained of, fails."""
+    contexts: list[Any] = []
+    wrong: list[str] = []
+
+    def arrive(size: str = "desktop", **how: Any) -> Any:
+        width, height = SIZES[size]
+        context = chromium.new_context(viewport={"width": width, "height": height}, **how)
+        context.set_default_timeout(PATIENCE * 1_000)
+        context.on("request", lambda request: "//127.0.0.1:" in request.url or wrong.append(request.url))
+        context.on("console", lambda message: _is_expected(message.text) or wrong.append(message.text))
+        contexts.append(context)
+        return context.new_page()
+
+    yield arrive
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def _is_expected(text: str) -> bool:
+    """Chromium tells of every status from 400 on, looks for an icon that the policy rightly keeps it from, and says so
+    when somebody was faster than a page's own idea of where to type."""
+    return any(part in text for part in ("Failed to load resource", "favicon.ico", "Autofocus"))
+
+
+def ask(made: House, page: Any, *client: str, **more: str) -> None:
+    page.goto(made.url + made.asking(*client, **more))
+
+
+def sign_in(page: Any, password: str = PASSWORD) -> None:
+    page.get_by_label("Name").fill("ada")
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def decide(page: Any, decision: str = "Approve") -> None:
+    page.get_by_role("button", name=decision).click()
+
+
+def connected(page: Any) -> None:
+    page.get_by_role("heading", name="connected").wait_for()
+
+
+def shows(page: Any, title: str) -> None:
+    """Wait until the page with this title is there."""
+    page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, gate: House) -> None:
+    page = person(size)
+    ask(gate, page)
+    shows(page, "Sign in")
+    sign_in(page)
+    shows(page, "Allow “Fernhill” to use this server?")
+    decide(page)
+    connected(page)
+    [answer] = gate.caught
+    assert (answer["state"], answer["iss"], "code" in answer) == ("s-1", gate.url, True)
+    assert "referer" not in answer  # SEC-06
+    assert gate.redeem(answer)["status"] == 200
+
+
+def test_a_person_who_denies_is_sent_back_with_that(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page)
+    sign_in(page)
+    decide(page, "Deny")
+    connected(page)
+    [answer] = gate.caught
+    assert (answer["error"], answer["iss"], answer["state"]) == ("access_denied", gate.url, "s-1")
+    assert gate.granted() == []
+
+
+def test_a_wrong_password_is_said_and_can_be_mended(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page)
+    sign_in(page, "not the password")
+    assert page.get_by_role("alert").inner_text() == "Name and password don’t belong together."
+    assert page.get_by_label("Name").input_value() == "ada"
+    assert page.get_by_label("Password").input_value() == ""
+    assert page.evaluate("document.activeElement.id") == "password"
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    decide(page)
+    connected(page)
+
+
+def test_az_09_two_tabs_opened_before_signing_in_both_work(person: Any, gate: House) -> None:
+    first = person()
+    second = first.context.new_page()
+    ask(gate, first, state="first")
+    ask(gate, second, state="second")
+    sign_in(first)
+    sign_in(second)  # its page is older than the session there is by now
+    decide(first)  # and this one is of the session before that
+    connected(first)
+    decide(second)
+    connected(second)
+    assert [answer["state"] for answer in gate.caught] == ["first", "second"]
+    assert all("code" in answer for answer in gate.caught)
+
+
+def test_az_09_the_same_question_in_two_tabs_is_answered_once(person: Any, gate: House) -> None:
+    first = person()
+    ask(gate, first)
+    sign_in(first)
+    second = first.context.new_page()
+    second.goto(first.url)
+    decide(first)
+    connected(first)
+    decide(second)
+    shows(second, "This question has expired")
+    assert len(gate.granted()) == 1
+
+
+def test_the_back_button_leads_to_no_second_answer(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page)
+    sign_in(page)
+    decide(page)
+    connected(page)
+    page.go_back()
+    shows(page, "This question has expired")
+    page.get_by_text("Nothing was granted just now").wait_for()
+    assert len(gate.granted()) == 1
+
+
+def test_the_back_button_after_signing_in_leads_on_to_the_question(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page)
+    sign_in(page)
+    page.go_back()
+    shows(page, "Allow “Fernhill” to use this server?")
+    decide(page)
+    connected(page)
+
+
+def test_a_question_that_expired_while_it_was_shown_says_so(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page)
+    sign_in(page)
+    gate.expire()
+    decide(page)
+    shows(page, "This question has expired")
+    page.get_by_text("connect again").wait_for()
+    assert gate.caught == []
+
+
+def test_a_scope_that_was_unticked_is_not_granted(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page)
+    sign_in(page)
+    shell = page.get_by_role("checkbox", name="Run any command in a shell")
+    assert shell.is_checked()
+    shell.uncheck()
+    decide(page)
+    connected(page)
+    assert gate.redeem(gate.caught[0])["scope"] == "tools:read tools:web tools:workflow tools:plugins"
+
+
+def test_nothing_ticked_is_asked_again(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page, scope="tools:shell")
+    sign_in(page)
+    page.get_by_role("checkbox").uncheck()
+    decide(page)
+    assert "Tick at least one box" in page.get_by_role("alert").inner_text()
+    decide(page, "Deny")
+    connected(page)
+
+
+def test_enter_on_a_box_approves_nothing(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page)
+    sign_in(page)
+    page.get_by_role("checkbox").first.press("Enter")
+    connected(page)
+    assert gate.caught[0]["error"] == "access_denied"
+
+
+def test_somebody_else_can_sign_in_instead(person: Any, gate: House) -> None:
+    gate.add("bob")
+    page = person()
+    ask(gate, page)
+    sign_in(page)
+    page.get_by_role("link", name="Not you?").click()
+    page.get_by_label("Name").fill("bob")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    decide(page)
+    connected(page)
+    assert [who for _, who, _ in gate.granted()] == ["bob"]
+
+
+def test_a_person_sees_and_takes_back_what_was_granted_and_signs_out(person: Any, gate: House) -> None:
+    page = person("phone")
+    for client in ("local", DOCUMENT):
+        ask(gate, page, client)
+        if client == "local":
+            sign_in(page)
+            page.get_by_text("can’t prove who it is").wait_for()
+        decide(page)
+        connected(page)
+        assert gate.redeem(gate.caught[-1], client)["status"] == 200
+    page.goto(gate.url + "/account")
+    assert page.get_by_role("heading", level=3).all_inner_texts() == ["Fernhill", "Workbench"]
+    page.get_by_role("button", name="Take back what Fernhill may do").click()
+    assert "Taken back" in page.get_by_role("status").inner_text()
+    assert page.get_by_role("heading", level=3).all_inner_texts() == ["Workbench"]
+    page.get_by_role("button", name="Sign out").click()
+    shows(page, "You are signed out")
+    page.goto(gate.url + "/account")
+    shows(page, "Sign in")
+
+
+def test_a_client_that_opened_a_window_hears_from_it_at_the_end(person: Any, gate: House) -> None:
+    """Browser clients wait for a word of their own page in the window that they opened."""
+    page = person()
+    page.goto(gate.app.removesuffix("/back"))
+    with page.expect_popup() as opened:
+        page.evaluate("address => void window.open(address, '', 'width=500,height=700')", gate.url + gate.asking())
+    window = opened.value
+    sign_in(window)
+    decide(window)
+    connected(window)
+    assert window.evaluate("window.opener !== null")
+    assert window.evaluate("window.opener.location.origin") == gate.app.removesuffix("/back")
+
+
+@pytest.mark.parametrize("path", ["/login", "/account", "/authorize?client_id=nobody"])
+def test_sec_10_no_page_can_be_framed(path: str, chromium: Any, gate: House) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(gate.app.removesuffix("/back"))
+    frame = "address => { const f = document.createElement('iframe'); f.src = address; document.body.append(f) }"
+    with page.expect_console_message(lambda message: "frame-ancestors" in message.text, timeout=PATIENCE * 1_000):
+        page.evaluate(frame, gate.url + path)
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_page_can_be_read_and_used_by_everybody(size: str, scheme: str, person: Any, gate: House) -> None:
+    page = person(size, color_scheme=scheme)
+    looked = 0
+
+    def look(title: str) -> None:
+        nonlocal looked
+        looked += 1
+        shows(page, title)
+        where = f"{title}, {size}, {scheme}"
+        assert page.evaluate(CONTRAST) == [], where
+        assert page.evaluate(UNNAMED) == [], where
+        assert page.evaluate(TOO_WIDE) <= 0, where
+        assert page.get_by_role("main").count() == 1, where
+        if size != "narrow":  # that is 400 % of 1280 already (WCAG 1.4.10)
+            page.evaluate("document.documentElement.style.fontSize = '200%'")  # WCAG 1.4.4
+            assert page.evaluate(TOO_WIDE) <= 0, where
+            page.evaluate("document.documentElement.style.fontSize = ''")
+
+    ask(gate, page, "local")
+    look("Sign in")
+    sign_in(page, "not the password")
+    page.get_by_role("alert").wait_for()
+    look("Sign in")
+    sign_in(page)
+    look("Allow “Workbench” to use this server?")
+    decide(page)
+    connected(page)
+    assert gate.redeem(gate.caught[0], "local")["status"] == 200
+    ask(gate, page, "self", LONG_URI)
+    look("Allow “Definitely Claude” to use this server?")
+    titles = {
+        "/account": "Your account",
+        "/logout": "Sign out",
+        "/consent?question=gone": "This question has expired",
+        "/authorize?client_id=nobody": "This can’t go on",
+    }
+    for path, title in titles.items():
+        page.goto(gate.url + path)
+        look(title)
+    assert looked == 8
+
+
+def test_all_of_it_works_by_keyboard(person: Any, gate: House) -> None:
+    page = person()
+    ask(gate, page, scope="tools:read tools:shell")
+    page.wait_for_function("document.activeElement.id === 'username'")
+    page.keyboard.type("ada")
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Allow").wait_for()
+    seen = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.value || document.activeElement.textContent"))
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        if seen[-1] == "tools:shell":
+            page.keyboard.press("Space")
+    assert seen == ["Not you?", "tools:read", "tools:shell", "your account page", "deny", "approve"]
+    page.keyboard.press("Enter")
+    connected(page)
+    assert gate.redeem(gate.caught[0])["scope"] == "tools:read"
+
+
+def test_the_first_account_is_made_on_a_page(chromium: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with house(tmp_path) as made:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(made.url + made.asking())
+        page.get_by_label("Pairing code").fill(caplog.messages[-1].split("pairing code ")[1].split()[0])
+        page.get_by_label("Your name here").fill("ada")
+        page.get_by_label("A new password").fill(PASSWORD)
+        page.get_by_role("button", name="Make the account").click()
+        decide(page)
+        connected(page)
+        assert "code" in made.caught[0]
+        context.close()
+
+
+def test_a_server_that_was_just_started_is_paired_connected_and_used(
+    chromium: Any, listen: Callable[..., Site]
+) -> None:
+    """All of it, from the first line of the log to the first answer."""
+    site = listen("--auth", "oauth")
+    caught: list[dict[str, str]] = []
+    with waiting(caught) as back, contextlib.closing(chromium.new_context()) as context:
+        body = {"redirect_uris": [back], "token_endpoint_auth_method": "none", "client_name": "Workbench"}
+        response, _, client = site.ask("POST", "/register", body)
+        assert response.status == 201
+        page = context.new_page()
+        page.goto(f"{site.url}/authorize?{query(client['client_id'], redirect_uri=back, resource=site.url + '/mcp')}")
+        assert eventually(lambda: "pairing code" in site.log())
+        page.get_by_label("Pairing code").fill(site.log().rpartition("pairing code ")[2].split()[0])
+        page.get_by_label("Your name here").fill("ada")
+        page.get_by_label("A new password").fill(PASSWORD)
+        page.get_by_role("button", name="Make the account").click()
+        decide(page)
+        connected(page)
+    form = {
+        "grant_type": "authorization_code",
+        "client_id": client["client_id"],
+        "code": caught[0]["code"],
+        "redirect_uri": back,
+        "code_verifier": VERIFIER,
+    }
+    kind = "application/x-www-form-urlencoded"
+    response, _, tokens = site.ask("POST", "/token", urllib.parse.urlencode(form).encode(), content_type=kind)
+    assert response.status == 200, tokens
+    assert site.ask("POST", "/mcp", HELLO)[0].status == 401
+    response, _, answer = site.ask("POST", "/mcp", HELLO, authorization=f"Bearer {tokens['access_token']}")
+    assert (response.status, answer["result"]["serverInfo"]["name"]) == (200, "toolgate")
+    for secret in (PASSWORD, caught[0]["code"], tokens["access_token"], tokens["refresh_token"]):
+        assert secret not in site.log()

@@ -1,0 +1,450 @@
+"""The routes of signing in, as a program sees them that keeps to no rules."""
+
+import base64
+import json
+import re
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.auth.desk import VERIFIER
+from tests.auth.house import DOCUMENT, PASSWORD, Browser, Got, House, house
+from toolgate.server.auth.scopes import SERVED
+
+HTTPS = "https://gate.example"
+PAGES = ("/login", "/consent?question=x", "/account", "/logout", "/callback", "/authorize?client_id=x")
+DOCUMENTS = (
+    "/.well-known/oauth-authorization-server",
+    "/.well-known/openid-configuration",
+    "/.well-known/oauth-authorization-server/mcp",
+    "/.well-known/openid-configuration/sse",
+    "/mcp/.well-known/openid-configuration",
+    "/sse/.well-known/oauth-authorization-server",
+)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[House]:
+    """With one account, ada."""
+    with house(tmp_path) as made:
+        made.add()
+        yield made
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[House]:
+    """Reached through a proxy that ends TLS."""
+    with house(tmp_path, public_url=HTTPS) as made:
+        made.add()
+        yield made
+
+
+def ask_signed_in(made: House, **asked: str) -> tuple[Browser, Got]:
+    browser = made.browser()
+    page = browser.sign_in(browser.get(made.asking(**asked)).location)
+    assert page.status == 303
+    return browser, browser.get(page.location)
+
+
+def answer(page: Got, *scopes: str, decision: str = "approve", **changed: str) -> list[tuple[str, str]]:
+    fields = {
+        "csrf": page.field("csrf"),
+        "question": page.field("question"),
+        "via": "",
+        "decision": decision,
+        **changed,
+    }
+    return [*fields.items(), *(("scope", scope) for scope in scopes)]
+
+
+# -- documents and endpoints for programs
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("path", [*DOCUMENTS, "/jwks"])
+def test_pr_07_as_01_documents_are_for_everybody_and_never_by_a_redirect(path: str, slash: str, gate: House) -> None:
+    got = gate.browser(origin="https://inspector.example").get(path + slash)
+    assert got.status == 200
+    assert got.headers["content-type"] == "application/json"
+    assert got.headers["access-control-allow-origin"] == "*"
+    age = re.fullmatch(r"public, max-age=(\d+)", got.headers["cache-control"])
+    assert age is not None
+    assert 0 < int(age[1]) <= 3600
+    assert "null" not in got.text
+
+
+def test_pr_07_documents_answer_head_and_options(gate: House) -> None:
+    browser = gate.browser(origin="https://inspector.example")
+    head = browser.ask("HEAD", DOCUMENTS[0])
+    assert (head.status, head.body) == (200, b"")
+    assert int(head.headers["content-length"]) > 2
+    options = browser.ask("OPTIONS", DOCUMENTS[0])
+    assert (options.status, options.headers["access-control-allow-methods"]) == (204, "GET, HEAD, OPTIONS")
+    assert browser.ask("POST", DOCUMENTS[0]).status == 405
+    preflight = browser.ask("OPTIONS", "/token", access_control_request_method="POST")
+    assert (preflight.status, preflight.headers["access-control-allow-methods"]) == (204, "OPTIONS, POST")
+
+
+def test_documents_are_found_with_and_behind_the_path_of_the_public_url(tmp_path: Path) -> None:
+    with house(tmp_path, public_url=f"{HTTPS}/tools") as made:
+        browser = made.browser(host="gate.example")
+        for path in (
+            "/.well-known/oauth-authorization-server",
+            "/.well-known/oauth-authorization-server/tools",
+            "/.well-known/openid-configuration/tools/mcp",
+            "/tools/.well-known/openid-configuration",  # as a proxy passes it that takes nothing off
+            "/tools/mcp/.well-known/openid-configuration",
+        ):
+            assert browser.get(path, origin="https://elsewhere.example").status == 200, path
+        page = browser.get("/tools/login")
+        assert 'action="/tools/login"' in page.text
+        assert browser.get(re.findall(r'href="([^"]+css[^"]*)"', page.text)[0]).status == 200
+        assert browser.get("/account").location == "/tools/login"
+
+
+@pytest.mark.parametrize("path", ["/token", "/revoke", "/introspect"])
+def test_sec_18_tk_01_programs_send_one_form_and_nothing_else(path: str, gate: House) -> None:
+    browser = gate.browser()
+    form = b"grant_type=authorization_code&code=x"
+    kind = "application/x-www-form-urlencoded"
+    for body, content_type, where in (
+        (form, "multipart/form-data; boundary=x", path),
+        (form, "application/json", path),
+        (form, "", path),
+        (form, kind, path + "?client_secret=s"),
+        (b"code=a&code=b", kind, path),
+        (b"code=a&code=", kind, path),
+        (b"code=%00", kind, path),
+        (b"code=%ff", kind, path),
+        (b"code=\xff", kind, path),
+        (b"&".join(b"a%d=1" % n for n in range(200)), kind, path),
+    ):
+        got = browser.ask("POST", where, body, content_type=content_type)
+        assert (got.status, json.loads(got.body)["error"]) == (400, "invalid_request"), (body[:30], content_type)
+        assert (got.headers["cache-control"], got.headers["pragma"]) == ("no-store", "no-cache")
+    large = browser.ask("POST", path, b"code=" + b"a" * 70_000, content_type=kind)
+    assert large.status == 413
+    assert browser.get(path).headers["allow"] == "OPTIONS, POST"
+
+
+def test_tk_01_a_form_arrives_with_its_authorization_and_without_what_is_empty(gate: House) -> None:
+    registered = {"redirect_uris": ["https://app.example/back"], "token_endpoint_auth_method": "client_secret_basic"}
+    browser = gate.browser()
+    made = browser.ask("POST", "/register/", json.dumps(registered).encode(), content_type="application/json")
+    client = json.loads(made.body)
+    assert made.status == 201
+    asked = {"client": client["client_id"], "uri": "https://app.example/back"}
+    person, page = ask_signed_in(gate, **asked, resource=f"{gate.url}/mcp")
+    location = person.post("/consent", answer(page, "tools:read")).location
+    form = {
+        "grant_type": "authorization_code",
+        "code": urllib.parse.parse_qs(location)["https://app.example/back?code"][0],
+        "redirect_uri": "https://app.example/back",
+        "code_verifier": VERIFIER,
+        "scope": "",
+    }
+    pair = base64.b64encode(f"{client['client_id']}:{client['client_secret']}".encode()).decode()
+    fields = [*form.items(), ("resource", f"{gate.url}/mcp"), ("resource", f"{gate.url}/mcp/")]
+    kind = "application/x-www-form-urlencoded; charset=UTF-8"
+    assert browser.post("/token/", fields, content_type=kind).status == 401
+    got = browser.post("/token/", fields, authorization=f"Basic {pair}", content_type=kind)
+    assert (got.status, got.headers["cache-control"]) == (200, "no-store")
+    assert json.loads(got.body)["scope"] == "tools:read"
+
+
+def test_rg_05_a_registration_is_json_of_64_kib_at_most(gate: House) -> None:
+    browser = gate.browser()
+    for body, kind, status in (
+        (b"{}", "text/plain", 400),
+        (b"{", "application/json", 400),
+        (b"[" * 60_000, "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b'"' + b"a" * 70_000 + b'"', "application/json", 413),
+    ):
+        assert browser.ask("POST", "/register", body, content_type=kind).status == status
+    good = b'{"redirect_uris": ["https://app.example/back"], "token_endpoint_auth_method": "none"}'
+    made = browser.ask("POST", "/register", good, content_type="application/json; charset=utf-8")
+    assert made.status == 201
+    assert browser.get(gate.asking(json.loads(made.body)["client_id"], "https://app.example/back")).status == 303
+
+
+def test_mcp_13_a_fault_is_told_under_a_reference_and_nothing_else(
+    gate: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("secret at /home/somebody")
+
+    monkeypatch.setattr(gate.authorization, "metadata", broken)
+    got = gate.browser().get(DOCUMENTS[0])
+    assert got.status == 500
+    assert "somebody" not in got.text
+    reference = re.search(r"under ([0-9a-f]{8})", got.text)
+    assert reference is not None
+    assert reference[1] in caplog.text
+
+
+# -- pages
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("path", PAGES)
+def test_sec_10_az_10_every_page_is_framed_by_nobody_and_kept_by_nobody(path: str, slash: str, gate: House) -> None:
+    browser = gate.browser()
+    got = browser.get(path.replace("?", slash + "?") if "?" in path else path + slash)
+    headers = got.headers
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+    if got.status == 303:
+        assert got.location.startswith("/")
+        return
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "form-action" not in policy
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "same-origin"
+    assert "<script" not in got.text
+    assert "http://" not in got.text.replace(gate.url, "")
+    assert '<html lang="en">' in got.text
+
+
+def test_az_10_no_method_but_those_of_the_page(gate: House) -> None:
+    browser = gate.browser()
+    for method, path in (("PUT", "/login"), ("HEAD", "/authorize"), ("POST", "/callback"), ("DELETE", "/account")):
+        assert browser.ask(method, path).status == 405
+
+
+def test_cookies_are_bound_to_the_host_over_https(secure: House) -> None:
+    browser = secure.browser(host="gate.example")
+    page = browser.get(secure.asking(uri="https://app.example/back"))
+    made = browser.sign_in(page.location)
+    assert made.status == 303
+    for line in made.set_cookies:
+        assert re.fullmatch(
+            r"__Host-toolgate-session=[\w-]{43}; Path=/; Max-Age=43200; HttpOnly; SameSite=Lax; Secure", line
+        )
+
+
+def test_sec_11_a_session_planted_before_login_is_not_the_one_after(gate: House) -> None:
+    browser = gate.browser()
+    page = browser.get(browser.get(gate.asking()).location)
+    planted = "A" * 43
+    browser.cookies[f"toolgate-{gate.port}-session"] = planted
+    fields = {"csrf": page.field("csrf"), "question": page.field("question")}
+    assert browser.post("/login", {**fields, "username": "ada", "password": PASSWORD}).status == 303
+    assert browser.cookies[f"toolgate-{gate.port}-session"] != planted
+    other = gate.browser()
+    other.cookies[f"toolgate-{gate.port}-session"] = planted
+    assert other.get("/account").location == "/login"
+
+
+@pytest.mark.parametrize("spoilt", ["csrf missing", "csrf of another page", "other browser", "cross-site", "same-site"])
+def test_sec_11_a_forged_answer_is_asked_again_and_grants_nothing(spoilt: str, gate: House) -> None:
+    browser, page = ask_signed_in(gate)
+    fields, told = dict(answer(page)), {}
+    if spoilt == "csrf missing":
+        del fields["csrf"]
+    elif spoilt == "csrf of another page":
+        fields["csrf"] = browser.get("/account").field("csrf")
+    elif spoilt == "other browser":
+        gate.add("bob")
+        browser = gate.browser()
+        browser.sign_in(name="bob")
+    else:
+        told = {"sec_fetch_site": spoilt}
+    got = browser.post("/consent", [*fields.items(), ("scope", "tools:read")], **told)
+    assert got.status == 403
+    assert "nothing was done" in got.text
+    assert gate.granted() == []
+    assert browser.post("/consent", answer(got, "tools:read")).status == 303  # the page shown is good
+
+
+def test_sec_11_login_and_logout_can_not_be_forged(gate: House) -> None:
+    browser = gate.browser()
+    forged = {"username": "ada", "password": PASSWORD, "csrf": "", "question": ""}
+    assert browser.post("/login", forged).status == 403
+    browser.sign_in()
+    assert browser.get("/account").status == 200
+    browser.post("/logout", {"csrf": "0" * 64})
+    assert browser.get("/account").status == 200
+    browser.post("/logout", {"csrf": browser.get("/account").field("csrf")})
+    assert browser.get("/account").location == "/login"
+
+
+def test_az_07_only_what_was_asked_and_ticked_is_granted(gate: House) -> None:
+    browser, page = ask_signed_in(gate, scope="tools:read tools:web")
+    assert "tools:shell" not in page.text
+    got = browser.post("/consent", answer(page, "tools:web", "tools:shell", "admin"))
+    assert got.location.startswith(f"{gate.app}?code=")
+    assert gate.granted() == [(DOCUMENT, "ada", "tools:web")]
+
+
+def test_az_07_nothing_ticked_is_asked_again(gate: House) -> None:
+    browser, page = ask_signed_in(gate)
+    got = browser.post("/consent", answer(page))
+    assert got.status == 400
+    assert "Tick at least one box, or deny" in got.text
+    assert gate.granted() == []
+
+
+def test_az_07_a_form_without_a_decision_is_a_denial(gate: House) -> None:
+    browser, page = ask_signed_in(gate)
+    got = browser.post("/consent", answer(page, "tools:read", decision=""))
+    assert "error=access_denied" in got.location
+
+
+@pytest.mark.parametrize(("client", "uri"), [("self", "https://evil.example/back"), ("local", "")])
+def test_az_07_sec_12_who_asks_and_where_it_goes_is_told(client: str, uri: str, gate: House) -> None:
+    _, page = ask_signed_in(gate, client=client, uri=uri)
+    assert "self-asserted" in page.text
+    assert (uri.removeprefix("https://").removesuffix("/back") or gate.app.split("/")[2]) in page.text
+    assert f"{gate.url}/mcp" in page.text
+    assert ("can’t prove who it is" in page.text) == (client == "local")
+
+
+def test_sec_12_a_name_is_shown_as_text(gate: House) -> None:
+    name = "<b onclick=x>Claude</b> {{ 7*7 }}\u202e"
+    gate.know("self", "dynamic", name, "https://evil.example/back")
+    _, page = ask_signed_in(gate, client="self", uri="https://evil.example/back")
+    assert "<b onclick" not in page.text
+    assert "&lt;b onclick=x&gt;Claude&lt;/b&gt; {{ 7*7 }}" in page.text
+
+
+def test_remembered_consent_is_for_the_same_question_only(gate: House) -> None:
+    browser, page = ask_signed_in(gate, uri="https://app.example/back", scope="tools:read")
+    assert browser.post("/consent", answer(page, "tools:read")).status == 303
+    again = browser.get(gate.asking(uri="https://app.example/back", scope="tools:read"))
+    assert again.location.startswith("https://app.example/back?code=")
+    for more in (
+        {"scope": "tools:read tools:web"},
+        {"scope": "tools:read", "prompt": "consent"},
+        {"scope": "tools:read", "uri": gate.app},  # a program on this machine, whoever it is
+        {"client": "self", "uri": "https://evil.example/back", "scope": "tools:read"},
+    ):
+        asked = gate.asking(**{"uri": "https://app.example/back", **more})
+        assert browser.get(asked).location.startswith("/consent?question="), more
+
+
+@pytest.mark.parametrize("client", ["local", DOCUMENT])
+def test_az_07_what_goes_to_loopback_is_never_approved_by_itself(client: str, gate: House) -> None:
+    browser, page = ask_signed_in(gate, client=client)
+    assert browser.post("/consent", answer(page, *SERVED)).status == 303
+    assert browser.get(gate.asking(client)).location.startswith("/consent?question=")
+
+
+def test_az_02_sec_02_what_can_not_be_trusted_gets_a_page_and_no_redirect(gate: House) -> None:
+    browser = gate.browser()
+    for path in (gate.asking("nobody"), gate.asking(uri="javascript:alert(1)"), "/authorize"):
+        got = browser.get(path)
+        assert (got.status, "location" in got.headers) == (400, False)
+    for path in ("/login?next=https://evil.example", "/logout?next=//evil.example", "/callback?state=x&next=//e"):
+        assert "location" not in browser.get(path).headers
+
+
+def test_az_02_other_errors_go_back_to_the_client(gate: House) -> None:
+    got = gate.browser().get(gate.asking(response_type="token"))
+    assert got.status == 303
+    assert "error=unsupported_response_type" in got.location
+
+
+def test_authorization_requests_may_come_as_a_form(gate: House) -> None:
+    fields = dict(urllib.parse.parse_qsl(gate.asking().partition("?")[2]))
+    assert gate.browser().post("/authorize", fields).location.startswith("/login?question=")
+
+
+def test_sec_18_hostile_parameters_of_pages_are_refused(gate: House) -> None:
+    browser = gate.browser()
+    for path in (
+        "/login?question=%00",
+        "/login?question=%ff",
+        "/consent?question=a&question=b",
+        "/callback?state=a&state=b",
+    ):
+        assert browser.get(path).status == 400
+    assert browser.ask("POST", "/login", b"a=1", content_type="multipart/form-data").status == 400
+    assert browser.post("/consent", [("question", "a"), ("question", "b")]).status == 400
+    assert browser.post("/login", {"username": "a" * 70_000}).status == 413
+
+
+def test_sec_17_too_many_passwords_are_told_to_wait(gate: House) -> None:
+    browser = gate.browser()
+    got = [browser.sign_in(password=f"a guess {n}") for n in range(6)]
+    assert [one.status for one in got] == [403] * 5 + [429]
+    assert int(got[-1].headers["retry-after"]) >= 1
+    assert "Wait 1 second, then" in got[-1].text
+    assert browser.sign_in().status in (429, 303)
+
+
+def test_sec_06_a_wrong_password_comes_back_nowhere(gate: House, caplog: pytest.LogCaptureFixture) -> None:
+    got = gate.browser().sign_in(password="my other password")
+    assert got.status == 403
+    assert "my other password" not in got.text
+    assert 'value="ada"' in got.text
+    assert "my other password" not in caplog.text
+
+
+def test_the_first_account_is_made_with_the_code_from_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with house(tmp_path) as made:
+        browser = made.browser()
+        page = browser.get(browser.get(made.asking()).location)
+        assert "Make the first account" in page.text
+        code = re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)[-1]
+        assert code not in page.text
+        fields = {"csrf": page.field("csrf"), "question": page.field("question"), "username": "Ada"}
+        wrong = browser.post("/login", {**fields, "password": PASSWORD, "code": "AAAA-BBBB"})
+        assert (wrong.status, "not the pairing code" in wrong.text) == (403, True)
+        weak = browser.post("/login", {**fields, "password": "short", "code": code})
+        assert (weak.status, "at least 8 characters" in weak.text) == (403, True)
+        made_it = browser.post("/login", {**fields, "password": PASSWORD, "code": code})
+        assert made_it.location.startswith("/consent?question=")
+        late = made.browser()
+        again = late.get("/login")
+        assert "Make the first account" not in again.text
+        fields = {"csrf": again.field("csrf"), "question": "", "username": "eve", "password": PASSWORD, "code": code}
+        assert late.post("/login", fields).status == 403
+        assert late.get("/account").location == "/login"
+
+
+def test_the_account_page_takes_back_only_ones_own_grants(gate: House) -> None:
+    browser, page = ask_signed_in(gate)
+    location = browser.post("/consent", answer(page, "tools:read")).location
+    tokens = gate.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])))
+    assert (tokens["status"], tokens["scope"]) == (200, "tools:read")
+    mine = browser.get("/account")
+    assert "Fernhill" in mine.text
+    grant = re.findall(r'name="grant" value="([^"]+)"', mine.text)[0]
+    gate.add("bob")
+    bob = gate.browser()
+    bob.sign_in(name="bob")
+    theirs = bob.get("/account")
+    assert "Fernhill" not in theirs.text
+    assert bob.post("/account", {"csrf": theirs.field("csrf"), "grant": grant}).location == "/account"
+    assert browser.post("/account", {"csrf": "", "grant": grant}).location == "/account"
+    refresh = {"grant_type": "refresh_token", "client_id": DOCUMENT, "refresh_token": tokens["refresh_token"]}
+    again = json.loads(browser.post("/token", refresh).body)
+    assert again["scope"] == "tools:read"
+    assert browser.post("/account", {"csrf": mine.field("csrf"), "grant": grant}).location == "/account?done=1"
+    assert "Fernhill" not in browser.get("/account").text
+    assert browser.post("/token", {**refresh, "refresh_token": again["refresh_token"]}).status == 400
+
+
+def test_sec_08_who_is_removed_can_not_go_on(gate: House) -> None:
+    browser, page = ask_signed_in(gate)
+    location = browser.post("/consent", answer(page, "tools:read")).location
+    tokens = gate.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])))
+    assert gate.sign_in.accounts is not None
+    gate.do(gate.sign_in.accounts.remove("ada"))
+    assert browser.get("/account").location == "/login"
+    refresh = {"grant_type": "refresh_token", "client_id": DOCUMENT, "refresh_token": tokens["refresh_token"]}
+    got = browser.post("/token", refresh)
+    assert (got.status, json.loads(got.body)["error"]) == (400, "invalid_grant")
+
+
+def test_mcp_12_no_secret_is_logged(gate: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "toolgate")
+    browser, page = ask_signed_in(gate)
+    location = browser.post("/consent", answer(page, "tools:read")).location
+    secrets = [PASSWORD, page.field("csrf"), re.findall(r"code=([^&]+)", location)[0], *browser.cookies.values()]
+    assert not [secret for secret in secrets if secret in caplog.text]

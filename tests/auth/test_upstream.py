@@ -1,0 +1,403 @@
+"""Signing in at somebody else's page, behind consent, and being named by a proxy."""
+
+import json
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auth.house import DOCUMENT, Browser, Got, House, house
+from tests.auth.providers import CLIENT, SECRET, Provider, provider
+from toolgate.server.auth import jose
+from toolgate.server.auth.accounts import Person, Refused
+from toolgate.server.auth.allowed import Allowed
+from toolgate.server.auth.proxies import Proxies
+from toolgate.server.auth.signin import SignIn, sign_in
+from toolgate.server.auth.upstream import GitHub
+from toolgate.tools.web import Web
+
+FORM = {"oidc": (CLIENT, SECRET), "github": (CLIENT, SECRET)}
+
+
+@pytest.fixture
+def idp() -> Iterator[Provider]:
+    with provider() as made:
+        yield made
+
+
+@pytest.fixture
+def gate(tmp_path: Path, idp: Provider) -> Iterator[House]:
+    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
+        yield made
+
+
+def to_consent(made: House, browser: Browser, via: str = "oidc") -> Got:
+    """Ask as a client does, up to the page."""
+    login = browser.get(made.asking()).location
+    question = urllib.parse.parse_qs(login.partition("?")[2])["question"][0]
+    page = browser.get(f"/consent?question={question}&via={via}")
+    assert page.status == 200
+    return page
+
+
+def approve(browser: Browser, page: Got, *scopes: str) -> Got:
+    names = ("csrf", "question", "via")
+    fields = [*((name, page.field(name)) for name in names), ("decision", "approve")]
+    return browser.post("/consent", [*fields, *(("scope", scope) for scope in scopes or ("tools:read",))])
+
+
+def come_back(browser: Browser, answer: dict[str, str]) -> Got:
+    return browser.get(f"/callback?{urllib.parse.urlencode(answer)}")
+
+
+async def people_of(made: House) -> list[Person]:
+    """Whom grants are for."""
+    words = "SELECT issuer, known_as, name FROM oauth_person"
+    return await made.store.transact(lambda connection: [Person(*row) for row in connection.exec_driver_sql(words)])
+
+
+def signed_in(made: House, idp: Provider, browser: Browser) -> Got:
+    return come_back(browser, idp.arrive(approve(browser, to_consent(made, browser)).location))
+
+
+def test_az_08_one_consents_then_signs_in_there_then_the_client_gets_its_code(gate: House, idp: Provider) -> None:
+    browser = gate.browser()
+    login = browser.get(browser.get(gate.asking()).location)
+    assert login.location.endswith("&via=oidc")  # there is no other way in
+    page = browser.get(login.location)
+    assert "When you approve, you sign in with 127.0.0.1" in page.text
+    assert not [name for name in browser.cookies if "away" in name or "session" in name]
+    assert idp.seen == []
+    sent = approve(browser, page, "tools:read", "tools:web")
+    assert sent.status == 303
+    assert sent.location.startswith(f"{idp.url}/authorize?tenant=x&")
+    assert any("away" in line and "HttpOnly" in line and "Max-Age=600" in line for line in sent.set_cookies)
+    answer = idp.arrive(sent.location)
+    asked = idp.asked[0]
+    assert {name: asked[name] for name in ("response_type", "scope", "code_challenge_method", "redirect_uri")} == {
+        "response_type": "code",
+        "scope": "openid email profile",
+        "code_challenge_method": "S256",
+        "redirect_uri": f"{gate.url}/callback",
+    }
+    back = come_back(browser, answer)
+    assert back.location.startswith(f"{gate.app}?code=")
+    assert not [name for name in browser.cookies if "away" in name]
+    assert gate.granted() == [(DOCUMENT, "248289", "tools:read tools:web")]
+    assert gate.do(people_of(gate)) == [Person(idp.url, "248289", "248289")]
+    assert "248289" in browser.get("/account").text
+
+
+def test_mcp_01_another_client_is_asked_about_though_one_is_signed_in(gate: House, idp: Provider) -> None:
+    browser = gate.browser()
+    assert signed_in(gate, idp, browser).status == 303
+    asked = browser.get(gate.asking("self", "https://evil.example/back"))
+    assert asked.location.startswith("/consent?question=")
+    assert "Definitely Claude" in browser.get(asked.location).text
+
+
+def test_mcp_02_a_callback_without_our_cookie_is_refused(gate: House, idp: Provider) -> None:
+    victim, attacker = gate.browser(), gate.browser()
+    answer = idp.arrive(approve(attacker, to_consent(gate, attacker)).location)
+    got = come_back(victim, answer)
+    assert (got.status, "not signed in" in got.text) == (400, True)
+    assert victim.get("/account").location == "/login"
+    for changed in ({"state": "x"}, {"state": ""}):
+        assert come_back(attacker, {**answer, **changed}).status == 400
+    assert gate.granted() == []
+    assert "/token" not in idp.seen
+
+
+def test_az_08_a_callback_works_once(gate: House, idp: Provider) -> None:
+    browser = gate.browser()
+    answer = idp.arrive(approve(browser, to_consent(gate, browser)).location)
+    kept = dict(browser.cookies)
+    assert come_back(browser, answer).status == 303
+    browser.cookies = kept
+    assert come_back(browser, answer).status == 400
+    assert len(gate.granted()) == 1
+
+
+def test_az_09_two_tabs_can_be_away_at_once(gate: House, idp: Provider) -> None:
+    browser = gate.browser()
+    pages = [to_consent(gate, browser) for _ in range(2)]
+    answers = [idp.arrive(approve(browser, page).location) for page in pages]
+    for answer in reversed(answers):
+        assert come_back(browser, answer).location.startswith(gate.app)
+
+
+def test_who_says_no_there_is_not_signed_in_and_may_try_again(gate: House, idp: Provider) -> None:
+    browser = gate.browser()
+    answer = idp.arrive(approve(browser, to_consent(gate, browser)).location)
+    got = come_back(browser, {"state": answer["state"], "error": "access_denied", "error_description": "<b>evil"})
+    assert got.status == 403
+    assert "evil" not in got.text
+    again = got.text.split('class="button" href="')[1].split('"')[0]
+    assert browser.get(again).location.endswith("&via=oidc")
+
+
+def expired(idp: Provider) -> None:
+    idp.claims["exp"] = int(time.time()) - 3600
+
+
+def by_another_key(idp: Provider) -> None:
+    other = jose.generate()
+    idp.sign = lambda claims: jose.sign(claims, replace(other, kid=idp.key.kid), "JWT")
+
+
+def access_token(idp: Provider) -> None:
+    idp.sign = lambda claims: jose.sign(claims, idp.key, "at+jwt")
+
+
+def unsigned(idp: Provider) -> None:
+    idp.sign = lambda claims: "eyJhbGciOiJub25lIn0." + jose.sign(claims, idp.key, "JWT").split(".")[1] + "."
+
+
+BENT: dict[str, Any] = {
+    "another nonce": lambda idp: idp.claims.update(nonce="x"),
+    "no nonce": lambda idp: idp.claims.update(nonce=None),
+    "another audience": lambda idp: idp.claims.update(aud="other"),
+    "another audience besides": lambda idp: idp.claims.update(aud=[CLIENT, "other"]),
+    "another party": lambda idp: idp.claims.update(azp="other"),
+    "another issuer": lambda idp: idp.claims.update(iss="https://evil.example"),
+    "no subject": lambda idp: idp.claims.update(sub=None),
+    "a subject that is no text": lambda idp: idp.claims.update(sub=7),
+    "expired": expired,
+    "another key": by_another_key,
+    "an access token": access_token,
+    "unsigned": unsigned,
+    "metadata of another issuer": lambda idp: idp.metadata.update(issuer="https://evil.example"),
+    "no token endpoint": lambda idp: idp.metadata.update(token_endpoint=None),
+    "a file": lambda idp: idp.metadata.update(jwks_uri="file:///etc/passwd"),
+    "iss promised and not sent": lambda idp: idp.metadata.update(authorization_response_iss_parameter_supported=True),
+}
+
+
+@pytest.mark.parametrize("bent", BENT)
+def test_sec_03_sec_07_what_does_not_hold_signs_nobody_in(bent: str, gate: House, idp: Provider) -> None:
+    BENT[bent](idp)
+    browser = gate.browser()
+    sent = approve(browser, to_consent(gate, browser))
+    got = come_back(browser, idp.arrive(sent.location)) if sent.status == 303 else sent
+    assert (got.status, "You are not signed in" in got.text) == (403, True)
+    assert gate.granted() == []
+    assert browser.get("/account").location == "/login"
+
+
+def test_sec_03_an_answer_of_another_issuer_is_refused(gate: House, idp: Provider) -> None:
+    browser = gate.browser()
+    answer = idp.arrive(approve(browser, to_consent(gate, browser)).location)
+    assert come_back(browser, {**answer, "iss": "https://evil.example"}).status == 403
+    assert "/token" not in idp.seen
+
+
+def test_a_new_key_of_the_provider_is_found(gate: House, idp: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.server.auth.upstream.AGAIN", 0.0)
+    browser = gate.browser()
+    assert signed_in(gate, idp, browser).status == 303
+    idp.key = jose.generate()
+    assert signed_in(gate, idp, gate.browser()).status == 303
+
+
+def test_a_provider_that_wants_the_secret_in_the_form_gets_it_there(gate: House, idp: Provider) -> None:
+    idp.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    assert signed_in(gate, idp, gate.browser()).status == 303
+
+
+@pytest.mark.parametrize(
+    ("claims", "userinfo", "comes"),
+    [
+        ({"email": "Ada@Example.com", "email_verified": True}, {}, True),
+        ({"email": "eve@team.example", "email_verified": True}, {}, True),
+        ({"email": "ada@example.com", "email_verified": False}, {}, False),
+        ({"email": "ada@example.com"}, {}, False),
+        ({"email": "bob@example.com", "email_verified": True}, {}, False),
+        ({"email": "x@evil-team.example", "email_verified": True}, {}, False),
+        ({"email": "x@team.example.evil", "email_verified": True}, {}, False),
+        ({}, {"sub": "248289", "email": "ada@example.com", "email_verified": True}, True),
+        ({}, {"sub": "another", "email": "ada@example.com", "email_verified": True}, False),
+        ({}, {}, False),
+        ({"sub": "friend"}, {}, True),
+    ],
+)
+def test_only_allowed_people_come(
+    claims: dict[str, Any], userinfo: dict[str, Any], comes: bool, tmp_path: Path, idp: Provider
+) -> None:
+    idp.claims, idp.userinfo = claims, userinfo
+    users = ("ada@example.com", "@team.example", "oidc:friend")
+    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=users) as made:
+        got = signed_in(made, idp, made.browser())
+        assert got.status == (303 if comes else 403)
+        assert len(made.granted()) == comes
+        assert comes or "not one of those who may use this server" in got.text
+
+
+def github(idp: Provider) -> Any:
+    def change(ways: SignIn, web: Web) -> SignIn:
+        allowed = Allowed(("octo@team.example", "github:1"), ("github",))
+        return replace(ways, providers={"github": GitHub(CLIENT, SECRET, allowed, web.fetch, idp.url, idp.url)})
+
+    return change
+
+
+@pytest.mark.parametrize(("verified", "comes"), [(True, True), (False, False)])
+def test_github_signs_in_by_number_and_verified_addresses(
+    verified: bool, comes: bool, tmp_path: Path, idp: Provider
+) -> None:
+    idp.emails = [{"email": "other@x.example", "verified": True}, {"email": "octo@team.example", "verified": verified}]
+    ways = ("password", "github")
+    with house(tmp_path, *ways, credentials=FORM, allow_users=("1",), change=github(idp)) as made:
+        browser = made.browser()
+        sent = approve(browser, to_consent(made, browser, "github"))
+        assert sent.location.startswith(f"{idp.url}/login/oauth/authorize?client_id={CLIENT}&")
+        got = come_back(browser, idp.arrive(sent.location))
+        assert got.status == (303 if comes else 403)
+        assert made.do(people_of(made)) == [Person(idp.url, "583231", "octo")] * comes
+        assert (SECRET in got.text, "octo" in browser.get("/account").text) == (False, comes)
+
+
+def test_one_signs_in_for_the_account_page_without_a_client(tmp_path: Path, idp: Provider) -> None:
+    with house(tmp_path, "password", f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
+        made.add()
+        browser = made.browser()
+        page = browser.get("/login")
+        assert "Continue with 127.0.0.1" in page.text
+        forged = browser.post("/login", {"csrf": "", "question": "", "via": "oidc"})
+        assert forged.status == 403
+        sent = browser.post("/login", {"csrf": page.field("csrf"), "via": "oidc"})
+        assert come_back(browser, idp.arrive(sent.location)).location == "/account"
+
+
+def test_sec_16_the_same_subject_of_two_issuers_is_two_people() -> None:
+    from toolgate.server.auth.principals import Principal
+
+    people = [Person("https://a.example", "1", "x"), Person("https://github.com", "1", "x"), Person("i", "1", "x")]
+    assert len({Principal(person.issuer, person.subject, "c").name for person in people}) == 3
+    with pytest.raises(ValueError, match="'1' does not say whose subject it is"):
+        Allowed(["1"], ["oidc", "github"])
+    both = Allowed(["github:1"], ["oidc", "github"])
+    assert both.permits("github", "1", None)
+    assert not both.permits("oidc", "1", None)
+
+
+@pytest.mark.parametrize(
+    ("ways", "users", "proxies", "names"),
+    [
+        (("oidc=https://a.example",), (), (), "--allow-users"),
+        (("github",), (), (), "--allow-users"),
+        (("oidc",), ("*",), (), "--login"),
+        (("github", "github"), ("*",), (), "--login"),
+        (("carrier-pigeon",), (), (), "--login"),
+        (("header=X-User",), (), (), "--trusted-proxies"),
+        (("header=X-User",), (), ("10.0.0.1/8",), "--trusted-proxies"),
+        (("oidc=https://a.example", "github"), ("1",), (), "--allow-users"),
+    ],
+)
+def test_a_way_in_that_would_be_too_wide_is_refused_at_the_start(
+    ways: tuple[str, ...], users: tuple[str, ...], proxies: tuple[str, ...], names: str
+) -> None:
+    with pytest.raises(ValueError, match=names):
+        sign_in(None, None, "https://gate.example", ways, FORM, users, proxies)  # type: ignore[arg-type]
+
+
+def test_mcp_04_a_provider_in_a_private_network_is_not_asked(tmp_path: Path) -> None:
+    with house(tmp_path, "oidc=http://10.0.0.1", credentials=FORM, allow_users=("*",)) as made:
+        browser = made.browser()
+        got = approve(browser, to_consent(made, browser))
+        assert (got.status, "the server&#39;s log says more" in got.text) == (403, True)
+
+
+def test_mcp_12_no_secret_of_a_sign_in_is_logged_or_kept(
+    gate: House, idp: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "toolgate")
+    idp.claims["nonce"] = "x"
+    browser = gate.browser()
+    sent = approve(browser, to_consent(gate, browser))
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
+    answer = idp.arrive(sent.location)
+    ticket = next(value for name, value in browser.cookies.items() if "away" in name)
+    come_back(browser, answer)
+    secrets = [ticket, answer["state"], answer["code"], SECRET, idp.asked[0]["nonce"]]
+    assert not [secret for secret in secrets if secret in caplog.text or secret.encode() in kept]
+
+
+# -- a proxy says who it is
+
+
+def test_a_trusted_proxy_names_people(tmp_path: Path) -> None:
+    with house(tmp_path, "header=X-Forwarded-User", trusted_proxies=("127.0.0.0/8",)) as made:
+        ada, bob = (made.browser(x_forwarded_user=name) for name in ("ada@example.com", "bob"))
+        page = ada.get(ada.get(ada.get(made.asking()).location).headers.get("location", "") or "/account")
+        asked = ada.get(made.asking()).location
+        page = ada.get(asked)
+        assert "ada@example.com" in page.text
+        fields = [(name, page.field(name)) for name in ("csrf", "question", "via")]
+        stolen = bob.post("/consent", [*fields, ("scope", "tools:read"), ("decision", "approve")])
+        assert stolen.status == 403
+        assert approve(ada, page).location.startswith(made.app)
+        assert made.do(people_of(made)) == [Person("toolgate:header", "ada@example.com", "ada@example.com")]
+        assert "Sign out" not in ada.get("/account").text
+        nobody = made.browser()
+        assert "You sign in at the gateway" in nobody.get("/login").text
+
+
+def test_the_header_is_refused_from_anybody_else(tmp_path: Path) -> None:
+    with house(tmp_path, "password", "header=X-Forwarded-User", trusted_proxies=("192.0.2.0/24",)) as made:
+        made.add()
+        forged = made.browser(x_forwarded_user="ada", x_forwarded_for="192.0.2.1")
+        for path in ("/account", made.asking(), "/login", "/logout"):
+            got = forged.get(path)
+            assert (got.status, "configured proxies only" in got.text) == (403, True), path
+        assert made.browser().get("/login").status == 200
+
+
+@pytest.mark.parametrize("said", ["", " ", "a" * 300, "ada\x7f", "\u00ff".encode().decode("latin-1")[:1]])
+def test_a_header_that_is_no_name_names_nobody(said: str) -> None:
+    with pytest.raises(Refused) if said.strip() else _nothing() as caught:
+        headers = {b"x-user": said.encode("latin-1")}
+        ways = sign_in(None, None, "", ["header=X-User"], {}, [], ["127.0.0.1"])  # type: ignore[arg-type]
+        assert ways.trusted is not None
+        assert ways.trusted.person(headers, "127.0.0.1") is None
+    assert caught is not None
+
+
+def _nothing() -> Any:
+    import contextlib
+
+    return contextlib.nullcontext(True)
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("203.0.113.5", "198.51.100.1", "203.0.113.5"),
+        ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "1.2.3.4, 198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "1.2.3.4, 198.51.100.1, 10.0.0.2", "198.51.100.1"),
+        ("::ffff:10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "", "10.0.0.1"),
+    ],
+)
+def test_sec_17_nobody_chooses_the_address_they_are_throttled_by(peer: str, forwarded: str, address: str) -> None:
+    assert Proxies(["10.0.0.0/8"]).address(peer, forwarded) == address
+
+
+def test_the_stand_in_is_strict() -> None:
+    """What the tests above rely on: a wrong verifier or secret gets nothing."""
+    with provider() as idp:
+        query = "state=s&code_challenge=x&redirect_uri=r&nonce=n"
+        code = idp.arrive(f"{idp.url}/authorize?{query}")["code"]
+        form = {
+            "code": code,
+            "code_verifier": "wrong",
+            "redirect_uri": "r",
+            "client_id": CLIENT,
+            "client_secret": SECRET,
+        }
+        assert idp.answer("/token", form, "")[0] == 400
+        assert json.dumps(idp.answer("/user", {}, "Bearer wrong")) == "[404, {}]"

@@ -1,0 +1,21 @@
+"""The command `toolgate`, whose access tokens hold for seconds: a test can wait for one to end."""
+
+import sys
+from typing import Any
+
+from toolgate.server.auth import tokens
+
+SECONDS, EARLY = 3, 2  # what they hold, and how much sooner clients are told that they end
+
+
+class Hasty(tokens.OwnTokens):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **{**more, "lifetime": SECONDS})
+
+
+if __name__ == "__main__":
+    tokens.EARLY = EARLY
+    tokens.OwnTokens = Hasty  # type: ignore[misc]  # before server/access.py looks for it
+    from toolgate.server.__main__ import main
+
+    sys.exit(main())

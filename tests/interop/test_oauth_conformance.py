@@ -1,0 +1,113 @@
+"""The official conformance suite's mode for authorization servers against the real server: metadata, and the grant of a
+code to clients that the operator has listed."""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.gated import Gated, gated, visit
+from tests.interop.node import node, package
+from tests.wire import PATIENCE, eventually
+
+SECRET = "twenty-six-letters-of-secret"
+QUESTION = re.compile(r"^https?://\S+code_challenge\S+$", re.MULTILINE)
+REVISIONS = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+SCENARIOS = {"authorization-server-metadata-endpoint", "authorization-code-grant"}
+NO_DOCUMENTS = [("authorization-server-metadata-cimd", "WARNING")]  # as is meant, where nobody else is let in
+OPTIONS = {"public": (), "confidential": ("--registration", "closed")}
+CLIENT = """
+[[client]]
+id = "{0}"
+redirect_uris = ["http://127.0.0.1/callback"]
+"""
+CLIENTS = {
+    "public": CLIENT.format("public"),
+    "confidential": CLIENT.format("confidential") + f'secret = "{SECRET}"\n',
+}
+
+
+@pytest.fixture(scope="module")
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gated]]:
+    """A server for each kind of client. The suite uses no secret where the metadata says that clients may do without,
+    so the one for confidential clients takes no others."""
+    with contextlib.ExitStack() as stack:
+        made: dict[str, Gated] = {}
+        for client, options in OPTIONS.items():
+            folder = tmp_path_factory.mktemp(client)
+            (folder / "clients.toml").write_text(CLIENTS[client])
+            listed = ("--clients", str(folder / "clients.toml"))
+            made[client] = stack.enter_context(gated(folder / "site", *listed, *options))
+        yield made
+
+
+@pytest.mark.parametrize("resource", ["", "/mcp", "/sse"], ids=["no resource", "mcp", "sse"])
+@pytest.mark.parametrize("client", list(OPTIONS))
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_suite_finds_nothing_wrong_with_the_authorization_server(
+    tmp_path: Path, gates: dict[str, Gated], revision: str, client: str, resource: str
+) -> None:
+    gate = gates[client]
+    options = ["--client-id", client, "--spec-version", revision]
+    options += ["--client-secret", SECRET] if client == "confidential" else []
+    options += ["--resource", gate.site.url + resource] if resource else []
+    code, said = carry_out(tmp_path, gate, *options)
+    assert code == 0, said
+    found = dict(_found(tmp_path))
+    assert found.keys() == SCENARIOS
+    for scenario, checks in found.items():
+        assert checks
+        faults = [check for check in checks if check[1] not in ("SUCCESS", "INFO")]
+        assert faults in ([], NO_DOCUMENTS if client == "confidential" else []), scenario
+        assert any(status == "SUCCESS" for _, status in checks)
+
+
+def carry_out(folder: Path, gate: Gated, *options: str) -> tuple[int, str]:
+    """The exit code of the suite and what it said; the person goes where it points."""
+    program = package("conformance-0.2") / "dist" / "index.js"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    log = folder / "said.log"
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(
+            [
+                node(),
+                str(program),
+                "authorization",
+                "--url",
+                gate.site.url,
+                "-p",
+                str(port),
+                "-o",
+                str(folder),
+                *options,
+            ],
+            env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        ) as process,
+    ):
+        try:
+            assert eventually(lambda: QUESTION.search(log.read_text()) or process.poll() is not None), log.read_text()
+            question = QUESTION.search(log.read_text())
+            assert question, log.read_text()
+            visit(gate.person.decide(question[0]))
+            return process.wait(PATIENCE), log.read_text()
+        finally:
+            process.kill()
+
+
+def _found(folder: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    for file in folder.glob("**/checks.json"):
+        checks: list[Any] = json.loads(file.read_text())
+        name = re.sub(r"^authorization-server-(?=auth)|-\d{4}-\d\d-\d\dT.*$", "", file.parent.name)
+        yield name, [(check["id"], check["status"]) for check in checks]

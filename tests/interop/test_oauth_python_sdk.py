@@ -1,0 +1,198 @@
+"""The official Python client signs in to the real server: it finds its way from the 401 alone, a person says yes, and
+it gets new tokens when the old ones end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+
+from tests.interop.gated import WAYS_IN, Gated, gated
+from tests.interop.known import THIRTEEN, WAYS, Way
+from tests.wire import PATIENCE, STATELESS
+from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL
+
+ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client adds the other one by itself
+CALLBACK = "http://127.0.0.1:3030/callback"  # nobody listens: the person's answer is handed over
+
+ways = pytest.mark.parametrize("way", [way for way in WAYS if way.carrier != "stdio"], ids=str)
+known = pytest.mark.parametrize("known", WAYS_IN)
+
+
+class Kept:
+    """What a client keeps: it has been sent away for each of `visits`."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+        self.every: list[OAuthToken] = []
+        self.visits = 0
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+        self.every.append(tokens)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+    @property
+    def access(self) -> str:
+        assert self.tokens is not None
+        return self.tokens.access_token
+
+    @property
+    def scopes(self) -> set[str]:
+        assert self.tokens is not None
+        return set((self.tokens.scope or "").split())
+
+
+def provider(gate: Gated, kept: Kept, url: str, known: str, **decision: Any) -> OAuthClientProvider:
+    """What signs the client in; the person decides as told, then approves of everything."""
+    answers: list[dict[str, str]] = []
+
+    async def redirect(question: str) -> None:
+        answers.append(await asyncio.to_thread(gate.person.answer, question, **({} if kept.visits else decision)))
+        kept.visits += 1
+
+    async def callback() -> AuthorizationCodeResult:
+        answer = answers.pop()
+        if "error" in answer:
+            raise OAuthFlowError(answer["error"])
+        return AuthorizationCodeResult(code=answer["code"], state=answer["state"], iss=answer["iss"])
+
+    return OAuthClientProvider(
+        server_url=url,
+        client_metadata=OAuthClientMetadata(
+            client_name="Fernhill",
+            redirect_uris=[CALLBACK],  # type: ignore[list-item]  # it is made a URL
+            grant_types=["authorization_code", "refresh_token"],
+            token_endpoint_auth_method="none",
+        ),
+        storage=kept,
+        redirect_handler=redirect,
+        callback_handler=callback,
+        client_metadata_url=gate.document if known == "document" else None,
+    )
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    gate: Gated, kept: Kept, way: Way, known: str = "dynamic", **decision: Any
+) -> AsyncIterator[Client]:
+    url = gate.url(way.carrier)
+    auth = provider(gate, kept, url, known, **decision)
+    async with asyncio.timeout(3 * PATIENCE), contextlib.AsyncExitStack() as stack:
+        if way.carrier == "sse":
+            transport: Any = sse_client(url, auth=auth)
+        else:
+            http = await stack.enter_async_context(create_mcp_http_client(auth=auth))
+            transport = streamable_http_client(url, http_client=http)
+        yield await stack.enter_async_context(Client(transport, mode=way.mode))
+
+
+def text(result: types.CallToolResult) -> str:
+    assert not result.is_error, result
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+@known
+@ways
+def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(tmp_path: Path, way: Way, known: str) -> None:
+    async def main(gate: Gated) -> None:
+        kept = Kept()
+        async with connected(gate, kept, way, known) as client:
+            assert client.protocol_version == ("2025-11-25" if way.mode == "legacy" else STATELESS)
+            assert [tool.name for tool in (await client.list_tools()).tools] == THIRTEEN
+            assert text(await client.call_tool("Bash", {"command": "echo in"})) == "in\n"
+        assert kept.visits == 1
+        assert kept.scopes == ALL  # the challenge of the 401 named all
+        assert kept.client is not None
+        assert (kept.client.client_id == gate.document) is (known == "document")
+        assert len(gate.fetched) == (known == "document")  # once, then kept
+        [asked] = gate.person.asked
+        assert ("self-asserted" in asked) is (known == "dynamic")
+
+    with gated(tmp_path) as gate:
+        asyncio.run(main(gate))
+
+
+@known
+@ways
+def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: str) -> None:
+    async def main(gate: Gated) -> None:
+        kept = Kept()
+        async with connected(gate, kept, way, known) as client:
+            assert text(await client.call_tool("Bash", {"command": "cd / && echo one"})) == "one\n"
+            first = kept.tokens
+            assert first is not None
+            while kept.tokens is first:  # as one that is busy: no call may meet a token that has just ended
+                assert text(await client.call_tool("Bash", {"command": "echo two"})) == "two\n"
+            assert kept.tokens is not None
+        assert kept.visits == 1  # nobody was asked again
+        assert kept.access != first.access_token
+        assert kept.tokens.refresh_token != first.refresh_token
+        assert kept.scopes == ALL
+
+    with gated(tmp_path, hasty=True) as gate:
+        asyncio.run(main(gate))
+
+
+def test_a_client_that_comes_back_signs_in_with_what_it_kept(tmp_path: Path) -> None:
+    """Unless that has ended: this one doesn't keep until when tokens are good, and sends the person away anew."""
+
+    async def main(gate: Gated) -> None:
+        kept = Kept()
+        for visits in (1, 1, 2):
+            if visits > 1:
+                await asyncio.to_thread(gate.outlive, kept.access)
+            async with connected(gate, kept, Way("http", "auto")) as client:
+                assert text(await client.call_tool("Bash", {"command": "echo in"})) == "in\n"
+            assert kept.visits == visits
+
+    with gated(tmp_path, hasty=True) as gate:
+        asyncio.run(main(gate))
+
+
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
+def test_a_client_asks_for_more_when_a_call_needs_more(tmp_path: Path, mode: str) -> None:
+    async def main(gate: Gated) -> None:
+        kept = Kept()
+        async with connected(gate, kept, Way("http", mode), untick=[SHELL]) as client:
+            await client.list_tools()
+            assert READ in kept.scopes
+            assert SHELL not in kept.scopes
+            assert text(await client.call_tool("Bash", {"command": "echo in"})) == "in\n"
+        assert SHELL in kept.scopes
+        assert kept.visits == 2
+
+    with gated(tmp_path) as gate:
+        asyncio.run(main(gate))
+
+
+@ways
+def test_a_client_that_is_denied_gets_nothing(tmp_path: Path, way: Way) -> None:
+    async def main(gate: Gated) -> None:
+        kept = Kept()
+        with pytest.raises(BaseException) as caught:  # a group, however deep
+            async with connected(gate, kept, way, decision="deny") as client:
+                await client.list_tools()
+        assert "access_denied" in repr(caught.value)
+        assert kept.tokens is None
+
+    with gated(tmp_path) as gate:
+        asyncio.run(main(gate))

@@ -1,0 +1,211 @@
+"""One request of a browser or an OAuth client, whole, and the answer to it: forms, cookies, headers. Knows HTTP; knows
+neither OAuth nor pages.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from toolgate.server.hold import Hold
+from toolgate.server.state.store import StateError
+from toolgate.transports import bodies
+from toolgate.transports.guard import Headers, Receive, Scope, Send
+
+MAX_FORM = 64 * 1024  # bytes: the largest is a signed assertion of 16 KiB
+MAX_FIELDS = 100
+FORM = b"application/x-www-form-urlencoded"
+NONE: frozenset[str] = frozenset()
+
+log = logging.getLogger("toolgate.http")
+
+
+class BadForm(Exception):
+    """The body, or the query, is not one to be read; the text says why."""
+
+    status = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """`peer` is the other end of the connection, which may be a proxy."""
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    peer: str
+    body: bytes = b""
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """By name; of two with one name the first counts, as in browsers the more specific comes first."""
+        found: dict[str, str] = {}
+        for part in self.headers.get(b"cookie", b"").decode("latin-1").split(";"):
+            name, _, value = part.strip().partition("=")
+            found.setdefault(name, value)
+        return found
+
+    def form(self, repeatable: frozenset[str] = NONE) -> list[tuple[str, str]]:
+        """The fields of a urlencoded body, in order. Raises BadForm, also for a field that is there twice."""
+        kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != FORM or self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise BadForm("the body must be application/x-www-form-urlencoded")
+        try:
+            return pairs(self.body.decode(), repeatable)
+        except UnicodeDecodeError:
+            raise BadForm("the body is not UTF-8") from None
+
+    def asked(self) -> dict[str, str]:
+        """The query's parameters. Raises BadForm."""
+        return dict(pairs(self.query))
+
+
+def pairs(text: str, repeatable: frozenset[str] = NONE) -> list[tuple[str, str]]:
+    """The fields of a urlencoded text. Raises BadForm."""
+    try:
+        found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except UnicodeDecodeError:
+        raise BadForm("a parameter is not UTF-8") from None
+    except ValueError:
+        raise BadForm("there are too many parameters") from None
+    if any("\0" in name or "\0" in value for name, value in found):
+        raise BadForm("a parameter has a NUL in it")
+    names = [name for name, _ in found if name not in repeatable]
+    if len(names) != len(set(names)):
+        raise BadForm("a parameter is there twice")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    status: int
+    body: bytes = b""
+    headers: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def having(self, *headers: tuple[str, str]) -> "Outgoing":
+        return replace(self, headers=[*self.headers, *headers])
+
+    def once(self, *headers: tuple[str, str]) -> "Outgoing":
+        """With these headers in place of any of their names."""
+        names = {name.lower() for name, _ in headers}
+        return replace(self, headers=[*(held for held in self.headers if held[0].lower() not in names), *headers])
+
+
+def data(body: Any, status: int = 200, *headers: tuple[str, str]) -> Outgoing:
+    """JSON."""
+    return Outgoing(status, json.dumps(body).encode(), [("content-type", "application/json"), *headers])
+
+
+def redirect(location: str, status: int = 303) -> Outgoing:
+    """To `location`, by GET: 303, so that no form is ever sent on (RFC 9700 section 4.12)."""
+    safe = "".join(character for character in location if character.isprintable())
+    told = [("location", safe), ("cache-control", "no-store"), ("referrer-policy", "no-referrer")]
+    return Outgoing(status, b"", told)
+
+
+class Cookies:
+    """The cookies of one public URL: over https bound to its host (`__Host-`), on http loopback named by its port,
+    since ports share their cookies."""
+
+    def __init__(self, public_url: str) -> None:
+        parts = urlsplit(public_url)
+        self._secure = parts.scheme == "https"
+        self._prefix = "__Host-toolgate-" if self._secure else f"toolgate-{parts.port or 80}-"
+
+    def get(self, incoming: Incoming, name: str) -> str:
+        """ "" where there is none, or none that was made here: all of ours are 43 characters of base64url."""
+        value = incoming.cookies.get(self._prefix + name, "")
+        return value if len(value) == 43 and value.replace("-", "").replace("_", "").isalnum() else ""
+
+    def put(self, name: str, value: str, seconds: float) -> tuple[str, str]:
+        secure = "; Secure" if self._secure else ""
+        told = f"{self._prefix}{name}={value}; Path=/; Max-Age={int(seconds)}; HttpOnly; SameSite=Lax{secure}"
+        return "set-cookie", told
+
+    def clear(self, name: str) -> tuple[str, str]:
+        return self.put(name, "", 0)
+
+
+def fresh() -> str:
+    """A secret of 256 bits, as our cookies hold."""
+    return secrets.token_urlsafe(32)
+
+
+def tag(text: str) -> str:
+    """A short name for what a cookie belongs to: tabs do not share theirs."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+Handle = Callable[[Incoming], Awaitable[Outgoing]]
+Refuse = Callable[[int, str], Outgoing]
+
+
+class Endpoint:
+    """An ASGI application: the handlers of one path, by method. `refuse` makes the answer of what went wrong."""
+
+    def __init__(self, handlers: Mapping[str, Handle], refuse: Refuse, shared: bool = False) -> None:
+        self._handlers = dict(handlers)
+        self._refuse = refuse
+        self._shared = shared  # any page of any origin may read the answers: nothing here goes by cookies
+        self._reading = Hold(bodies.SLOW)
+        self._allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handle = self._handlers.get(scope["method"])
+        if handle is None:
+            status = 204 if scope["method"] == "OPTIONS" else 405
+            answer = Outgoing(204) if status == 204 else self._refuse(405, f"only {self._allowed}")
+            await self._send(send, answer.having(("allow", self._allowed)), scope["method"])
+            return
+        headers: Headers = scope["toolgate.headers"]
+        try:
+            body = (
+                await bodies.read(headers, receive, self._reading, limit=MAX_FORM) if scope["method"] == "POST" else b""
+            )
+        except bodies.Gone:
+            return
+        except (bodies.TooLarge, bodies.TooSlow) as error:
+            large = isinstance(error, bodies.TooLarge)
+            text = f"more than {MAX_FORM} bytes" if large else "the body did not come in time"
+            await self._send(send, self._refuse(413 if large else 408, text), scope["method"])
+            return
+        peer = scope.get("client") or ("", 0)
+        query = scope["query_string"].decode("latin-1")
+        incoming = Incoming(scope["method"], scope["path"], query, headers, peer[0], body)
+        await self._send(send, await self._answered(handle, incoming), scope["method"])
+
+    async def _answered(self, handle: Handle, incoming: Incoming) -> Outgoing:
+        try:
+            return await handle(incoming)
+        except BadForm as error:
+            return self._refuse(error.status, str(error))
+        except StateError as error:
+            return self._refuse(503, str(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            reference = secrets.token_hex(4)
+            log.exception("%s %s failed (%s)", incoming.method, incoming.path, reference)
+            return self._refuse(500, f"something went wrong here; the server's log has it under {reference}")
+
+    async def _send(self, send: Send, answer: Outgoing, method: str) -> None:
+        headers = [*answer.headers, ("x-content-type-options", "nosniff")]
+        if self._shared:
+            headers += [
+                ("access-control-allow-origin", "*"),
+                ("access-control-allow-methods", self._allowed),
+                ("access-control-allow-headers", "authorization, content-type, mcp-protocol-version"),
+                ("access-control-max-age", "600"),
+            ]
+        if answer.status != 204:
+            headers.append(("content-length", str(len(answer.body))))
+        told = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
+        await send({"type": "http.response.start", "status": HTTPStatus(answer.status).value, "headers": told})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
