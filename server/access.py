@@ -2,13 +2,15 @@
 composition root; knows no routes.
 """
 
-import time
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from toolgate.server.auth import configured
+from toolgate.server.auth.grants import denied
 from toolgate.server.auth.issuing import Authorization
 from toolgate.server.auth.keys import Keys
 from toolgate.server.auth.outside import OutsideTokens
@@ -17,10 +19,12 @@ from toolgate.server.auth.signin import GITHUB, OIDC, SignIn, sign_in
 from toolgate.server.auth.tokens import OwnTokens, Verifier
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
+from toolgate.server.options import is_loopback
 from toolgate.server.seal import Seal
-from toolgate.server.state import grants
 from toolgate.server.state.store import Store
 from toolgate.tools.web import Web
+
+log = logging.getLogger("toolgate.auth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +55,45 @@ def opened(
 def _own(
     config: Config, resource: Resource, state: Path, store: Store, served: Callable[[], Sequence[str]], web: Web
 ) -> Access:
-    async def denied() -> list[str]:
-        return await store.transact(lambda connection: grants.denied(connection, time.time()))
-
     keys = Keys(store, Seal(state / "keys" / "signing", None))
-    tokens = OwnTokens(resource.issuer, resource.audience, keys, denied)
+    tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(denied, store))
     known = configured.clients(config.clients) if config.clients is not None else {}
+    ways = _sign_in(config, resource.issuer, store, web)
+    if resource.issuer.startswith("https:") and is_loopback(config.host) and not ways.proxies:
+        log.warning(
+            "%s is reached through a proxy, and --trusted-proxies does not name it: who guesses at passwords can't be "
+            "told from others; where it is on this machine, --trusted-proxies 127.0.0.1 is right",
+            resource.issuer,
+        )
+    strangers = Web(allowed_to_strangers(config.allow_private, resource.issuer))
     authorization = Authorization(
         resource.issuer,
         store,
         keys,
         tokens,
         served,
-        web.fetch,
+        strangers.fetch,
+        fetch_trusted=web.fetch,
+        may_come=ways.may_come,
         configured=known,
         registration=config.registration,
         client_hosts=config.client_hosts,
         providers=config.enterprise_issuers,
     )
-    ways = _sign_in(config, resource.issuer, store, web)
-    return Access(resource, tokens, tokens, keys, authorization.close, authorization, ways)
+
+    async def close() -> None:
+        await authorization.close()
+        await strangers.close()
+
+    return Access(resource, tokens, tokens, keys, close, authorization, ways)
+
+
+def allowed_to_strangers(allow_private: Sequence[str], public_url: str) -> list[str]:
+    """What may be fetched although it is not public, where whoever asks names the address: documents and keys of
+    clients. `--allow-private` is for the tools, whose callers were let in; but a server that only this machine reaches
+    may fetch from this machine (draft-ietf-oauth-client-id-metadata-document section 6)."""
+    is_local = is_loopback(urlsplit(public_url).hostname or "")
+    return [host for host in allow_private if is_local and is_loopback(host)]
 
 
 def check(config: Config) -> None:
@@ -91,6 +114,7 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignIn:
             _credentials(config),
             config.allow_users,
             config.trusted_proxies,
+            config.enterprise_issuers,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolgate")
 
 LOCAL = "local"  # the one principal over stdio
+WORKFLOW = "tools:workflow"  # the scope of what callbacks say, as of SetCallback and the inbox
 PATIENCE = 5.0  # seconds a call may take before it becomes a task, where it may: most end sooner, and need no polling
 MARGIN = 2.0  # seconds before the hold at which a tool ends by itself with what it has, as the shell does
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
@@ -119,7 +120,8 @@ class App:
         """Serve HTTP clients until a signal comes."""
         from toolgate.server.site import Site  # start-up: stdio does without all of HTTP
 
-        site = Site(self.config, self.server, self.dispatcher, self._access if self._signs_in else None)
+        access = self._access if self._signs_in else None
+        site = Site(self.config, self.server, self.dispatcher, access, leave=self._leave)
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         try:
@@ -135,10 +137,10 @@ class App:
                 await self.plugins.look(PLUGINS_LOAD)
             except Exception:  # what is built in is served all the same
                 log.exception("the plugin folders can't be looked at")
-            self._start_later(self._watch_plugins(), PLUGINS_AFTER)
-        self._start_later(self._watch_skills(), WATCH_AFTER)
-        self._start_later(self.clock.start(), WATCH_AFTER)
-        self._start_later(self.deferrals.resume(), WATCH_AFTER)
+            self._start_later(self._watch_plugins, PLUGINS_AFTER)
+        self._start_later(self._watch_skills, WATCH_AFTER)
+        self._start_later(self.clock.start, WATCH_AFTER)
+        self._start_later(self.deferrals.resume, WATCH_AFTER)
 
     @property
     def _signs_in(self) -> bool:
@@ -243,7 +245,8 @@ class App:
         if self.root is not None:
             return self.root
         own = self.state / "workspaces" / principal
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (own.parent, own):  # `parents` would make the first one readable by all
+            folder.mkdir(mode=0o700, exist_ok=True)
         return own
 
     def _serves(self, principal: str) -> bool:
@@ -251,11 +254,19 @@ class App:
         where callers are told apart. Without that there is nobody else, over HTTP either."""
         return (principal == LOCAL) == (not self.config.remote or self.config.auth == "none")
 
+    async def _leave(self, principal: str) -> None:
+        """Somebody is gone for good: end what goes on without them."""
+        await Callbacks(self.store, self.clock, principal, "").cancel(None)
+        await self.deferrals.cancel_all(principal)
+        workspace = self._workspaces.get(principal)
+        if workspace is not None:
+            await workspace.kill_all()
+
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""
         text = f"callback {firing.slot} fired: {firing.message}"
-        self.server.notices(firing.principal).add(f"callback-{firing.slot}", text)
-        self.server.tell(firing.principal, firing.session, "notice", text)
+        self.server.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
+        self.server.tell(firing.principal, firing.session, "notice", text, WORKFLOW)
         self.server.updates.changed(firing.principal, INBOX)
 
     async def _watch_skills(self) -> None:
@@ -268,17 +279,13 @@ class App:
 
         await watch.follow("plugin", self.plugins.roots, self.plugins.look, PLUGINS_DEBOUNCE)
 
-    def _start_later(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
+    def _start_later(self, work: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> None:
         """Start `work` when the first answers are out; its failure is logged and costs nothing else."""
 
         async def later() -> None:
+            await asyncio.sleep(seconds)
             try:
-                await asyncio.sleep(seconds)
-            except asyncio.CancelledError:
-                work.close()
-                raise
-            try:
-                await work
+                await work()
             except Exception:
                 log.exception("background work failed")
 

@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 
 from toolgate.server.client import Client, Fault, spawned
+from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 
 MAX_PAGES = 100  # a server whose lists have no end is broken
 
 
-async def call(words: Sequence[str], options: Sequence[str], url: str | None) -> int:
+async def call(words: Sequence[str], config: Config, url: str | None) -> int:
     """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails."""
     if not words:
         raise UsageError("call: name a tool, as in: toolgate call Bash command='echo hello'")
     name, *pairs = words
-    async with _server(options, url) as (client, _):
+    async with _server(config, url) as (client, _):
         arguments = _arguments(await _schema(client, name), pairs)
         try:
             result = await client.call(name, arguments)
@@ -30,9 +31,9 @@ async def call(words: Sequence[str], options: Sequence[str], url: str | None) ->
     return 1 if result.get("isError") else 0
 
 
-async def list_parts(options: Sequence[str], url: str | None) -> int:
+async def list_parts(config: Config, url: str | None) -> int:
     """What a server offers: its tools with their parameters (`*` = required), its prompts, its resources."""
-    async with _server(options, url) as (client, hello):
+    async with _server(config, url) as (client, hello):
         for tool in await _every(client, "tools/list", "tools"):
             schema = tool["inputSchema"]
             required = schema.get("required", [])
@@ -77,12 +78,12 @@ def _show(name: str, part: dict[str, Any]) -> None:
     print(f"{name}\n    {told[0]}" if told else name)
 
 
-def _server(options: Sequence[str], url: str | None) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
+def _server(config: Config, url: str | None) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
     if url is None:
-        return spawned(options)
+        return spawned(config.words(), config.own_environment)
     from toolgate.server.http_client import connected  # start-up: most ask a server of their own
 
-    return connected(url)
+    return connected(url, token=config.token)
 
 
 async def _schema(client: Client, name: str) -> dict[str, Any]:

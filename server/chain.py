@@ -1,26 +1,41 @@
 """The way of a hosted client to a server, link by link: name, TLS, challenge, metadata, registration, sign-in page,
-tokens, the first call. Knows what must be there, as the specification and the platforms want it. Of the client that it
-registers on the way it leaves nothing, where it can.
+tokens, the first call, event streams. Knows what must be there, as the specification and the platforms want it. What a
+server says is not believed: it decides neither what is removed, nor where a token goes, nor what of a network inside
+is asked. The client that is registered on the way is removed where the server offers that.
 
 Source: MCP 2026-07-28 basic/authorization; RFC 9728, 8414, 7591, 7592, 6749; the platforms' own pages.
 """
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 import msgspec
 
-from toolgate.server.chain_wire import TIMEOUT, Got, ask, document
+from toolgate.server.chain_wire import (
+    ORIGIN,
+    PROXY,
+    PUBLIC_URL,
+    STATUSES,
+    TIMEOUT,
+    Got,
+    Wire,
+    checked_issuer,
+    is_web,
+    listed,
+    origin_of,
+    parameters,
+)
 from toolgate.server.checks import Broken, Row, Skipped
 from toolgate.server.client import hello
 from toolgate.server.config import Config
-from toolgate.server.http_client import checked
+from toolgate.server.errors import UsageError
+from toolgate.server.http_client import authorized, checked
 from toolgate.server.options import is_loopback
 from toolgate.server.revisions import NEWEST_WITH_SESSION
 
@@ -28,11 +43,10 @@ INITIALIZE = msgspec.json.encode(
     {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(NEWEST_WITH_SESSION.name, asks=False)}
 )
 REDIRECT = "http://127.0.0.1:33418/"  # nobody listens: a code is never asked for
-ORIGIN = {"Origin": "https://client.example"}  # any page: what answers to all has to answer to this
 SOON = 14 * 86_400.0  # seconds before a certificate's end that it is told
 HOPS = 5  # redirects from /authorize to the page a person sees
-PUBLIC_URL = "start the server with --public-url set to this address"
-PROXY = "look at the proxy: it has to pass the path, Host and Authorization on as they came"
+BUFFERS = "have the proxy pass event streams on as they come: proxy_buffering off, gzip off"
+ONCE_SIGNED_IN = "needs an access token in TOOLGATE_TOKEN"
 
 
 class Chain:
@@ -43,6 +57,7 @@ class Chain:
         self._url = url if parts.path.strip("/") else urlunsplit((parts.scheme, parts.netloc, "/mcp", "", ""))
         self._parts = checked(self._url)
         self._config = config
+        self._wire = Wire(self._url)
         self._challenge: dict[str, str] = {}
         self._resource: dict[str, Any] = {}
         self._issuer = ""
@@ -50,14 +65,17 @@ class Chain:
         self._shared: list[tuple[str, Got]] = []  # documents that pages may read
         self._client = ""
         self._registered: dict[str, Any] = {}
+        self._session: dict[str, str] = {}  # the headers of the one that the first call began
 
     def rows(self) -> list[Row]:
         """The links, in order, each with those it hangs on."""
         return [
             ("name", self._name, ()),
-            ("TLS", self._tls, ("name",)),
-            ("no redirect", self._no_redirect, ("name",)),
+            ("connection", self._connection, ("name",)),
+            ("TLS", self._tls, ("connection",)),
+            ("no redirect", self._no_redirect, ("connection",)),
             ("challenge", self._challenged, ("no redirect",)),
+            ("made-up token", self._made_up_token, ("challenge",)),
             ("resource metadata", self._resource_metadata, ("challenge",)),
             ("resource", self._same_resource, ("resource metadata",)),
             ("server metadata", self._server_metadata, ("resource metadata",)),
@@ -67,8 +85,9 @@ class Chain:
             ("registration", self._registration, ("server metadata",)),
             ("sign-in page", self._sign_in_page, ("registration",)),
             ("token endpoint", self._token_endpoint, ("server metadata",)),
-            ("clean-up", self._clean_up, ("registration",)),
-            ("first call", self._first_call, ("no redirect",)),
+            ("clean-up", self._clean_up, ()),
+            ("first call", self._first_call, ("resource",)),
+            ("event streams", self._event_streams, ()),
         ]
 
     async def _name(self) -> str:
@@ -90,6 +109,23 @@ class Chain:
             raise Broken(told, "add an A record: some platforms have no IPv6")
         return told
 
+    async def _connection(self) -> str:
+        host, port = self._parts.hostname or "", self._port
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                _, sink = await asyncio.open_connection(host, port)
+        except OSError as error:
+            raise Broken(
+                f"{host}, port {port}: {error.strerror or str(error) or 'no answer in time'}",
+                "start the server, and have this address and port lead to it",
+            ) from None
+        sink.close()
+        return f"port {port} is open"
+
+    @property
+    def _port(self) -> int:
+        return self._parts.port or (443 if self._parts.scheme == "https" else 80)
+
     async def _tls(self) -> str:
         import ssl  # start-up
 
@@ -100,12 +136,12 @@ class Chain:
             raise Broken("the URL is http", "serve https: a proxy in front with a certificate will do")
         try:
             async with asyncio.timeout(TIMEOUT):
-                _, sink = await asyncio.open_connection(host, self._parts.port or 443, ssl=True)
+                _, sink = await asyncio.open_connection(host, self._port, ssl=True)
         except ssl.SSLCertVerificationError as error:
             raise Broken(error.verify_message, "serve the whole chain of a certificate that browsers trust") from None
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no connection in time"
-            raise Broken(reason, "open the port, and have the proxy speak TLS there") from None
+            raise Broken(reason, "have the proxy speak TLS there") from None
         certificate = sink.get_extra_info("peercert") or {}
         sink.close()
         left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time() if "notAfter" in certificate else SOON
@@ -113,33 +149,54 @@ class Chain:
 
     async def _no_redirect(self) -> str:
         for url in (self._url, self._url.rstrip("/") + "/"):
-            got = await ask("POST", url, {}, INITIALIZE)
+            got = await self._wire.ask("POST", url, {}, INITIALIZE)
             if 300 <= got.status < 400:
                 where = got.headers.get("location", "somewhere")
                 raise Broken(f"{url} redirects to {where}", f"tokens get lost there; {PROXY}")
         return "neither with nor without a slash at the end"
 
     async def _challenged(self) -> str:
-        got = await ask("POST", self._url, {}, INITIALIZE)
-        if got.status == 200:
+        got = await self._wire.ask("POST", self._url, {}, INITIALIZE)
+        if got.status == 200 and got.is_mcp:
             raise Broken("it answers without a token", "anybody may call: serve with --auth oauth")
+        if got.status == 200:
+            raise Broken(
+                "this is no MCP server: it answers 200 without JSON-RPC",
+                "paste the URL with /mcp at its end, and have the proxy lead that path to Toolgate",
+            )
         if got.status != 401:
             remedy = STATUSES.get(got.status, PROXY if got.status < 500 else "start the server, or mend the proxy")
             raise Broken(f"it answers {got.status} to a call without a token, not 401", remedy)
         header = got.headers.get("www-authenticate", "")
         scheme, _, rest = header.partition(" ")
-        self._challenge = _parameters(rest)
+        self._challenge = parameters(rest)
         if scheme.lower() != "bearer" or "resource_metadata" not in self._challenge:
             raise Broken("its 401 has no WWW-Authenticate: Bearer with resource_metadata", PROXY)
         return f"401, scope {self._challenge.get('scope', 'none')}"
+
+    async def _made_up_token(self) -> str:
+        """A token that is refused as one has arrived: where a proxy strips it, the server only asks for one again."""
+        token = secrets.token_urlsafe(24)
+        got = await self._wire.ask("POST", self._url, {"Authorization": f"Bearer {token}"}, INITIALIZE)
+        if got.status == 200:
+            raise Broken("it takes a token that was made up", "look at what answers there: it is no Toolgate")
+        if got.status != 401:
+            raise Broken(f"it answers {got.status} to one, not 401", STATUSES.get(got.status, PROXY))
+        if parameters(got.headers.get("www-authenticate", "").partition(" ")[2]).get("error") != "invalid_token":
+            raise Broken(
+                "it is answered like none at all: Authorization does not arrive", "have the proxy pass Authorization on"
+            )
+        return "refused as invalid_token: Authorization arrives"
 
     async def _resource_metadata(self) -> str:
         named = self._challenge["resource_metadata"]
         if (urlsplit(named).scheme, urlsplit(named).netloc) != (self._parts.scheme, self._parts.netloc):
             raise Broken(f"the challenge names {named}, of another origin", PUBLIC_URL)
-        inserted = f"/.well-known/oauth-protected-resource{self._parts.path}"
+        inserted = f"/.well-known/oauth-protected-resource{self._parts.path.rstrip('/')}"
         for url in dict.fromkeys((named, urljoin(self._url, inserted))):
-            got, self._resource = await document(url, "route /.well-known/oauth-protected-resource to the server too")
+            got, self._resource = await self._wire.document(
+                url, "route /.well-known/oauth-protected-resource to the server too"
+            )
             self._shared.append((url, got))
         servers = self._resource.get("authorization_servers")
         if not isinstance(servers, list) or not servers or not isinstance(servers[0], str):
@@ -150,6 +207,10 @@ class Chain:
     async def _same_resource(self) -> str:
         told = self._resource.get("resource")
         if told != self._url:
+            if told == self._url.rstrip("/"):
+                raise Broken(
+                    f"it calls itself {told}", "remove the slash at the end: clients compare letter for letter"
+                )
             base = self._url.removesuffix("/mcp").removesuffix("/sse")
             raise Broken(
                 f"it calls itself {told}, and {self._url} was asked for: clients compare letter for letter",
@@ -164,7 +225,9 @@ class Chain:
         for known in ("oauth-authorization-server", "openid-configuration"):
             for url in dict.fromkeys((f"{origin}/.well-known/{known}{path}", f"{origin}{path}/.well-known/{known}")):
                 try:
-                    got, self._server = await document(url, f"route /.well-known/{known} of {origin} to the issuer")
+                    got, self._server = await self._wire.document(
+                        url, f"route /.well-known/{known} of {origin} to the issuer"
+                    )
                 except Broken as broken:
                     tried = tried or broken
                 else:
@@ -181,12 +244,12 @@ class Chain:
 
     async def _abilities(self) -> str:
         server = self._server
-        lacking = [name for name in ("authorization_endpoint", "token_endpoint") if not _is_web(server.get(name))]
+        lacking = [name for name in ("authorization_endpoint", "token_endpoint") if not is_web(server.get(name))]
         if lacking:
             raise Broken(f"{lacking[0]} is no https URL: {server.get(lacking[0])}", PUBLIC_URL)
-        if "S256" not in _listed(server, "code_challenge_methods_supported"):
+        if "S256" not in listed(server, "code_challenge_methods_supported"):
             raise Broken("PKCE with S256 is not announced", "clients go no further: choose another issuer for --auth")
-        if "code" not in _listed(server, "response_types_supported"):
+        if "code" not in listed(server, "response_types_supported"):
             raise Broken("the response type code is not announced", "choose another issuer for --auth")
         empty = [name for name, value in server.items() if value is None]
         if empty:
@@ -198,7 +261,7 @@ class Chain:
             if got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
                 raise Broken(f"{url} may not be read by web pages", "let the proxy keep Access-Control-Allow-Origin")
         preflight = {**ORIGIN, "Access-Control-Request-Method": "POST"}
-        got = await ask("OPTIONS", str(self._server.get("token_endpoint")), preflight)
+        got = await self._wire.ask("OPTIONS", str(self._server.get("token_endpoint")), preflight)
         if got.status >= 300 or got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
             raise Broken(
                 "the token endpoint refuses web pages", "clients in a browser fail: let OPTIONS pass the proxy"
@@ -217,10 +280,12 @@ class Chain:
             "response_types": ["code"],
             "token_endpoint_auth_method": "none",
         }
-        got = await ask("POST", str(endpoint), {"Content-Type": "application/json"}, msgspec.json.encode(asked))
+        got = await self._wire.ask(
+            "POST", str(endpoint), {"Content-Type": "application/json"}, msgspec.json.encode(asked)
+        )
         told = got.json()
         if got.status != 201 or not isinstance(told.get("client_id"), str):
-            raise Broken(f"{endpoint} answers {got.status} {told.get('error', '')}".rstrip(), PROXY)
+            raise Broken(f"{endpoint} answers {got.status} {told.get('error', '')}".rstrip(), self._remedy(PROXY))
         self._client, self._registered = told["client_id"], told
         empty = [name for name, value in told.items() if value is None]
         if empty:
@@ -240,7 +305,7 @@ class Chain:
             "state": secrets.token_urlsafe(16),
         }
         url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
-        got = await ask("GET", url, {"Accept": "text/html"})
+        got = await self._wire.ask("GET", url, {"Accept": "text/html"})
         for _ in range(HOPS):
             if not 300 <= got.status < 400:
                 break
@@ -248,14 +313,20 @@ class Chain:
             if url.startswith(REDIRECT):
                 said = dict(parse_qsl(urlsplit(url).query))
                 error = f"{said.get('error', '')} {said.get('error_description', '')}".strip()
-                raise Broken(f"it sends back: {error}", "the server's log says more")
-            if not _is_web(url):
+                raise Broken(f"it sends back: {error}", self._remedy("the server's log says more"))
+            if not is_web(url):
                 raise Broken(f"it sends to {url}", PUBLIC_URL)
-            got = await ask("GET", url, {"Accept": "text/html"})
+            got = await self._wire.ask("GET", url, {"Accept": "text/html"})
         shown = url.partition("?")[0]
         if got.status != 200 or "text/html" not in got.headers.get("content-type", ""):
-            raise Broken(f"{shown} answers {got.status}", PROXY)
+            raise Broken(f"{shown} answers {got.status}", self._remedy(PROXY))
         return shown
+
+    def _remedy(self, here: str) -> str:
+        """`here`, unless it is an outside issuer that answered."""
+        if origin_of(self._issuer) == origin_of(self._url):
+            return here
+        return f"look at {self._issuer} and its log: it is not this server that refuses"
 
     async def _token_endpoint(self) -> str:
         """A client nobody knows is to hear invalid_client, so that it registers anew; a bad code invalid_grant."""
@@ -274,94 +345,65 @@ class Chain:
                 "code_verifier": secrets.token_urlsafe(32),
             }
             kind = {"Content-Type": "application/x-www-form-urlencoded"}
-            got = await ask("POST", endpoint, kind, urlencode(form).encode())
+            got = await self._wire.ask("POST", endpoint, kind, urlencode(form).encode())
             if got.status not in statuses or got.json().get("error") != error:
                 said = f"{got.status} {got.json().get('error', 'without an error of OAuth')}"
-                raise Broken(f"{endpoint} answers {said} where {statuses[0]} {error} belongs", PROXY)
+                raise Broken(f"{endpoint} answers {said} where {statuses[0]} {error} belongs", self._remedy(PROXY))
             if got.status != statuses[0]:
                 notes = f"; it says {got.status} for {error}: some clients register anew on {statuses[0]} alone"
         return f"errors are as they should be{notes}"
 
     async def _clean_up(self) -> str:
-        """Of the client registered above: by RFC 7592, or in the state database where that is the server's."""
+        """Of the client registered above, by RFC 7592. The URI is the server's word: it goes no further than to where
+        the client was registered."""
+        if not self._client:
+            raise Skipped("no client was registered")
         told = self._registered
         uri, key = told.get("registration_client_uri"), told.get("registration_access_token")
-        if _is_web(uri) and isinstance(key, str) and key.isascii() and key.isprintable():
-            got = await ask("DELETE", str(uri), {"Authorization": f"Bearer {key}"})
+        home = origin_of(str(self._server.get("registration_endpoint")))
+        if is_web(uri) and origin_of(str(uri)) == home and isinstance(key, str) and key.isascii() and key.isprintable():
+            got = await self._wire.ask("DELETE", str(uri), {"Authorization": f"Bearer {key}"})
             if got.status == 204:
                 return "the client is gone"
-        from toolgate.server.auth.grants import Grants  # start-up
-        from toolgate.server.state.store import Store
-        from toolgate.tools import ToolError
-
-        store = Store(self._config.state)
-        try:
-            if not store.is_empty() and await Grants(store, {}).remove_client(self._client):
-                return "the client is gone"
-        except ToolError:
-            pass
-        finally:
-            store.close()
         raise Skipped(f"the client {self._client} stays until the server forgets it, a Toolgate after a week")
 
     async def _first_call(self) -> str:
-        token = self._config.environment.get("TOOLGATE_TOKEN", "")
+        token = self._config.token
         if not token:
-            raise Skipped("with an access token in TOOLGATE_TOKEN it is tried too")
-        if not token.isascii() or not token.isprintable() or " " in token:
-            raise Broken("TOOLGATE_TOKEN holds no token", "paste the access token alone")
-        headers = {"Authorization": f"Bearer {token}"}
-        got = await ask("POST", self._url, headers, INITIALIZE)
+            raise Skipped(f"not checked: {ONCE_SIGNED_IN}")
+        try:
+            headers = authorized(token, self._url)
+        except UsageError as error:
+            raise Broken(str(error), "give the access token alone, and an https URL") from None
+        got = await self._wire.ask("POST", self._url, headers, INITIALIZE)
         session = got.headers.get("mcp-session-id")
         if session is not None:
-            await ask("DELETE", self._url, {**headers, "Mcp-Session-Id": session})
+            self._session = {**headers, "Mcp-Session-Id": session, "MCP-Protocol-Version": NEWEST_WITH_SESSION.name}
         if got.status == 401:
-            why = _parameters(got.headers.get("www-authenticate", "").partition(" ")[2])
+            why = parameters(got.headers.get("www-authenticate", "").partition(" ")[2])
             told = why.get("error_description") or why.get("error") or "no token arrived there"
             raise Broken(f"401: {told}", "take a fresh token, or have the proxy pass Authorization on")
         if got.status != 200 or b'"protocolVersion"' not in got.body:
             raise Broken(f"initialize is answered {got.status}", STATUSES.get(got.status, PROXY))
         return "initialize is answered"
 
-
-STATUSES: Mapping[int, str] = {
-    403: "the server or the proxy's bot protection refuses: let it through, or look at --allowed-origins",
-    404: "paste the URL with /mcp at its end, serve with -t, and have the proxy keep the path",
-    405: "serve with -t: a POST has to be answered here",
-    421: "the proxy has to pass Host on as it came; or name that host with --allowed-hosts",
-    429: "wait a minute; then look at the proxy's limits: hosted platforms share few addresses",
-    502: "start the server, and look at where the proxy sends requests",
-    503: "start the server, and look at where the proxy sends requests",
-    504: "start the server, and look at where the proxy sends requests",
-}
-
-
-def checked_issuer(issuer: str) -> Any:
-    """Its parts. Raises Broken."""
-    if not _is_web(issuer):
-        raise Broken(f"the issuer {issuer} is no https URL", PUBLIC_URL)
-    return urlsplit(issuer)
-
-
-def _is_web(value: object) -> bool:
-    """https, or http on this machine: what may be asked for because a server said so."""
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-        return False
-    try:
-        parts = urlsplit(value)
-        good = bool(parts.hostname) and parts.port != 0 and " " not in value
-    except ValueError:
-        return False
-    return good and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")))
-
-
-def _listed(document: Mapping[str, Any], name: str) -> list[Any]:
-    value = document.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _parameters(challenge: str) -> dict[str, str]:
-    """Of WWW-Authenticate: `name="value"` with commas between (RFC 9110 section 11.6.1, the quoted form)."""
-    import re  # start-up
-
-    return {name.lower(): value for name, value in re.findall(r'([A-Za-z_]+)\s*=\s*"([^"]*)"', challenge)}
+    async def _event_streams(self) -> str:
+        """A stream that stays open, of the first call's session: a proxy that buffers holds its beginning back."""
+        if not self._session:
+            raise Skipped(
+                "not checked: " + ("needs a session of the first call" if self._config.token else ONCE_SIGNED_IN)
+            )
+        try:
+            got = await self._wire.ask("GET", self._url, {**self._session, "Accept": "text/event-stream"})
+        except Broken as broken:
+            raise Broken(str(broken), BUFFERS) from None
+        finally:
+            with contextlib.suppress(Broken):
+                await self._wire.ask("DELETE", self._url, self._session)
+        if got.status == 405:
+            raise Skipped("the server has none")
+        if got.status != 200:
+            raise Broken(f"a stream is answered {got.status}", STATUSES.get(got.status, PROXY))
+        if not got.body:
+            raise Skipped("one opens at once; no event came that could be held back")
+        return "they come as they are sent"

@@ -1,4 +1,5 @@
-"""Checks in a row, and how they are told: ok, FAIL or skip a line, then the first that failed and what to do."""
+"""Checks in a row, and how they are told: ok, FAIL or skip a line, what to do below a FAIL, and at the end the first of
+those once more."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -36,6 +37,7 @@ async def report(rows: Sequence[Row]) -> int:
             _say("skip", name, str(skipped))
         except Broken as broken:
             _say("FAIL", name, str(broken))
+            _say("", "", broken.remedy)
             first = first or (name, broken)
     if first is None:
         return DONE

@@ -16,22 +16,24 @@ from toolgate.server.errors import UsageError
 DONE, FAULT, USAGE = 0, 1, 2
 
 COMMANDS = {
-    "serve": "serve MCP over stdio (the same as no command)",
+    "serve": "serve MCP over stdio, with -t or -s over HTTP (the same as no command)",
     "demo": "a tour: every tool, called for real on local data",
     "call": "TOOL [key=value …]: call one tool and print its content",
     "tools": "list the tools, prompts and resources",
-    "config": "CLIENT: print the ready configuration for an MCP client",
+    "config": "CLIENT: print the ready configuration for an MCP client; for a server elsewhere with --public-url",
     "doctor": "check this machine, or with --url what a hosted client would meet there",
     "user": "add NAME | list | remove NAME | passwd NAME: accounts of the built-in login",
     "client": "list | add NAME WHERE… [--confidential] | remove ID: OAuth clients",
     "token": "list | revoke user NAME, client ID or grant ID: what people granted",
-    "key": "rotate: let a new key sign tokens",
+    "key": "rotate [--drop-old]: let a new key sign tokens",
 }
 
 ASKING = ("call", "tools", "doctor")  # what --url is for
 
-NO_OPTIONS = ("command", "words", "url", "confidential")  # what the parser knows besides
-EVERY_OPTION = "Every option is also TOOLGATE_<NAME> in the environment and a key of the config file."
+NO_OPTIONS = ("command", "words", "url", "confidential", "drop_old")  # what the parser knows besides
+EVERY_OPTION = """\
+Every option is also TOOLGATE_<NAME> in the environment and a key of the config file; --url, --confidential and
+--drop-old are flags alone. TOOLGATE_TOKEN holds the access token for the server at --url."""
 
 WAITING = """\
 toolgate {version} speaks the Model Context Protocol on standard input and output: it is waiting for an MCP client.
@@ -43,13 +45,13 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line behind its command. `own`: the options as they were given, for a server spawned for the command;
-    `url`: a server that runs already; `confidential`: the client to be added keeps a secret."""
+    """A command line behind its command. `url`: a server that runs already; `confidential`: the client to be added
+    keeps a secret; `drop_old`: no key but the new one is known any more."""
 
     words: Sequence[str]
-    own: Sequence[str]
     url: str | None
     confidential: bool = False
+    drop_old: bool = False
 
 
 def run(words: Sequence[str]) -> int:
@@ -86,9 +88,12 @@ def _run(words: Sequence[str]) -> int:
         raise UsageError(f"--url belongs to {' and '.join(ASKING)}")
     if parsed.confidential and command != "client":
         raise UsageError("--confidential belongs to client add")
+    if parsed.drop_old and command != "key":
+        raise UsageError("--drop-old belongs to key rotate")
     if parsed.url is not None and flags and command != "doctor":
         raise UsageError(f"--url asks a server that is running: it can't be given --{next(iter(flags))}")
-    return RUNNERS[command](options, Line(parsed.words, options.words(), parsed.url, parsed.confidential))
+    line = Line(parsed.words, parsed.url, parsed.confidential, parsed.drop_old)
+    return RUNNERS[command](options, line)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -108,6 +113,11 @@ def parser() -> argparse.ArgumentParser:
         "--url", metavar="URL", help="call, tools, doctor: ask the Streamable HTTP server there, not one of our own"
     )
     made.add_argument("--confidential", action="store_true", help="client add: a client that can keep a secret")
+    made.add_argument(
+        "--drop-old",
+        action="store_true",
+        help="key rotate: end all access tokens; where a key may be known to somebody",
+    )
     config.add_options(made)
     return made
 
@@ -117,6 +127,7 @@ def _serve(options: config.Config, line: Line) -> int:
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
     from toolgate.server import running  # start-up: sub-commands and --help do without
+    from toolgate.server.state.store import StateError
 
     if options.remote:
         from toolgate.server import site  # start-up: stdio does without all of HTTP
@@ -128,6 +139,9 @@ def _serve(options: config.Config, line: Line) -> int:
         _run_loop(options)
     except UsageError:
         raise
+    except StateError as error:  # what it is, the log has said
+        print(f"toolgate: {error}", file=sys.stderr)
+        code = FAULT
     except Exception:
         logging.getLogger("toolgate").exception("the server failed")
         code = FAULT
@@ -184,20 +198,20 @@ def _demo(options: config.Config, line: Line) -> int:
     _nothing_more(line)
     from toolgate.server import demo
 
-    return asyncio.run(demo.tour(line.own, options.coloured))
+    return asyncio.run(demo.tour(options))
 
 
-def _call(_options: config.Config, line: Line) -> int:
+def _call(options: config.Config, line: Line) -> int:
     from toolgate.server import calling
 
-    return _asked(calling.call(line.words, line.own, line.url))
+    return _asked(calling.call(line.words, options, line.url))
 
 
-def _tools(_options: config.Config, line: Line) -> int:
+def _tools(options: config.Config, line: Line) -> int:
     _nothing_more(line)
     from toolgate.server import calling
 
-    return _asked(calling.list_parts(line.own, line.url))
+    return _asked(calling.list_parts(options, line.url))
 
 
 def _nothing_more(line: Line) -> None:
@@ -214,14 +228,17 @@ def _asked(question: Coroutine[Any, Any, int]) -> int:
     except Ended as ended:  # why, it has said itself
         return ended.code or FAULT
     except (Fault, TimeoutError) as error:
-        print(f"toolgate: {error or 'no answer in time'}", file=sys.stderr)
+        print(f"toolgate: {str(error) or 'no answer in time'}", file=sys.stderr)
         return FAULT
 
 
 def _config(options: config.Config, line: Line) -> int:
     from toolgate.server import snippets
 
-    body, where = snippets.snippet(line.words, line.own, options.public_url)
+    own = options.words()
+    if options.remote:  # where a config file says so, the client's own server would not speak stdio
+        own += ["--config", os.devnull]
+    body, where = snippets.snippet(line.words, own, options.public_url)
     print(body)
     print(where, file=sys.stderr)  # what is on standard output can be pasted as it is
     return DONE
@@ -255,7 +272,7 @@ def _token(options: config.Config, line: Line) -> int:
 def _key(options: config.Config, line: Line) -> int:
     from toolgate.server import clients_cli
 
-    return clients_cli.key(options, line.words)
+    return clients_cli.key(options, line.words, drop_old=line.drop_old)
 
 
 Runner = Callable[[config.Config, Line], int]

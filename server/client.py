@@ -3,8 +3,9 @@ client would. Speaks 2025-11-25 there. Knows nothing of the server's inside, nor
 
 import asyncio
 import contextlib
+import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 LINE = 64 * 2**20  # bytes of one message we take
 PATIENCE = 60.0  # seconds for an answer
 CLIENT = {"name": "toolgate-cli", "version": "1"}
-SERVER = (sys.executable, "-m", "toolgate.server")
+SERVER = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # its options are in its words alone
 
 Note = Callable[[str, dict[str, Any]], None]
 Question = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -115,11 +116,15 @@ def hello(revision: str, *, asks: bool) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def spawned(
-    options: Sequence[str], *, note: Note | None = None, question: Question | None = None
+    options: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    note: Note | None = None,
+    question: Question | None = None,
 ) -> AsyncGenerator[tuple[Client, dict[str, Any]], None]:
     """A server of our own with `options`, initialized: the client and the initialize result. Ended on the way out."""
     process = await asyncio.create_subprocess_exec(
-        *SERVER, *options, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE
+        *SERVER, *options, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE, env=environment
     )
     assert process.stdin is not None and process.stdout is not None
     sink = process.stdin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
-from toolgate.server.people_cli import Action, Failed, counted, day, none, one, run, table
+from toolgate.server.people_cli import NOTICED, Action, Failed, called, counted, day, none, one, run, table
 from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
@@ -33,12 +33,16 @@ def client(config: Config, words: Sequence[str], *, confidential: bool) -> int:
 
 def token(config: Config, words: Sequence[str]) -> int:
     """`toolgate token list | revoke user NAME | revoke client ID | revoke grant ID`."""
-    return run("token", {"list": partial(_list_grants, config.clients), "revoke": _revoke}, config, words)
+    actions: Mapping[str, Action] = {
+        "list": partial(_list_grants, config.clients),
+        "revoke": partial(_revoke, config.clients),
+    }
+    return run("token", actions, config, words)
 
 
-def key(config: Config, words: Sequence[str]) -> int:
-    """`toolgate key rotate`."""
-    return run("key", {"rotate": partial(_rotate, config.state)}, config, words)
+def key(config: Config, words: Sequence[str], *, drop_old: bool) -> int:
+    """`toolgate key rotate [--drop-old]`."""
+    return run("key", {"rotate": partial(_rotate, config.state, drop_old)}, config, words)
 
 
 async def _list_clients(file: Path | None, store: Store, words: Sequence[str]) -> None:
@@ -92,22 +96,26 @@ async def _remove_client(file: Path | None, store: Store, words: Sequence[str]) 
     if store.is_empty() or not await Grants(store, {}).remove_client(id):
         raise Failed(f"there is no client {id!r}")
     print(f"{id} is gone, and all it was granted has ended")
+    print(NOTICED, file=sys.stderr)
 
 
 async def _list_grants(file: Path | None, store: Store, words: Sequence[str]) -> None:
     from toolgate.server.auth.clients import shown_name
     from toolgate.server.auth.grants import Grants
+    from toolgate.server.state.people import BUILT_IN
 
     none(words)
     found = [] if store.is_empty() else await Grants(store, _configured(file)).of()
     if not found:
         print("nothing is granted", file=sys.stderr)
         return
-    head = ("GRANT", "USER", "CLIENT", "USED", "UNTIL", "SCOPES")
+    mixed = any(each.issuer != BUILT_IN for each in found)
+    issuer = ("ISSUER",) if mixed else ()
     rows = [
         (
             each.id,
             shown_name(each.person) if each.person else "?",
+            *((("account" if each.issuer == BUILT_IN else each.issuer or "?"),) if mixed else ()),
             each.client.name,
             day(each.used_at),
             day(each.expires_at),
@@ -115,19 +123,19 @@ async def _list_grants(file: Path | None, store: Store, words: Sequence[str]) ->
         )
         for each in found
     ]
-    table([head, *rows])
+    table([("GRANT", "USER", *issuer, "CLIENT", "USED", "UNTIL", "SCOPES"), *rows])
 
 
-async def _revoke(store: Store, words: Sequence[str]) -> None:
+async def _revoke(file: Path | None, store: Store, words: Sequence[str]) -> None:
     """Access tokens die with their grant: at once here, within seconds in a server that runs."""
     if len(words) != 2 or words[0] not in REVOKED:
         raise UsageError("token revoke: say whose: user NAME, client ID or grant ID")
     if store.is_empty():
         raise Failed("nothing is granted")
-    await REVOKED[words[0]](store, words[1])
+    await REVOKED[words[0]](store, words[1], file)
 
 
-async def _revoke_user(store: Store, name: str) -> None:
+async def _revoke_user(store: Store, name: str, _file: Path | None) -> None:
     """All that a person granted, and where they are signed in."""
     from toolgate.server.auth.grants import Grants
     from toolgate.server.state import people
@@ -136,54 +144,79 @@ async def _revoke_user(store: Store, name: str) -> None:
     await store.transact(lambda connection: people.end_logins(connection, issuer, known_as))
     ended = await Grants(store, {}).end_all(subject=subject)
     print(f"{counted(ended, 'grant')} of {name} ended; signed out everywhere")
+    print(NOTICED, file=sys.stderr)
 
 
-async def _revoke_client(store: Store, id: str) -> None:
+async def _revoke_client(store: Store, id: str, file: Path | None) -> None:
+    """Those of one that is gone, too."""
+    from toolgate.server.auth.clients import find
     from toolgate.server.auth.grants import Grants
 
-    print(f"{counted(await Grants(store, {}).end_all(client=id), 'grant')} of {id} ended")
+    known = await store.transact(lambda connection: find(connection, _configured(file), id))
+    ended = await Grants(store, {}).end_all(client=id)
+    if known is None and not ended:
+        raise Failed(f"there is no client {id!r}")
+    print(f"{counted(ended, 'grant')} of {id} ended")
+    print(NOTICED, file=sys.stderr)
 
 
-async def _revoke_grant(store: Store, id: str) -> None:
+async def _revoke_grant(store: Store, id: str, _file: Path | None) -> None:
     from toolgate.server.auth.grants import Grants
 
     if not await Grants(store, {}).withdraw(None, id):
         raise Failed(f"there is no grant {id!r} that holds")
     print(f"{id} has ended")
+    print(NOTICED, file=sys.stderr)
 
 
 async def _person(store: Store, name: str) -> tuple[str, str, str]:
-    """Subject of ours, issuer, subject there. An account comes before somebody else's user of that name."""
-    from toolgate.server.auth.accounts import Refused, normalised
+    """Subject of ours, issuer, subject there, of whom a name, `account:NAME`, `github:…`, `oidc:…`, `header:…` or a
+    subject of ours means. Raises Failed for a name that is several people's."""
+    from toolgate.server.auth.accounts import spelled
     from toolgate.server.auth.principals import subject_of
     from toolgate.server.state import grants, people
 
-    try:
-        spelled = normalised(name)
-    except Refused:
-        spelled = ""
+    prefix, _, rest = name.partition(":")
+    wanted = spelled(rest if prefix == "account" else name)
 
-    def look(connection: "Connection") -> tuple[Any, list[Any]]:
-        return people.account(connection, spelled), grants.people(connection, name)
+    def look(connection: "Connection") -> dict[str, tuple[str, str, str]]:
+        account = people.account(connection, wanted)
+        found = {}
+        if account is not None:
+            subject = subject_of(people.BUILT_IN, account.subject)
+            found[subject] = (f"account:{account.name}", people.BUILT_IN, account.subject)
+        for row in [*grants.people(connection, name), *grants.people(connection, rest)]:
+            way = called(row.issuer, row.known_as)
+            if row.issuer != people.BUILT_IN and name in (row.subject, row.name, row.known_as, way):
+                found[row.subject] = (way, row.issuer, row.known_as)
+        return found
 
-    account, known = await store.transact(look)
-    if account is not None:
-        return subject_of(people.BUILT_IN, account.subject), people.BUILT_IN, account.subject
-    if len(known) > 1:
-        told = ", ".join(f"{row.subject} ({row.known_as} at {row.issuer})" for row in known)
-        raise Failed(f"{name!r} is several people: name one by the first word of {told}")
-    if not known:
+    found = await store.transact(look)
+    if len(found) > 1:
+        ways = [way for way, _, _ in found.values()]
+        told = ", ".join(
+            f"{way if ways.count(way) == 1 else subject} ({'here' if issuer == people.BUILT_IN else issuer})"
+            for subject, (way, issuer, _) in found.items()
+        )
+        raise Failed(f"{name!r} is several people: say which: {told}")
+    if not found:
         raise Failed(f"there is no user {name!r}")
-    return known[0].subject, known[0].issuer, known[0].known_as
+    ((subject, (_, issuer, known_as)),) = found.items()
+    return subject, issuer, known_as
 
 
-async def _rotate(state: Path, store: Store, words: Sequence[str]) -> None:
+async def _rotate(state: Path, drop_old: bool, store: Store, words: Sequence[str]) -> None:
     from toolgate.server.auth.keys import Keys
     from toolgate.server.seal import Seal
 
     none(words)
-    kid = await Keys(store, Seal(state / "keys" / "signing", None)).rotate()
-    print(f"{kid} signs from now on; tokens of the key before are good until they expire")
+    kid = await Keys(store, Seal(state / "keys" / "signing", None)).rotate(drop_old=drop_old)
+    if drop_old:
+        print(f"{kid} signs from now on; all access tokens have ended, and clients refresh")
+        print("a server that runs notices within seconds", file=sys.stderr)
+    else:
+        print(f"{kid} takes over within six minutes; tokens of the key before are good until they expire")
+        print("where somebody may have got hold of a key: toolgate key rotate --drop-old", file=sys.stderr)
 
 
 def _configured(file: Path | None) -> "Mapping[str, Client]":

@@ -50,16 +50,23 @@ class Config:
         return bool(self.http or self.sse)
 
     @property
+    def token(self) -> str:
+        """The access token to ask a server with, or "". From the environment alone: all users see a command line."""
+        return self.environment.get("TOOLGATE_TOKEN", "")
+
+    @property
     def coloured(self) -> bool:
         """Whether a terminal may be told things in colour (no-color.org)."""
         return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"
 
     def words(self) -> list[str]:
-        """The options that were given, from wherever, as flags with absolute paths: a server started with them is the
-        same server from any folder."""
+        """The options that were given, from wherever, as flags with absolute paths: a server started with them, and no
+        config file, is the same from any folder. It is a client's own, over stdio: what is about HTTP is left out."""
         words: list[str] = []
         for option in OPTIONS:
             value = self._given.get(option.key)
+            if option.remote:
+                continue
             if option.is_switch:
                 words += [option.flag] if value else []
             elif value is not None:
@@ -68,11 +75,16 @@ class Config:
         return words
 
     @property
+    def own_environment(self) -> dict[str, str]:
+        """The environment less what is ours: a server that we start has its options in `words`, and no token."""
+        return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
+
+    @property
     def children_environment(self) -> dict[str, str]:
         """What commands get: over stdio the server's environment less what is ours, over HTTP a short list."""
         if self.remote:
             return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
-        return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
+        return self.own_environment
 
 
 class Parser(argparse.ArgumentParser):

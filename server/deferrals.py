@@ -218,6 +218,11 @@ class Deferrals:
             deferral.work.cancel()
         await deferral.end("cancelled", "cancelled by the client", None)
 
+    async def cancel_all(self, principal: str) -> None:
+        """Call off all that this process does for a principal."""
+        for deferral in [held for held in self._held.values() if held.kept.principal == principal]:
+            await self.cancel(deferral)
+
     async def forget(self, deferral: Deferral) -> None:
         """Nobody was told of it, and nobody will be."""
         deferral.kept = replace(deferral.kept, status="cancelled")

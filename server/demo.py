@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 
 from toolgate.server import http_client
 from toolgate.server.client import Client, Fault, Note, spawned
+from toolgate.server.config import Config
 from toolgate.server.envelope import SERVER
 from toolgate.server.props import bitmap, small_web
 
@@ -86,13 +87,13 @@ class Tour:
         return result
 
 
-async def tour(options: Sequence[str], coloured: bool) -> int:
-    """Give the tour with a server that has `options`; 0 when all worked."""
-    screen = Screen(coloured)
+async def tour(config: Config) -> int:
+    """Give the tour with a server that has the options of `config`; 0 when all worked."""
+    screen = Screen(config.coloured)
     folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
     begun = time.perf_counter()
     try:
-        await _visit(options, screen, folder)
+        await _visit(config, screen, folder)
     except (Failed, Fault, TimeoutError, OSError) as error:
         screen.failed(str(error) or type(error).__name__)
         return 1
@@ -102,7 +103,7 @@ async def tour(options: Sequence[str], coloured: bool) -> int:
     return 0
 
 
-async def _visit(options: Sequence[str], screen: Screen, folder: Path) -> None:
+async def _visit(config: Config, screen: Screen, folder: Path) -> None:
     work = folder / "work"
     work.mkdir()
     heard: list[str] = []
@@ -115,17 +116,18 @@ async def _visit(options: Sequence[str], screen: Screen, folder: Path) -> None:
         own = [
             *("--state", str(folder / "state"), "--workspace", str(work)),
             *("--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
-            *options,
+            *config.words(),
         ]
+        environment = config.own_environment
         visit = Tour(screen, work, web, heard)
         screen.chapter("stdio: a client starts the server and talks to it")
         begun = time.perf_counter()
-        async with spawned(own, note=note, question=_person(screen)) as (client, hello):
+        async with spawned(own, environment, note=note, question=_person(screen)) as (client, hello):
             visit.greeted(client, hello, begun)
             for title, chapter in CHAPTERS.items():
                 screen.chapter(title)
                 await chapter(visit)
-        async with http_client.served(own) as base:
+        async with http_client.served(own, environment) as base:
             for title, connect in over_http(base, note).items():
                 screen.chapter(title)
                 begun = time.perf_counter()

@@ -61,8 +61,16 @@ async def _options(config: Config) -> str:
     try:
         site.check(config)
     except UsageError as error:
-        raise Broken(str(error), "the option that is named decides") from None
+        raise Broken(str(error), "change the option that is named") from None
     return "they can be served"
+
+
+async def _sandbox(config: Config) -> str:
+    if not config.remote:
+        raise Skipped("stdio has none: commands run as whoever starts the client")
+    user = "root" if os.geteuid() == 0 else f"uid {os.geteuid()}"
+    told = f"none in this version: whoever is granted tools:shell runs commands as {user}"
+    return f"{told}; give the server a user, container or machine of its own"
 
 
 async def _state(config: Config) -> str:
@@ -87,20 +95,22 @@ def _folder(folder: Path) -> str:
 
 
 async def _database(config: Config) -> str:
-    from toolgate.server.auth.accounts import Accounts
-    from toolgate.server.state.store import Store
-    from toolgate.tools import ToolError
+    from toolgate.server.state.store import VERSION, StateError, Store, looked_at
 
     store = Store(config.state)
     if store.is_empty():
         raise Skipped("there is none yet")
     try:
-        accounts = await Accounts(store).list()
-    except ToolError as error:
-        raise Broken(str(error), "see the line above; a copy of the state folder helps") from None
-    finally:
-        store.close()
-    return f"opens; {len(accounts)} account{'' if len(accounts) == 1 else 's'}"
+        version = await asyncio.to_thread(looked_at, store.path)
+    except StateError as error:
+        raise Broken(str(error), "put back a copy of state.db and keys/, or name another folder with --state") from None
+    if version > VERSION:
+        raise Broken(f"version {version}, of a newer Toolgate; this one knows {VERSION}", "serve with that newer one")
+    if version < 1:
+        raise Broken("it was not made by Toolgate", "move it away, or name another folder with --state")
+    if version < VERSION:
+        return f"whole; version {version}, will be upgraded at the next start: copy state.db and keys/ before"
+    return f"whole; version {version}"
 
 
 async def _clock(config: Config) -> str:
@@ -188,7 +198,7 @@ async def _port(config: Config) -> str:
         if await _is_ours(config.host, config.port):
             return f"{where} is taken, by a Toolgate that runs"
         reason = (error.strerror or str(error)).lower()
-        raise Broken(f"{where}: {reason}", "another program has it, or it is no address of this machine") from None
+        raise Broken(f"{where}: {reason}", "end what has it, or name another with --host and --port") from None
     return f"{where} is free"
 
 
@@ -210,6 +220,7 @@ async def _is_ours(host: str, port: int) -> bool:
 LOOKS: dict[str, Look] = {
     "python": _python,
     "options": _options,
+    "sandbox": _sandbox,
     "state folder": _state,
     "state database": _database,
     "clock": _clock,

@@ -18,6 +18,7 @@ from toolgate.server.client import CLIENT, LINE, PATIENCE, SERVER, Client, Fault
 from toolgate.server.envelope import CAPABILITIES, VERSION
 from toolgate.server.envelope import CLIENT as CLIENT_INFO
 from toolgate.server.errors import UsageError
+from toolgate.server.options import is_loopback
 from toolgate.server.revisions import NEWEST_WITH_SESSION, STATELESS
 
 CONNECT = 10.0  # seconds for a connection
@@ -27,6 +28,13 @@ Opened = AsyncGenerator[Greeted, None]
 
 class Unreachable(Fault):
     """Nobody answers at the URL."""
+
+
+class SignIn(Fault):
+    """The server wants an access token, or another one; `told` is what it says."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__(f"HTTP 401 {told}: put an access token that is good there into the variable TOOLGATE_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +51,12 @@ class Response:
 
 
 class Streamable:
-    """The wire of one Streamable HTTP client: a POST a message. `revision` decides the era."""
+    """The wire of one Streamable HTTP client: a POST a message. `revision` decides the era; `token` is the access token
+    or ""."""
 
-    def __init__(self, url: str, revision: str, note: Note | None, question: Question | None) -> None:
+    def __init__(self, url: str, revision: str, token: str, note: Note | None, question: Question | None) -> None:
         self._url = url
-        self._headers = {"MCP-Protocol-Version": revision}
+        self._headers = {"MCP-Protocol-Version": revision, **authorized(token, url)}
         self._is_stateless = revision in STATELESS
         self._envelope: dict[str, Any] = {VERSION: revision, CAPABILITIES: {}, CLIENT_INFO: CLIENT}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,6 +99,8 @@ class Streamable:
             if "error" in message and message.get("id") is None:
                 raise Fault(f"{message['error']['code']} {message['error']['message']}")
             self.client.take(message)
+        elif response.status == 401:
+            raise SignIn(body.decode(errors="replace").strip()[:500])
         elif response.status >= 300:
             raise Fault(f"HTTP {response.status} {body.decode(errors='replace').strip()[:500]}")
 
@@ -106,22 +117,27 @@ class Streamable:
 
 @contextlib.asynccontextmanager
 async def connected(
-    url: str, revision: str | None = None, *, note: Note | None = None, question: Question | None = None
+    url: str,
+    revision: str | None = None,
+    *,
+    token: str = "",
+    note: Note | None = None,
+    question: Question | None = None,
 ) -> Opened:
     """A client of the Streamable HTTP server at `url`, and its answer to initialize or server/discover. Without a
-    `revision`, the stateless era is tried first. Raises UsageError, Fault."""
+    `revision`, the stateless era is tried first. `token` is the access token to show. Raises UsageError, Fault."""
     checked(url)
     newest = next(iter(STATELESS))
-    wire = Streamable(url, revision or newest, note, question)
+    wire = Streamable(url, revision or newest, token, note, question)
     try:
         try:
             answer = await _greet(wire, revision or newest, question)
-        except Unreachable:
+        except (Unreachable, SignIn):
             raise
         except Fault:
             if revision is not None:
                 raise
-            wire = Streamable(url, NEWEST_WITH_SESSION.name, note, question)
+            wire = Streamable(url, NEWEST_WITH_SESSION.name, token, note, question)
             answer = await _greet(wire, NEWEST_WITH_SESSION.name, question)
         yield wire.client, answer
     finally:
@@ -183,10 +199,12 @@ async def _read_all(stream: AsyncIterator[tuple[str, str]], client: Client) -> N
 
 
 @contextlib.asynccontextmanager
-async def served(options: Sequence[str]) -> AsyncGenerator[str, None]:
+async def served(options: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator[str, None]:
     """A server of our own over HTTP, with both transports on a free port: its base URL."""
     own = [*options, "--sse", "--http", "--auth", "none", "--host", "127.0.0.1", "--port", "0"]
-    process = await asyncio.create_subprocess_exec(*SERVER, *own, stderr=asyncio.subprocess.PIPE, limit=LINE)
+    process = await asyncio.create_subprocess_exec(
+        *SERVER, *own, stderr=asyncio.subprocess.PIPE, limit=LINE, env=environment
+    )
     assert process.stderr is not None
     passing: asyncio.Task[None] | None = None
     try:
@@ -221,15 +239,17 @@ async def _pass_on(log: asyncio.StreamReader) -> None:
 
 
 @contextlib.asynccontextmanager
-async def exchange(method: str, url: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[Response, None]:
-    """One request and its answer; leaving hangs up. Raises Fault, Unreachable."""
+async def exchange(
+    method: str, url: str, headers: Mapping[str, str], body: bytes, *, address: str | None = None
+) -> AsyncGenerator[Response, None]:
+    """One request and its answer; leaving hangs up. `address` is where to connect, if not to what the host's name says
+    now. Raises Fault, Unreachable."""
     parts = checked(url)
     try:
         async with asyncio.timeout(CONNECT):
             port = parts.port or (443 if parts.scheme == "https" else 80)
-            source, sink = await asyncio.open_connection(
-                parts.hostname, port, ssl=parts.scheme == "https" or None, limit=LINE
-            )
+            secure: dict[str, Any] = {"ssl": True, "server_hostname": parts.hostname} if parts.scheme == "https" else {}
+            source, sink = await asyncio.open_connection(address or parts.hostname, port, limit=LINE, **secure)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error) or "no connection in time"
         raise Unreachable(f"{url}: {reason}") from None
@@ -253,6 +273,21 @@ def checked(url: str) -> SplitResult:
     except ValueError:
         pass
     raise UsageError(f"--url: {url!r} is no http or https URL")
+
+
+def authorized(token: str, url: str) -> dict[str, str]:
+    """The headers that carry the access token `token` to `url`; none without one. Raises UsageError where others could
+    read it on the way."""
+    if not token:
+        return {}
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("TOOLGATE_TOKEN holds no access token")
+    parts = checked(url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise UsageError(
+            f"--url: the token in TOOLGATE_TOKEN goes over https, or to this machine, and {url} is neither"
+        )
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: int) -> bytes:

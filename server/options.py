@@ -18,13 +18,17 @@ URL = r"(?:[A-Za-z0-9+.-]+=)?[A-Za-z][A-Za-z0-9+.-]*://(?:\[[^\]]*\]|[^/:]*)(?::
 BRACKETED = r"\[[^\]]*\](?::[0-9]+)?"
 IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
 PORTED = r"[^:/]+:[0-9]{1,5}"
+HOST = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
+)
+ODD_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # which some take for another path
 HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """`kind` turns a string into the value and raises ValueError; `many` collects; `later` says what is missing yet;
-    `joined` is the pattern of more items that have a colon."""
+    `remote` what is about HTTP alone; `joined` is the pattern of more items that have a colon."""
 
     name: str
     help: str
@@ -34,6 +38,7 @@ class Option:
     metavar: str | None = None
     many: bool = False
     later: bool = False
+    remote: bool = False
     joined: str = r"(?!)"
 
     @property
@@ -116,18 +121,21 @@ def public_address(word: str) -> str:
     """The URL as it is told from then on: no slash at the end, the host in lower case, no port that goes without
     saying."""
     parts = _url(word)
+    if parts.path.rstrip("/").endswith(("/mcp", "/sse")):
+        last = parts.path.rstrip("/")[-4:]
+        raise ValueError(f"is the server's own URL, without {last}: clients are told {word.rstrip('/')}")
     port = None if parts.port == {"https": 443, "http": 80}[parts.scheme] else parts.port
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
 
 
 def authority(word: str) -> str:
-    """Who says who may call: "oauth", "none", or an issuer's URL, letter for letter as it calls itself."""
-    if word not in ("oauth", "none"):
-        if "://" not in word:
-            raise ValueError("must be oauth, none or the URL of an issuer")
-        _url(word)
-    return word
+    """Who says who may call: "oauth", "none", or an issuer's URL."""
+    if word in ("oauth", "none"):
+        return word
+    if "://" not in word:
+        raise ValueError("must be oauth, none or the URL of an issuer")
+    return issuer_url(word)
 
 
 def registration(word: str) -> str:
@@ -141,8 +149,8 @@ def login_way(word: str) -> str:
     """How people sign in."""
     way, _, value = word.partition("=")
     if way == "oidc" and value:
-        _url(value)
-    elif word not in ("password", "github") and (way != "header" or not HEADER_NAME.fullmatch(value)):
+        return f"{way}={issuer_url(value)}"
+    if word not in ("password", "github") and (way != "header" or not HEADER_NAME.fullmatch(value)):
         raise ValueError(f"{word!r} is none of password, oidc=ISSUER, github, header=NAME")
     return word
 
@@ -154,8 +162,17 @@ def network(word: str) -> str:
 
 
 def issuer_url(word: str) -> str:
-    """An issuer's URL, letter for letter as it calls itself."""
+    """An issuer's URL, letter for letter as it calls itself; but all write scheme and host in lower case."""
     _url(word)
+    scheme, _, rest = word.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{host.lower()}{slash}{path}"
+
+
+def host_name(word: str) -> str:
+    """The name of a host, without a port."""
+    if not HOST.fullmatch(word):
+        raise ValueError("must be the name of a host, as example.com: no URL and no port")
     return word
 
 
@@ -177,7 +194,7 @@ def _url(word: str) -> SplitResult:
         usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and "?" not in word and "#" not in word
     except ValueError:  # a port that is none
         raise refusal from None
-    if not usable or parts.scheme not in ("https", "http") or "/../" in parts.path + "/" or "//" in parts.path:
+    if not usable or parts.scheme not in ("https", "http") or ODD_PATH.search(parts.path):
         raise refusal
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise refusal
@@ -185,17 +202,25 @@ def _url(word: str) -> SplitResult:
 
 
 OPTIONS = (
-    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", truth, False, short="-s"),
-    Option("http", "serve Streamable HTTP at /mcp; with -s too, both on one port", truth, False, short="-t"),
-    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST"),
-    Option("port", "where HTTP listens (default 8080)", port_number, 8080, metavar="PORT"),
+    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", truth, False, short="-s", remote=True),
+    Option(
+        "http", "serve Streamable HTTP at /mcp; with -s too, both on one port", truth, False, short="-t", remote=True
+    ),
+    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST", remote=True),
+    Option("port", "where HTTP listens (default 8080)", port_number, 8080, metavar="PORT", remote=True),
     Option("name", "server name told to clients", server_name, "toolgate", short="-n", metavar="NAME"),
     Option("plugins", "plugin folder, searched recursively; repeatable", folder, (), "-p", "DIR", many=True),
     Option("isolate-plugins", "run each plugin in its own process", truth, False),
     Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
     Option("verbose", "debug log", truth, False, short="-v"),
     Option("state", "keys, database, spools (default: the XDG data folder)", folder, None, metavar="DIR"),
-    Option("workspace", "where tools work (default: the current directory)", folder, None, metavar="DIR"),
+    Option(
+        "workspace",
+        "where tools work (default: over stdio the current directory, over HTTP a folder a person in the state)",
+        folder,
+        None,
+        metavar="DIR",
+    ),
     Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
     Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
     Option(
@@ -208,12 +233,14 @@ OPTIONS = (
         authority,
         "oauth",
         metavar="WHO",
+        remote=True,
     ),
     Option(
         "public-url",
-        "the URL told to clients (default: http://HOST:PORT on loopback)",
+        "the URL told to clients, without /mcp (default: http://HOST:PORT on loopback; off loopback it is needed)",
         public_address,
         metavar="URL",
+        remote=True,
     ),
     Option(
         "login",
@@ -223,24 +250,34 @@ OPTIONS = (
         None,
         "WAY",
         True,
+        remote=True,
     ),
     Option(
         "allow-users",
-        "whom oidc, github and header let in: an e-mail address, @domain, a subject, or * for all; repeatable",
+        "whom oidc, github and header let in, which all need it: an e-mail address, @domain, a subject, or * for all; "
+        "repeatable",
         str,
         (),
         None,
         "WHO",
         True,
         joined=r"(?:github|oidc|header):[^:]+",
+        remote=True,
     ),
     Option(
         "oidc-client",
         "file with our client id at the OIDC provider and, below it, the secret",
         folder,
         metavar="FILE",
+        remote=True,
     ),
-    Option("github-client", "file with our client id at GitHub and, below it, the secret", folder, metavar="FILE"),
+    Option(
+        "github-client",
+        "file with our client id at GitHub and, below it, the secret",
+        folder,
+        metavar="FILE",
+        remote=True,
+    ),
     Option(
         "trusted-proxies",
         "addresses and networks of proxies to be believed; repeatable",
@@ -248,6 +285,7 @@ OPTIONS = (
         (),
         metavar="NET",
         many=True,
+        remote=True,
     ),
     Option(
         "enterprise-issuers",
@@ -256,26 +294,40 @@ OPTIONS = (
         (),
         metavar="URL",
         many=True,
+        remote=True,
     ),
-    Option("clients", "file of OAuth clients known beforehand (TOML or JSON)", folder, None, metavar="FILE"),
+    Option(
+        "clients", "file of OAuth clients known beforehand (TOML or JSON)", folder, None, metavar="FILE", remote=True
+    ),
     Option(
         "registration",
         "which other clients are known: open (default), metadata (those with a document), closed (none)",
         registration,
         "open",
         metavar="HOW",
+        remote=True,
     ),
     Option(
         "client-hosts",
         "hosts whose clients' documents are taken (default: all); repeatable",
-        str,
+        host_name,
         (),
         None,
         "HOST",
         True,
+        remote=True,
     ),
-    Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True),
-    Option("allowed-origins", "more Origins of web pages that may call; repeatable", str, (), None, "ORIGIN", True),
+    Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True, remote=True),
+    Option(
+        "allowed-origins",
+        "more Origins of web pages that may call; repeatable",
+        str,
+        (),
+        None,
+        "ORIGIN",
+        True,
+        remote=True,
+    ),
     Option(
         "allow-private",
         "host, address or network the web tools may reach although it is private; repeatable",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from toolgate.server.auth.accounts import Accounts
 
 DONE, FAULT = 0, 1
+NOTICED = "a server that runs ends what is open for it within fifteen seconds"
 MAX_LINE = 8_192  # bytes of a piped password's line; one has 1024 characters at most
 
 Action = Callable[[Store, Sequence[str]], Awaitable[None]]
@@ -36,9 +37,11 @@ def run(command: str, actions: Mapping[str, Action], config: Config, words: Sequ
     """Do the action that the first word names. Raises UsageError."""
     if not words or words[0] not in actions:
         raise UsageError(f"{command}: say what to do: {', '.join(actions)}")
+    if config.state.exists() and not config.state.is_dir():
+        raise UsageError(f"--state: {config.state} is no folder")
 
     async def work() -> None:
-        store = Store(config.state)
+        store = Store(config.state, upgrades=words[0] != "list")  # to look changes nothing
         try:
             await actions[words[0]](store, words[1:])
         finally:
@@ -87,16 +90,24 @@ async def _add(store: Store, words: Sequence[str]) -> None:
     if not store.is_empty() and await accounts.find(name) is not None:
         raise Failed(f"there is an account {name!r} already")
     person = await accounts.add(name, _password(name))
-    print(f"{person.name} can sign in now")
+    print(f"{person.name} can sign in now, at servers with the state in {store.folder}")
 
 
 async def _list(store: Store, words: Sequence[str]) -> None:
+    """The accounts; and behind them, if there are any, who came from elsewhere, as --allow-users calls them."""
+    from toolgate.server.state import grants
+
     none(words)
     rows = [] if store.is_empty() else await _accounts(store).list()
-    if rows:
-        table([("NAME", "SINCE"), *((name, day(made_at)) for name, made_at in rows)])
-    else:
+    seen = [] if store.is_empty() else await store.transact(grants.outsiders)
+    if not rows:
         print("there is no account yet: toolgate user add NAME", file=sys.stderr)
+    if seen:
+        ours = ((name, day(made_at), "account", f"account:{name}") for name, made_at in rows)
+        theirs = ((_shown(row.name), day(row.seen_at), row.issuer, called(row.issuer, row.known_as)) for row in seen)
+        table([("NAME", "SINCE", "ISSUER", "CALLED"), *ours, *theirs])
+    elif rows:
+        table([("NAME", "SINCE"), *((name, day(made_at)) for name, made_at in rows)])
 
 
 async def _remove(store: Store, words: Sequence[str]) -> None:
@@ -108,6 +119,7 @@ async def _remove(store: Store, words: Sequence[str]) -> None:
     person = await _accounts(store).remove(name)
     ended = await Grants(store, {}).end_all(subject=subject_of(person.issuer, person.subject))
     print(f"{person.name} is gone, signed out everywhere; {counted(ended, 'grant')} ended")
+    print(f"{NOTICED}, with background tasks and callbacks", file=sys.stderr)
 
 
 async def _passwd(store: Store, words: Sequence[str]) -> None:
@@ -119,6 +131,20 @@ async def _passwd(store: Store, words: Sequence[str]) -> None:
         raise Failed(f"there is no account {name!r}")
     await accounts.passwd(name, _password(found.name))
     print(f"{found.name} has a new password and is signed out everywhere; clients keep what they were granted")
+
+
+def called(issuer: str, subject: str) -> str:
+    """How a person who is no account is named on a command line, and in --allow-users."""
+    from toolgate.server.auth.proxies import BY_HEADER
+    from toolgate.server.auth.upstream import GITHUB
+
+    prefix = {BY_HEADER: "header", GITHUB: "github"}.get(issuer, "oidc")
+    return f"{prefix}:{_shown(subject)}"
+
+
+def _shown(text: str) -> str:
+    """One line, whatever it holds."""
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def counted(number: int, thing: str) -> str:
@@ -139,6 +165,8 @@ def _there(store: Store, name: str) -> None:
 
 def _password(name: str) -> str:
     """From a terminal without echo, asked twice; from a pipe its first line, which a second one has to repeat."""
+    from toolgate.server.auth.accounts import MAX_PASSWORD
+
     if sys.stdin.isatty():
         first, again = _typed(f"Password for {name}: "), _typed("The same again: ")
     else:
@@ -147,6 +175,8 @@ def _password(name: str) -> str:
             first, again = (line.decode().removesuffix("\n").removesuffix("\r") for line in lines)
         except UnicodeDecodeError:
             raise Failed("a password is text in UTF-8") from None
+        if any(len(line) == MAX_LINE for line in lines):
+            raise Failed(f"a password has at most {MAX_PASSWORD} characters")
         again = again if lines[1] else first
     if not first:
         raise Failed("no password was given: type one, or pipe it in")
@@ -163,5 +193,7 @@ def _typed(prompt: str) -> str:
         return getpass.getpass(prompt)
     except EOFError:
         raise Failed("no password was given") from None
+    except UnicodeDecodeError:
+        raise Failed("a password is text in UTF-8") from None
     finally:
         signal.signal(signal.SIGINT, before)

@@ -43,6 +43,11 @@ class Listener:
     tasks: frozenset[str]  # ids of deferrals
     ended: "asyncio.Future[None]"  # done when the server ends it
 
+    def end(self) -> None:
+        """End it gracefully: its request is answered with a result."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
     def updated(self, uri: str) -> None:
         self.send("notifications/resources/updated", uri=uri)
 
@@ -66,7 +71,7 @@ class Server:
     streaming: bool = True  # progress is sent at all
     schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
-    listeners: set[Listener] = field(default_factory=set[Listener])
+    listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])  # the longest open first
     pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])
     _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     _notices: dict[str, Notices] = field(default_factory=dict[str, Notices])
@@ -77,6 +82,12 @@ class Server:
     def __post_init__(self) -> None:
         self.updates = Updates(self._watch)
         self.deferrals.tell = self._tell_task
+
+    def scopes_of(self, uri: str) -> frozenset[str]:
+        """What it takes to read the resource `uri`, or what the template of that text is of."""
+        from toolgate.server.auth import scopes  # start-up: nobody asks where nobody signs in
+
+        return scopes.of_uri(self.registry, uri)
 
     def identity(self, revision: Revision) -> dict[str, Any]:
         """Who we are, as `revision` spells it; the same object each time."""
@@ -156,10 +167,12 @@ class Server:
             listener.send("notifications/tasks", **shape.detailed_task(kept))
         return bool(mine)
 
-    def tell(self, principal: str, key: str, level: str, text: str) -> None:
-        """Log `text` to the session `key` if it is open, else to one open session of the principal, if any."""
-        rank = LEVELS.index(level)
-        open_ones = [session for session in self.sessions if session.hears(rank) and session.principal == principal]
+    def tell(self, principal: str, key: str, level: str, text: str, scope: str) -> None:
+        """Log `text` to the session `key` if it is open, else to one open session of the principal, if any: one whose
+        client may hear what takes `scope`."""
+        rank, wanted = LEVELS.index(level), frozenset((scope,))
+        mine = [session for session in self.sessions if session.principal == principal]
+        open_ones = [session for session in mine if session.hears(rank) and session.allows(wanted)]
         chosen = next((session for session in open_ones if session.key == key), None) or next(iter(open_ones), None)
         if chosen is None or chosen.channel is None:
             return
@@ -170,6 +183,5 @@ class Server:
         """End all subscriptions gracefully: each answers its request with a result."""
         ended = list(self.listeners)
         for listener in ended:
-            if not listener.ended.done():
-                listener.ended.set_result(None)
+            listener.end()
         return ended

@@ -47,7 +47,8 @@ class Session:
     `principal` names whose rows and folders it uses; `owner` is who alone may use the session itself: narrower, since
     one principal may come through several clients. `channel` takes what no request asked for; None where there is no
     such stream. `stateless` says that the transport has already seen that a request is of the stateless era, whatever
-    its body says.
+    its body says. `scopes` is what the client was last seen to be allowed, with all that it implies; None is
+    everything. `until` is when a subscription of this request has to end, in seconds since 1970; None: no such end.
     """
 
     __slots__ = (
@@ -63,12 +64,21 @@ class Session:
         "principal",
         "ready",
         "revision",
+        "scopes",
         "stateless",
         "subscribed",
+        "until",
     )
 
     def __init__(
-        self, principal: str, channel: Channel | None = None, *, stateless: bool = False, owner: str | None = None
+        self,
+        principal: str,
+        channel: Channel | None = None,
+        *,
+        stateless: bool = False,
+        owner: str | None = None,
+        scopes: frozenset[str] | None = None,
+        until: float | None = None,
     ) -> None:
         self.principal = principal
         self.owner = principal if owner is None else owner
@@ -81,7 +91,9 @@ class Session:
         self.ready = False  # after notifications/initialized: may be sent what it did not ask for
         self.in_flight: dict[Id, Flight] = {}
         self.place = Place(self.key)
-        self.subscribed: set[str] = set()  # URIs of resources
+        self.subscribed: dict[str, frozenset[str]] = {}  # URIs of resources → the scopes it takes to read them
+        self.scopes = scopes
+        self.until = until
         self._asked: dict[Id, asyncio.Future[Any]] = {}
         self._last_id = 0
 
@@ -90,7 +102,7 @@ class Session:
         there each request has a connection of its own."""
         session = self
         if not self.stateless:
-            session = Session(self.principal, stateless=True, owner=self.owner)
+            session = Session(self.principal, stateless=True, owner=self.owner, scopes=self.scopes)
             session.in_flight = self.in_flight
         session.revision = revision
         session.capabilities = capabilities
@@ -137,8 +149,12 @@ class Session:
 
     def updated(self, uri: str) -> None:
         """Tell the client that a resource it subscribed to has changed."""
-        if self.ready and self.channel is not None:
+        if self.ready and self.channel is not None and self.allows(self.subscribed.get(uri, frozenset())):
             self.channel.send(Notification("notifications/resources/updated", {"uri": uri}))
+
+    def allows(self, wanted: frozenset[str]) -> bool:
+        """Whether the client may have what takes these scopes."""
+        return self.scopes is None or wanted <= self.scopes
 
     def hears(self, rank: int) -> bool:
         """Whether a log message of level `rank` that no request asked for may be sent."""

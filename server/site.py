@@ -1,8 +1,9 @@
 """The HTTP side of the composition root: routes, their guard, and how serving ends. Loaded only when HTTP is served."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,33 +23,47 @@ from toolgate.server.messages import Request, Result
 from toolgate.server.options import is_loopback
 from toolgate.server.revisions import STATELESS
 from toolgate.server.server import Server
+from toolgate.server.standing import EVERY, Standing
+from toolgate.server.state.store import StateError
 from toolgate.transports import http, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
 from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
 from toolgate.transports.metadata import Document
-from toolgate.transports.sessions import MAX_OWNED, Sessions
+from toolgate.transports.sessions import MAX_OWNED, MAX_PERSONAL, Sessions
 
 if TYPE_CHECKING:
     from toolgate.server.access import Access
     from toolgate.transports.oauth import OAuth
+
+PAIRING_TRIES = 5
 
 log = logging.getLogger("toolgate.http")
 
 
 class Site:
     """The transports of one server on one port, and what they share. `access(public_url)` opens what people sign in
-    with; None where nobody has to."""
+    with; None where nobody has to. `leave(principal)` ends what a person has going on that is no request's; `every` is
+    how many seconds pass between two looks at who may still come."""
 
     def __init__(
-        self, config: Config, server: Server, dispatcher: Dispatcher, access: "Callable[[str], Access] | None"
+        self,
+        config: Config,
+        server: Server,
+        dispatcher: Dispatcher,
+        access: "Callable[[str], Access] | None",
+        *,
+        leave: Callable[[str], Awaitable[None]],
+        every: float = EVERY,
     ) -> None:
-        each = None if access is None else MAX_OWNED
+        each, personal = (None, None) if access is None else (MAX_OWNED, MAX_PERSONAL)
         self._config = config
         self._server = server
         self._dispatcher = dispatcher
         self._open = access
-        self._sessions = Sessions(server.close_session, each=each)
-        self._sse_sessions = Sessions(server.close_session, each=each)
+        self._leave = leave
+        self._every = every
+        self._sessions = Sessions(server.close_session, each=each, personal=personal)
+        self._sse_sessions = Sessions(server.close_session, each=each, personal=personal)
         self._access: Access | None = None
         self._ending = False
 
@@ -98,12 +113,59 @@ class Site:
             log.warning("--sandbox none: whoever may use the shell has all that this process has")
         try:
             application = self.application(self._config.public_url or _base(self._config.host, port))
-            if self._access is not None and self._access.sign_in is not None:
-                await self._access.sign_in.offer_pairing()
-            await http.serve(application, bound, self._finish)
+            await self._offer_pairing()
+            async with self._watched():
+                await http.serve(application, bound, self._finish)
         finally:
             if self._access is not None:
                 await self._access.close()
+
+    async def _offer_pairing(self) -> None:
+        """Where there is no account yet. Each try waits a second for a state that another process holds."""
+        if self._access is None or self._access.sign_in is None:
+            return
+        for left in reversed(range(PAIRING_TRIES)):
+            try:
+                await self._access.sign_in.offer_pairing()
+                return
+            except StateError as error:
+                if not left:
+                    log.warning("whether there is an account can't be told, and no pairing code is offered: %s", error)
+
+    @contextlib.asynccontextmanager
+    async def _watched(self) -> AsyncGenerator[None]:
+        """Meanwhile, what belongs to those who may not come any more is ended. Where an outside issuer says who may,
+        nothing is known of it but when tokens end."""
+        authorization = self._access.authorization if self._access is not None else None
+        if self._access is None or authorization is None:
+            yield
+            return
+        standing = Standing(
+            authorization.standing,
+            authorization.gone,
+            callers=self._callers,
+            end=self._end,
+            leave=self._leave,
+        )
+        task = asyncio.get_running_loop().create_task(standing.follow(self._every))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def _callers(self) -> Iterator[Principal]:
+        """Whoever has something open."""
+        for held in (*self._sessions.all(), *self._sse_sessions.all()):
+            yield held.principal
+        yield from self._streamable.callers()
+
+    def _end(self, owner: str) -> None:
+        """End all that an owner has open: sessions with their streams and calls, then calls of no session."""
+        self._sessions.close_of(owner)
+        self._sse_sessions.close_of(owner)
+        self._streamable.end_of(owner)
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
@@ -153,7 +215,8 @@ class Site:
 
     @staticmethod
     def _documents(resource: Resource) -> dict[str, Document]:
-        return {where: Document(partial(resource.metadata, about)) for where, about in resource.documents().items()}
+        named = {where: Document(partial(resource.metadata, about)) for where, about in resource.documents().items()}
+        return {path: document for where, document in named.items() for path in (where, f"{where}/")}
 
     def _mirrored(self, tool: str) -> dict[str, tuple[str, ...]]:
         held = self._server.registry.tools.get(tool)

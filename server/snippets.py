@@ -13,12 +13,14 @@ from toolgate.server.errors import UsageError
 
 
 def snippet(words: Sequence[str], options: Sequence[str], public_url: str | None = None) -> tuple[str, str]:
-    """The configuration for the client `words[0]`, with `options` kept; and where it belongs. Hosted clients get the
-    server's URL below `public_url`."""
+    """The configuration for the client `words[0]`; and where it belongs. It starts a server of its own with `options`,
+    or, for hosted clients and those that are told URLs, reaches the one at `public_url`."""
     if len(words) != 1 or words[0] not in (CLIENTS.keys() | HOSTED.keys()):
         raise UsageError(f"config: name a client: {', '.join([*CLIENTS, *HOSTED])}")
     if words[0] in HOSTED:
         return _hosted(words[0], public_url)
+    if public_url is not None and words[0] in REMOTE:
+        return REMOTE[words[0]](f"{public_url}/mcp")
     return CLIENTS[words[0]](_command(), list(options))
 
 
@@ -33,15 +35,27 @@ def _servers(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], t
     """The JSON most clients read: `{key: {"toolgate": {…}}}`, and where it belongs."""
 
     def told(command: str, options: list[str]) -> tuple[str, str]:
-        entry = {**extra, "command": command, "args": options}
-        body = msgspec.json.format(msgspec.json.encode({key: {"toolgate": entry}}), indent=2).decode()
-        return body, where
+        return _entry(key, {**extra, "command": command, "args": options}), where
 
     return told
 
 
+def _reached(key: str, where: str, **extra: Any) -> Callable[[str], tuple[str, str]]:
+    """The same for a server at a URL; the client signs in there by itself."""
+    return lambda url: (_entry(key, {**extra, "url": url}), where)
+
+
+def _entry(key: str, entry: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode({key: {"toolgate": entry}}), indent=2).decode()
+
+
 def _claude_code(command: str, options: list[str]) -> tuple[str, str]:
     return shlex.join(["claude", "mcp", "add", "toolgate", "--", command, *options]), "run it in a shell"
+
+
+def _claude_code_there(url: str) -> tuple[str, str]:
+    words = ["claude", "mcp", "add", "--transport", "http", "toolgate", url]
+    return shlex.join(words), "run it in a shell, then /mcp in Claude Code to sign in"
 
 
 def _codex(command: str, options: list[str]) -> tuple[str, str]:
@@ -57,14 +71,21 @@ def _hosted(client: str, public_url: str | None) -> tuple[str, str]:
     return f"{public_url}/mcp", f"{HOSTED[client]}; toolgate doctor --url {public_url}/mcp says whether it will work"
 
 
+CURSOR = "in ~/.cursor/mcp.json, or .cursor/mcp.json of a project"
+VS_CODE = "in .vscode/mcp.json, or by the command MCP: Open User Configuration"
 CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
     "claude-desktop": _servers("mcpServers", "in claude_desktop_config.json (Settings, Developer, Edit Config)"),
     "claude-code": _claude_code,
-    "cursor": _servers("mcpServers", "in ~/.cursor/mcp.json, or .cursor/mcp.json of a project"),
-    "vscode": _servers("servers", "in .vscode/mcp.json, or by the command MCP: Open User Configuration", type="stdio"),
+    "cursor": _servers("mcpServers", CURSOR),
+    "vscode": _servers("servers", VS_CODE, type="stdio"),
     "windsurf": _servers("mcpServers", "in ~/.codeium/windsurf/mcp_config.json"),
     "zed": _servers("context_servers", "in Zed's settings.json", source="custom"),
     "codex": _codex,
+}
+REMOTE: dict[str, Callable[[str], tuple[str, str]]] = {  # client → what it is told about a URL
+    "claude-code": _claude_code_there,
+    "cursor": _reached("mcpServers", CURSOR),
+    "vscode": _reached("servers", VS_CODE, type="http"),
 }
 HOSTED = {  # client → where the URL is pasted
     "chatgpt": "in ChatGPT: Settings, Apps & Connectors, Advanced settings, Developer mode; then Create",

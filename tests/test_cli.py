@@ -17,6 +17,7 @@ import pytest
 
 from tests.interop.known import THIRTEEN
 from tests.wire import COMMAND, ROOT, eventually
+from toolgate.server import cli
 
 
 def run(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
@@ -286,6 +287,45 @@ def test_config_prints_json_whose_command_is_absolute_and_works(tmp_path: Path, 
     assert json.loads(answer.stdout)["result"] == {}
 
 
+def test_a_config_file_for_serving_over_http_keeps_no_command_from_a_server_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / ".config" / "toolgate" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('http = true\nauth = "none"\nport = 1\nallowed-hosts = ["a"]\nname = "mine"\n')
+    told = run(tmp_path, "call", "Bash", "command=echo hi; env", TOOLGATE_SSE="1", TOOLGATE_TOKEN="secret")
+    assert told.returncode == 0 and told.stdout.startswith("hi\n"), told.stderr
+    assert "TOOLGATE_" not in told.stdout
+    told = run(tmp_path, "config", "cursor")
+    entry = json.loads(told.stdout)["mcpServers"]["toolgate"]
+    assert entry["args"] == ["--name", "mine", "--config", os.devnull]
+    assert '"result":{}' in run(tmp_path, *entry["args"], stdin='{"jsonrpc":"2.0","id":1,"method":"ping"}\n').stdout
+
+
+@pytest.mark.parametrize(
+    ("client", "entry"),
+    [
+        ("cursor", '{"mcpServers": {"toolgate": {"url": "https://tools.example.com/mcp"}}}'),
+        ("vscode", '{"servers": {"toolgate": {"type": "http", "url": "https://tools.example.com/mcp"}}}'),
+        ("claude-code", "claude mcp add --transport http toolgate https://tools.example.com/mcp"),
+    ],
+)
+def test_config_with_a_public_url_prints_how_a_client_reaches_it(
+    capsys: pytest.CaptureFixture[str], client: str, entry: str
+) -> None:
+    assert cli.run(["config", client, "--public-url", "https://tools.example.com"]) == 0
+    told = capsys.readouterr().out
+    assert (json.loads(told) == json.loads(entry)) if entry.startswith("{") else (told == entry + "\n")
+    guide = (ROOT / "docs" / "oauth.md").read_text()
+    assert entry in guide
+
+
+def test_an_answer_that_does_not_come_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    async def late() -> int:
+        raise TimeoutError
+
+    assert cli._asked(late()) == 1
+    assert capsys.readouterr().err == "toolgate: no answer in time\n"
+
+
 @pytest.mark.parametrize("client", ["claude-code", "codex"])
 def test_config_prints_a_command_for_clients_without_json(tmp_path: Path, client: str) -> None:
     told = run(tmp_path, "config", client)
@@ -344,7 +384,9 @@ def test_the_state_folder_is_private(tmp_path: Path) -> None:
 
 
 def test_the_demo_works_from_beginning_to_end(tmp_path: Path) -> None:
-    told = run(tmp_path, "demo")
+    told = run(
+        tmp_path, "demo", TOOLGATE_HTTP="1", TOOLGATE_PUBLIC_URL="https://tools.example.com"
+    )  # it serves its own
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     for name in THIRTEEN:
         assert f"✓ {name}" in told.stdout, name

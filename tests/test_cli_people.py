@@ -1,5 +1,6 @@
 """The commands that keep people, clients, grants and keys, run beside a server that signs people in, and offline."""
 
+import asyncio
 import json
 import os
 import pty
@@ -20,7 +21,10 @@ from tests.http_wire import Site, site
 from tests.test_cli import run
 from tests.wire import COMMAND, eventually
 from toolgate.server import config
+from toolgate.server.auth.principals import subject_of
 from toolgate.server.options import OPTIONS
+from toolgate.server.state import grants
+from toolgate.server.state.store import Store
 
 PASSWORD = "correct horse"
 BACK = "http://127.0.0.1:5000/back"
@@ -71,7 +75,8 @@ def refreshed(at: Site, client: str, tokens: dict[str, str]) -> tuple[int, Any]:
 
 def test_an_account_is_added_listed_given_a_new_password_and_removed_offline(tmp_path: Path) -> None:
     added = command(tmp_path, "user", "add", "Ada", stdin=f"{PASSWORD}\n{PASSWORD}\n")
-    assert (added.returncode, added.stdout) == (0, "ada can sign in now\n"), added.stderr
+    where = tmp_path / "state"  # a mistyped --state is seen
+    assert (added.returncode, added.stdout) == (0, f"ada can sign in now, at servers with the state in {where}\n")
     assert command(tmp_path, "user", "list").stdout.splitlines()[1].split()[0] == "ada"
     changed = command(tmp_path, "user", "passwd", "ada", stdin="another horse")
     assert changed.returncode == 0 and "new password" in changed.stdout
@@ -94,6 +99,8 @@ def test_an_account_is_added_listed_given_a_new_password_and_removed_offline(tmp
         (["user", "add", "bob"], "short\n", 1, "at least 8"),
         (["user", "add", "bob"], "one password\nanother one\n", 1, "differ"),
         (["user", "add", "bob"], "one password\n\n", 1, "differ"),
+        (["user", "add", "bob"], "x" * 12_000 + "\n", 1, "at most 1024"),
+        (["user", "add", "bob"], "with a \0 in it\n", 1, "NUL"),
         (["user", "passwd", "bob"], "one password\n", 1, "no account 'bob'"),
         (["user", "remove", "bob"], "", 1, "no account 'bob'"),
         (["client"], "", 2, "list, add, remove"),
@@ -106,8 +113,10 @@ def test_an_account_is_added_listed_given_a_new_password_and_removed_offline(tmp
         (["token", "revoke", "ada"], "", 2, "user NAME"),
         (["token", "revoke", "user", "bob"], "", 1, "no user 'bob'"),
         (["token", "revoke", "grant", "nothing"], "", 1, "no grant 'nothing'"),
+        (["token", "revoke", "client", "nobody"], "", 1, "no client 'nobody'"),
         (["key"], "", 2, "rotate"),
         (["key", "rotate", "now"], "", 2, "now"),
+        (["client", "list", "--drop-old"], "", 2, "--drop-old"),
     ],
 )
 def test_what_cant_be_done_is_a_sentence_and_an_exit_code(
@@ -125,6 +134,68 @@ def test_to_look_at_nothing_makes_nothing(tmp_path: Path) -> None:
     for words in (["user", "list"], ["client", "list"], ["token", "list"], ["user", "remove", "ada"]):
         command(tmp_path, *words)
     assert not (tmp_path / "state").exists()
+
+
+def test_a_state_that_is_no_folder_is_a_wrong_command_line(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    told = command(tmp_path, "user", "list")
+    assert (told.returncode, told.stdout) == (2, "") and "no folder" in told.stderr
+
+
+def known_elsewhere(folder: Path, *rows: tuple[str, str, str]) -> None:
+    """Have people sign in elsewhere: issuer, subject there, name. Each has a grant."""
+
+    def put(connection: Any) -> None:
+        for issuer, known_as, name in rows:
+            subject, now = subject_of(issuer, known_as), time.time()
+            grants.put_person(connection, subject, issuer=issuer, known_as=known_as, name=name, seen_at=now)
+            row = {"client": "fern", "subject": subject, "scope": "tools:read", "resource": "r", "redirect_uri": "u"}
+            grants.touch(connection, grants.put_grant(connection, now, 900, **row), now)
+
+    store = Store(folder / "state")
+    asyncio.run(store.transact(put))
+    store.close()
+
+
+def test_somebody_elsewhere_who_is_called_like_an_account_is_told_from_it(tmp_path: Path) -> None:
+    assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0
+    idp, hub = "https://login.example", "https://github.com"
+    known_elsewhere(tmp_path, (idp, "248289", "ada"), (hub, "583231", "octo"), ("toolgate:header", "eve", "eve"))
+    listed = command(tmp_path, "user", "list").stdout
+    assert [line.split()[0] for line in listed.splitlines()] == ["NAME", "ada", "octo", "ada", "eve"]
+    for said in ("account:ada", f"{idp}  oidc:248289", "github:583231", "header:eve"):
+        assert said in listed
+    held = command(tmp_path, "token", "list").stdout.splitlines()
+    assert held[0].split()[:4] == ["GRANT", "USER", "ISSUER", "CLIENT"]
+    assert {line.split()[2] for line in held[1:]} == {idp, hub, "toolgate:header"}
+    refused = command(tmp_path, "token", "revoke", "user", "ada")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "account:ada (here), oidc:248289 (https://login.example)" in refused.stderr
+    for named, ended in (("account:ada", 0), ("oidc:248289", 1), ("octo", 1), ("header:eve", 1)):
+        told = command(tmp_path, "token", "revoke", "user", named)
+        assert told.returncode == 0 and told.stdout.startswith(f"{ended} grant"), told
+    assert command(tmp_path, "token", "list").stdout == ""
+
+
+def test_bytes_that_are_no_text_are_no_password_on_a_terminal(tmp_path: Path) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+        os.execve(COMMAND, [COMMAND, "--state", str(tmp_path / "state"), "user", "add", "ada"], environment)
+    shown = b""
+    while b"Password for ada: " not in shown:
+        shown += os.read(terminal, 1024)
+    os.write(terminal, b"\xff\xfe password\n")
+    try:
+        while more := os.read(terminal, 1024):
+            shown += more
+            if b"again" in more:
+                os.write(terminal, b"\xff\xfe password\n")
+    except OSError:  # the other end is closed
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    os.close(terminal)
+    assert b"UTF-8" in shown and b"Traceback" not in shown
 
 
 def test_on_a_terminal_the_password_is_asked_twice_and_never_shown(tmp_path: Path) -> None:
@@ -212,14 +283,17 @@ def test_a_client_of_the_file_is_listed_and_removed_there(tmp_path: Path) -> Non
     assert told.returncode == 1 and str(file) in told.stderr
 
 
-def test_a_rotated_key_signs_in_a_server_that_runs_and_old_tokens_stay_good(tmp_path: Path) -> None:
+def test_a_server_that_runs_announces_a_rotated_key_and_forgets_dropped_ones(tmp_path: Path) -> None:
     with site(tmp_path, "--auth", "oauth") as at:
         assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0
         client = registered(at)
         tokens = granted(at, client)
         kid = command(tmp_path, "key", "rotate").stdout.split()[0]
-        assert eventually(lambda: at.ask("GET", "/jwks")[2]["keys"][0]["kid"] == kid)
+        assert eventually(lambda: [key["kid"] for key in at.ask("GET", "/jwks")[2]["keys"]][1:] == [kid])
         assert is_let_in(at, tokens["access_token"])
+        last = command(tmp_path, "key", "rotate", "--drop-old").stdout.split()[0]
+        assert eventually(lambda: not is_let_in(at, tokens["access_token"]))
+        assert [key["kid"] for key in at.ask("GET", "/jwks")[2]["keys"]] == [last]
         status, renewed = refreshed(at, client, tokens)
         assert status == 200 and is_let_in(at, renewed["access_token"])
 
@@ -243,7 +317,11 @@ def test_config_of_a_hosted_client_is_the_url_to_paste(tmp_path: Path, client: s
         (["--login", "header=X-User"], "--trusted-proxies"),
         (["--login", "password", "--login", "password"], "--login"),
         (["--trusted-proxies", "somewhere"], "--trusted-proxies"),
-        (["--allow-users", "ada"], "--allow-users"),
+        (["--allow-users", "ada"], "accounts"),
+        (["--login", "header=X-User", "--trusted-proxies", "127.0.0.1"], "--allow-users"),
+        (["--client-hosts", "https://app.example"], "--client-hosts"),
+        (["--public-url", "https://gate.example/mcp"], "without /mcp"),
+        (["--public-url", "https://gate.example/%2e%2e/"], "--public-url"),
         (["--github-client", "/no/such/file"], "--github-client"),
         (["--clients", "/no/such/file"], "--clients"),
         (["--enterprise-issuers", "idp.example"], "--enterprise-issuers"),

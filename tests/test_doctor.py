@@ -1,10 +1,13 @@
 """`toolgate doctor`: this machine, and the way to a server, with a link broken at a time."""
 
+import asyncio
 import contextlib
 import http.server
+import json
 import os
 import re
 import socket
+import sqlite3
 import threading
 import time
 import urllib.error
@@ -17,13 +20,19 @@ import pytest
 from tests.http_wire import site
 from tests.test_cli import run
 from tests.test_cli_people import granted, registered
+from toolgate.server import chain_wire, config, doctor
+from toolgate.server.checks import Broken
+from toolgate.server.errors import UsageError
+from toolgate.server.http_client import authorized
 
 Change = Callable[[str, int, dict[str, str], bytes], tuple[int, dict[str, str], bytes]]
 LINKS = [
     "name",
+    "connection",
     "TLS",
     "no redirect",
     "challenge",
+    "made-up token",
     "resource metadata",
     "resource",
     "server metadata",
@@ -35,6 +44,7 @@ LINKS = [
     "token endpoint",
     "clean-up",
     "first call",
+    "event streams",
 ]
 
 
@@ -86,20 +96,40 @@ def test_a_damaged_database_and_one_of_the_future_are_named(tmp_path: Path) -> N
     assert told.returncode == 1 and verdicts(told.stdout)["state database"] == "FAIL"
 
 
-def test_the_whole_way_to_a_server_is_walked_and_nothing_stays(tmp_path: Path) -> None:
+def test_looking_upgrades_no_database(tmp_path: Path) -> None:
+    run(tmp_path, "user", "add", "ada", "--state", "state", stdin="correct horse")
+    database = tmp_path / "state" / "state.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 3")
+    before = {path: path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()}
+    told = run(tmp_path, "doctor", "--state", "state")
+    assert told.returncode == 0 and "version 3, will be upgraded at the next start" in told.stdout
+    assert {path: path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()} == before
+    listed = run(tmp_path, "user", "list", "--state", "state")
+    assert listed.returncode == 1 and "is of version 3" in listed.stderr
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+
+
+def test_the_whole_way_to_a_server_is_walked(tmp_path: Path) -> None:
     with site(tmp_path, "--auth", "oauth") as at:
         run(tmp_path, "user", "add", "ada", "--state", "state", stdin="correct horse")
         token = granted(at, registered(at))["access_token"]
         told = run(tmp_path, "doctor", "--url", f"{at.url}/mcp", "--state", "state", TOOLGATE_TOKEN=token)
         assert told.returncode == 0, told.stdout
-        assert verdicts(told.stdout) == {**dict.fromkeys(LINKS, "ok"), "TLS": "skip"}
+        assert verdicts(told.stdout) == {**dict.fromkeys(LINKS, "ok"), "TLS": "skip", "clean-up": "skip"}
         assert token not in told.stdout + told.stderr
-        assert "toolgate doctor" not in run(tmp_path, "client", "list", "--state", "state").stdout
+        listed = run(tmp_path, "tools", "--url", f"{at.url}/mcp")
+        assert listed.returncode == 1 and "401 sign in first" in listed.stderr and "TOOLGATE_TOKEN" in listed.stderr
+        called = run(tmp_path, "call", "Bash", "command=echo hi", "--url", f"{at.url}/mcp", TOOLGATE_TOKEN=token)
+        assert (called.returncode, called.stdout) == (0, "hi\n\n"), called.stderr
+        slashed = run(tmp_path, "doctor", "--url", f"{at.url}/mcp/")
+        assert "the first thing to mend is resource: remove the slash" in slashed.stdout
         short = run(tmp_path, "doctor", "--url", at.url, "--state", "state")
         assert verdicts(short.stdout)["resource"] == "ok" and verdicts(short.stdout)["first call"] == "skip"
-        wrong = run(tmp_path, "doctor", "--url", at.url, "--state", "state", TOOLGATE_TOKEN="made-up")
+        wrong = run(tmp_path, "doctor", "--url", at.url, "--state", "state", TOOLGATE_TOKEN="nobody-made-it")
         assert (wrong.returncode, verdicts(wrong.stdout)["first call"]) == (1, "FAIL")
-        assert "made-up" not in wrong.stdout + wrong.stderr
+        assert "nobody-made-it" not in wrong.stdout + wrong.stderr
 
 
 def test_a_server_without_sign_in_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
@@ -108,10 +138,14 @@ def test_a_server_without_sign_in_and_one_that_is_not_there_are_told(tmp_path: P
         assert told.returncode == 1 and verdicts(told.stdout)["challenge"] == "FAIL"
         assert "--auth oauth" in told.stdout.splitlines()[-1]
     gone = run(tmp_path, "doctor", "--url", f"{at.url}/mcp")
-    assert gone.returncode == 1 and "the first thing to mend is no redirect: start the server" in gone.stdout
+    assert gone.returncode == 1 and "the first thing to mend is connection: start the server" in gone.stdout
     insecure = run(tmp_path, "doctor", "--url", "http://192.0.2.1/mcp", "--state", "state")
     assert verdicts(insecure.stdout)["name"] == "FAIL"
     assert run(tmp_path, "doctor", "--url", "nonsense").returncode == 2
+
+
+def unchanged(path: str, status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    return status, headers, body
 
 
 def moved(path: str, status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -120,6 +154,15 @@ def moved(path: str, status: int, headers: dict[str, str], body: bytes) -> tuple
 
 def unchallenged(path: str, status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
     return status, {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}, body
+
+
+def deaf(path: str, status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    """As if Authorization had not arrived."""
+    return status, {name: value.replace('error="invalid_token"', 'realm="x"') for name, value in headers.items()}, body
+
+
+def a_page(path: str, status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    return 200, {"Content-Type": "text/html"}, b"<html>welcome</html>"
 
 
 def of_another_host(path: str, status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -163,6 +206,8 @@ def forgetful(path: str, status: int, headers: dict[str, str], body: bytes) -> t
     [
         (moved, "no redirect", "proxy"),
         (unchallenged, "challenge", "proxy"),
+        (a_page, "challenge", "paste the URL"),
+        (deaf, "made-up token", "Authorization"),
         (of_another_host, "challenge", "--allowed-hosts"),
         (unrouted, "resource metadata", "route"),
         (renamed, "resource", "--public-url"),
@@ -181,6 +226,117 @@ def test_the_broken_link_is_named_first_with_what_to_do(tmp_path: Path, change: 
     assert told.returncode == 1
     assert next(name for name, verdict in verdicts(told.stdout).items() if verdict == "FAIL") == link, told.stdout
     assert f"the first thing to mend is {link}: " in told.stdout and remedy in told.stdout.splitlines()[-1]
+
+
+def walked(url: str, capsys: pytest.CaptureFixture[str], **environment: str) -> str:
+    """What is told of the way to `url`."""
+    asyncio.run(doctor.walk(config.load({}, environment), url))
+    return capsys.readouterr().out
+
+
+def test_a_proxy_that_buffers_is_found_with_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chain_wire, "TIMEOUT", 2.0)
+    with proxy(unchanged) as (front, lead), site(tmp_path, "--auth", "oauth", "--public-url", front) as at:
+        lead(at.url)
+        run(tmp_path, "user", "add", "ada", "--state", "state", stdin="correct horse")
+        told = walked(f"{front}/mcp", capsys, TOOLGATE_TOKEN=granted(at, registered(at))["access_token"])
+        assert [name for name, verdict in verdicts(told).items() if verdict == "FAIL"] == ["event streams"], told
+        assert "proxy_buffering off" in told.splitlines()[-1]
+        without = walked(f"{front}/mcp", capsys)
+    assert verdicts(without)["event streams"] == "skip" and "not checked: needs an access token" in without
+
+
+def test_what_a_server_says_removes_nothing_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = str(tmp_path / "state")
+    added = run(tmp_path, "client", "add", "Fern", "http://127.0.0.1:5000/back", "--state", state).stdout
+    id = added.split()[-1]
+    with liar({"client_id": id}) as (url, _):
+        told = walked(f"{url}/mcp", capsys, TOOLGATE_STATE=state)
+    assert verdicts(told)["registration"] == "ok" and verdicts(told)["clean-up"] == "skip"
+    assert id in run(tmp_path, "client", "list", "--state", state).stdout
+
+
+def test_a_client_is_removed_where_it_was_registered_and_nowhere_else(capsys: pytest.CaptureFixture[str]) -> None:
+    with liar({}) as (other, heard):
+        with liar({"registration_client_uri": f"{other}/x", "registration_access_token": "k"}) as (url, _):
+            assert verdicts(walked(f"{url}/mcp", capsys))["clean-up"] == "skip"
+        assert heard == []
+    with liar({"registration_client_uri": "/register/x", "registration_access_token": "k"}) as (url, heard):
+        assert verdicts(walked(f"{url}/mcp", capsys))["clean-up"] == "ok"
+    assert ("DELETE", "/register/x", "Bearer k") in heard
+
+
+def test_a_token_goes_to_the_resource_it_is_for_alone_and_never_in_the_clear(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with liar({}, resource="https://else.example/mcp") as (url, heard):
+        told = walked(f"{url}/mcp", capsys, TOOLGATE_TOKEN="nobody-made-it")
+    assert verdicts(told)["resource"] == "FAIL" and verdicts(told)["first call"] == "skip"
+    assert not any("nobody-made-it" in authorization for _, _, authorization in heard)
+    for clear in ("http://192.0.2.1/mcp", "http://localhost.example/mcp"):
+        with pytest.raises(UsageError, match="https"):
+            authorized("nobody-made-it", clear)
+    assert (
+        authorized("t", "https://a.example") == authorized("t", "http://[::1]:8/mcp") == {"Authorization": "Bearer t"}
+    )
+
+
+def test_a_server_elsewhere_can_send_nobody_inside() -> None:
+    wire = chain_wire.Wire("https://tools.example.com/mcp")
+    with liar({}) as (url, heard):
+        for inside in (url, url.replace("http:", "https:"), "https://10.0.0.1/", "https://[::1]/", "http://8.8.8.8/"):
+            with pytest.raises(Broken):
+                asyncio.run(wire.ask("GET", inside, {}))
+        assert heard == []
+
+
+@contextlib.contextmanager
+def liar(registration: dict[str, str], resource: str = "") -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """A server that says what it likes: its URL, and what it hears as method, path and Authorization. A path in what it
+    says of a registration is of its own origin."""
+    heard: list[tuple[str, str, str]] = []
+
+    class Liar(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            heard.append((self.command, self.path, self.headers.get("Authorization") or ""))
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            url = f"http://127.0.0.1:{self.server.server_address[1]}"
+            documents = {
+                "protected-resource": {"resource": resource or f"{url}/mcp", "authorization_servers": [url]},
+                "authorization-server": {
+                    "issuer": url,
+                    "authorization_endpoint": f"{url}/authorize",
+                    "token_endpoint": f"{url}/token",
+                    "registration_endpoint": f"{url}/register",
+                    "code_challenge_methods_supported": ["S256"],
+                    "response_types_supported": ["code"],
+                },
+            }
+            status, told = 200, next((told for name, told in documents.items() if name in self.path), {})
+            if self.path.startswith("/mcp"):
+                status = 401
+            elif self.command == "DELETE":
+                status = 204
+            elif self.path == "/register":
+                own = {name: url + value if value.startswith("/") else value for name, value in registration.items()}
+                status, told = 201, {"client_id": "c", **own}
+            body = json.dumps(told).encode() if status != 204 else b""
+            self.send_response(status)
+            self.send_header(
+                "WWW-Authenticate", f'Bearer error="invalid_token", resource_metadata="{url}/protected-resource"'
+            )
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_DELETE = do_OPTIONS = answer
+
+        def log_message(self, *_: object) -> None: ...
+
+    with listening(Liar) as url:
+        yield url, heard
 
 
 @contextlib.contextmanager
@@ -212,11 +368,17 @@ def proxy(change: Change) -> Iterator[tuple[str, Callable[[str], None]]]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Front)
+    with listening(Front) as url:
+        yield url, behind.append
+
+
+@contextlib.contextmanager
+def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", behind.append
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -1,39 +1,55 @@
 """What happened while nobody was asking, kept until the principal's next tool result takes it along."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 MAX_NOTICES = 32  # a client that never calls again must not fill memory; the oldest go first
+
+
+class Notice(NamedTuple):
+    """News, and the scope it takes to hear them."""
+
+    text: str
+    scope: str
+
+
+def everything(_scope: str) -> bool:
+    return True
 
 
 class Notices:
     """One principal's notices: a background task that ended, a callback that fired. Each is told once."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+        self._held: dict[str, Notice] = {}
         self._times: dict[str, int] = {}
 
-    def add(self, key: str, text: str) -> None:
+    def add(self, key: str, text: str, scope: str) -> None:
         """Keep `text` under `key`; a later notice under the same key takes its place, and is counted."""
-        self._texts.pop(key, None)
-        self._texts[key] = text
+        self._held.pop(key, None)
+        self._held[key] = Notice(text, scope)
         self._times[key] = self._times.get(key, 0) + 1
-        while len(self._texts) > MAX_NOTICES:
-            self.drop(next(iter(self._texts)))
+        while len(self._held) > MAX_NOTICES:
+            self.drop(next(iter(self._held)))
 
     def drop(self, key: str) -> None:
         """Forget a notice: its news has been told another way."""
-        self._texts.pop(key, None)
+        self._held.pop(key, None)
         self._times.pop(key, None)
 
-    def take(self) -> dict[str, str]:
-        """All of them, oldest first; they are no longer here."""
+    def take(self, may_hear: Callable[[str], bool] = everything) -> dict[str, Notice]:
+        """Those of the scopes that `may_hear` lets through, oldest first; they are no longer here."""
         taken = {
-            key: text if self._times[key] == 1 else f"{text} ({self._times[key]} times)"
-            for key, text in self._texts.items()
+            key: notice if self._times[key] == 1 else notice._replace(text=f"{notice.text} ({self._times[key]} times)")
+            for key, notice in self._held.items()
+            if may_hear(notice.scope)
         }
-        self._texts, self._times = {}, {}
+        for key in taken:
+            self.drop(key)
         return taken
 
-    def restore(self, taken: dict[str, str]) -> None:
+    def restore(self, taken: dict[str, Notice]) -> None:
         """Put back what could not be told after all."""
-        for key, text in taken.items():
-            if key not in self._texts:
-                self.add(key, text)
+        for key, notice in taken.items():
+            if key not in self._held:
+                self.add(key, *notice)

@@ -24,6 +24,7 @@ MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
 NAMED = 60  # characters of a command in a notice
+TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,10 @@ class Workspace:
             running.doom(grace=grace)
             await running.wait(grace + KILL_WITHIN)
         return run
+
+    async def kill_all(self) -> None:
+        """End all that runs here."""
+        await asyncio.gather(*(self.kill(run_id) for run_id in list(self._running)))
 
     async def keep(self, run_id: int) -> None:
         """Leave a foreground run to the retention limit. One that goes on is a background task from now on."""
@@ -364,6 +369,7 @@ class Workspace:
                 self._notices.add(
                     f"bg-{run.id}",
                     f"background task {run.id} ({name}) {ending(run)}; read it with ReadBgOutput",
+                    TOLD,
                 )
         self._retain()
 

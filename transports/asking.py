@@ -5,10 +5,13 @@ A question is never answered by a GET, save one that has been answered just so b
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
+from toolgate.server.auth.accounts import Person
 from toolgate.server.auth.departures import Departure
 from toolgate.server.auth.issuing import Question
-from toolgate.transports.desk import STALE, Desk
+from toolgate.server.auth.scopes import READ, SHELL
+from toolgate.transports.desk import NOBODY, Desk, Visitor
 from toolgate.transports.exchange import BadForm, Incoming, Outgoing, pairs
 
 SCOPE = frozenset(("scope",))  # the one field that is there once for each box ticked
@@ -28,59 +31,72 @@ class Asking:
         self._send_away = send_away
 
     async def authorize(self, incoming: Incoming) -> Outgoing:
-        """A client's request, by GET, or by POST as a form."""
-        query = incoming.query
-        if incoming.method == "POST":
-            incoming.form(RESOURCE)
-            query = incoming.body.decode()
-        outcome = await self._desk.authorization.ask(query)
+        """A client's request. By GET alone: RFC 6749 section 3.1 asks for no more."""
+        outcome = await self._desk.authorization.ask(incoming.query, self._desk.address(incoming))
         if not isinstance(outcome, Question):
             return self._desk.outcome(outcome)
         person = (await self._desk.visitor(incoming)).person
         if person is None:
             return self._desk.to("login", question=outcome.id)
-        if not _is_local(outcome) and not _asks_anew(query):
+        if not _is_local(outcome) and not _asks_anew(incoming.query):
             granted = await self._desk.authorization.remembered(outcome.id, person)
             if granted is not None:
-                return self._desk.outcome(await self._desk.authorization.answer(outcome.id, person, granted))
+                return await self._desk.answer(outcome.id, person, granted)
         return self._desk.to("consent", question=outcome.id)
 
     async def consent_page(self, incoming: Incoming) -> Outgoing:
-        asked = incoming.asked()
-        return await self._page(incoming, asked.get("question", ""), asked.get("via", ""))
+        return await self._page(incoming, _Asked.of(incoming.asked()))
 
     async def consent(self, incoming: Incoming) -> Outgoing:
         """The person's answer; a box at least stays ticked, or they are asked again."""
         form = incoming.form(SCOPE)
         fields, ticked = dict(form), [value for name, value in form if name == "scope"]
-        id, via = fields.get("question", ""), fields.get("via", "")
-        visitor = await self._desk.visitor(incoming)
-        question = await self._desk.authorization.question(id)
-        if question is None:
-            return self._desk.gone()
-        if not self._desk.is_bound(incoming, visitor, fields, "consent", id, via):
-            return await self._page(incoming, id, via, 403, STALE)
+        asked = _Asked.of(fields)
+        visitor = await self._visitor(incoming, asked)
+        if not self._desk.is_bound(incoming, visitor, fields, *asked.page):
+            return await self._page(incoming, asked, 403, self._desk.unbound(incoming, visitor, *asked.page))
         if fields.get("decision") != "approve":
-            return self._desk.outcome(await self._desk.authorization.answer(id, None, frozenset()))
-        granted = frozenset(question.scopes).intersection(ticked)
+            return await self._answer(incoming, asked.question, None, frozenset())
+        question = await self._desk.authorization.question(asked.question)
+        granted = frozenset(ticked).intersection(question.scopes if question is not None else ticked)
         if not granted:
-            return await self._page(incoming, id, via, 400, NOTHING_TICKED)
-        if visitor.person is None:
-            return await self._send_away(Departure(via, id, granted))
-        return self._desk.outcome(await self._desk.authorization.answer(id, visitor.person, granted))
+            return await self._page(incoming, asked, 400, NOTHING_TICKED)
+        if visitor.person is not None:
+            return await self._answer(incoming, asked.question, visitor.person, granted)
+        if question is None:
+            return self._desk.gone(asked.question)
+        return await self._send_away(Departure(asked.via, asked.question, granted, bool(asked.switch)))
+
+    async def _answer(self, incoming: Incoming, id: str, person: Person | None, scopes: frozenset[str]) -> Outgoing:
+        """Once, however often somebody clicks."""
+
+        async def answer() -> Outgoing:
+            if await self._desk.authorization.question(id) is None:
+                return self._desk.gone(id)
+            return await self._desk.answer(id, person, scopes)
+
+        return await self._desk.answered.once(id, incoming.body, answer)
+
+    async def _visitor(self, incoming: Incoming, asked: "_Asked") -> Visitor:
+        """Who answers: nobody yet where they leave their session to sign in as somebody else."""
+        visitor = await self._desk.visitor(incoming)
+        switches = asked.switch and visitor.key and asked.via in self._desk.sign_in.providers
+        return NOBODY if switches else visitor
 
     async def _page(
-        self, incoming: Incoming, id: str, via: str, status: int = 200, problem: str | None = None
+        self, incoming: Incoming, asked: "_Asked", status: int = 200, problem: str | None = None
     ) -> Outgoing:
         """The question, for who is signed in, or will be by `via` after it (AZ-08)."""
+        id = asked.question
         question = await self._desk.authorization.question(id)
         if question is None:
-            return self._desk.gone()
-        visitor = await self._desk.visitor(incoming)
-        provider = self._desk.sign_in.providers.get(via) if visitor.person is None else None
+            return self._desk.gone(id)
+        visitor = await self._visitor(incoming, asked)
+        provider = self._desk.sign_in.providers.get(asked.via) if visitor.person is None else None
         if visitor.person is None and provider is None:
             return self._desk.to("login", question=id)
-        csrf, cookies = self._desk.bound(incoming, visitor, "consent", id, provider.key if provider else "")
+        shown = asked if provider else _Asked(id)
+        csrf, cookies = self._desk.bound(incoming, visitor, *shown.page)
         page = self._desk.pages.show(
             "consent",
             status,
@@ -90,11 +106,38 @@ class Asking:
             person=visitor.person,
             can_switch=visitor.key != "",
             provider=provider,
-            scopes=[(scope, self._sentences.get(scope, "")) for scope in question.scopes],
+            switch=shown.switch,
+            scopes=[(scope, meaning(self._sentences, scope)) for scope in question.scopes],
+            lists=READ if READ in question.scopes else "",
+            shell=SHELL if SHELL in question.scopes else "",
             csrf=csrf,
             problem=problem,
         )
         return page.having(*cookies)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which question, and how to sign in after it: by the provider `via`, or as who is signed in already; with
+    `switch` as somebody else."""
+
+    question: str
+    via: str = ""
+    switch: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> "_Asked":
+        return cls(fields.get("question", ""), fields.get("via", ""), "1" if fields.get("switch") else "")
+
+    @property
+    def page(self) -> tuple[str, ...]:
+        """What a form about it is bound to."""
+        return ("consent", self.question, self.via, self.switch)
+
+
+def meaning(sentences: Mapping[str, str], scope: str) -> str:
+    """A scope in words."""
+    return sentences.get(scope) or f"Use what the plugin that asks for “{scope}” adds."  # for people
 
 
 def _is_local(question: Question) -> bool:

@@ -15,13 +15,17 @@ from urllib.parse import quote, urlencode, urlsplit
 from toolgate.server.auth.accounts import Person, Refused
 from toolgate.server.auth.issuing import Mistake, Redirect
 from toolgate.server.auth.logins import LIFETIME
-from toolgate.server.auth.signin import SignIn
+from toolgate.server.auth.signin import HEADER, REFUSED, SignIn, note
+from toolgate.transports.answered import Answered
 from toolgate.transports.exchange import BadForm, Cookies, Incoming, Outgoing, fresh, redirect, tag
 from toolgate.transports.pages import Pages
 
 FORM_TIME = 3600.0  # seconds a form that waits for its first key press still holds
 SESSION = "session"
-STALE = "This page was no longer current, so nothing was done. Please try again."
+STALE = "This page was no longer current, so nothing was done. Please try again."  # for people
+NO_COOKIE = (
+    "This page needs a cookie, and your browser sent none, so nothing was done. Allow cookies here and try again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Desk:
         self.sign_in = sign_in
         self.pages = Pages(self.base, server)
         self.cookies = Cookies(public_url)
+        self.answered = Answered()
 
     async def visitor(self, incoming: Incoming) -> Visitor:
         """Who is looking. Raises Turned."""
@@ -58,10 +63,12 @@ class Desk:
             try:
                 named = self.sign_in.trusted.person(incoming.headers, incoming.peer)
             except Refused as error:
+                said = incoming.headers.get(self.sign_in.trusted.header.encode(), b"")
+                note(REFUSED, HEADER, self.address(incoming), said.decode("utf-8", "replace"))
                 raise Turned(str(error)) from None
             if named is not None:
                 return Visitor(named)
-        login = await self.sign_in.logins.find(self.cookies.get(incoming, SESSION))
+        login = await self.sign_in.login(self.cookies.get(incoming, SESSION))
         return NOBODY if login is None else Visitor(login.person, login.key)
 
     def address(self, incoming: Incoming) -> str:
@@ -90,6 +97,17 @@ class Desk:
         token = _token(secret, visitor, page)
         return bool(secret) and hmac.compare_digest(token.encode(), fields.get("csrf", "").encode())
 
+    def unbound(self, incoming: Incoming, visitor: Visitor, *page: str) -> str:
+        """What to say of a form that is not bound."""
+        return STALE if visitor.key or self.cookies.get(incoming, _form_cookie(page)) else NO_COOKIE
+
+    async def answer(self, question: str, person: Person | None, scopes: frozenset[str]) -> Outgoing:
+        """Answer a question, and send the browser back with that."""
+        outcome = await self.authorization.answer(question, person, scopes)
+        if isinstance(outcome, Redirect):
+            self.answered.note(question)
+        return self.outcome(outcome)
+
     def outcome(self, outcome: Redirect | Mistake) -> Outgoing:
         """Send the browser back to the client, or say why not."""
         if isinstance(outcome, Redirect):
@@ -103,12 +121,19 @@ class Desk:
             alone=False,
         )
 
-    def gone(self) -> Outgoing:
+    def gone(self, question: str) -> Outgoing:
         """For a question that waits no more."""
+        if question in self.answered:
+            return self.pages.notice(
+                410,
+                "This question was answered already",
+                "Nothing more was granted just now. Go back to the app; if it is not connected, connect again there.",
+                alone=False,
+            )
         return self.pages.notice(
             410,
             "This question has expired",
-            "It was answered already, or waited longer than ten minutes. Nothing was granted just now.",
+            "It waited longer than ten minutes, or was answered before. Nothing was granted just now.",
             "Go back to the app and connect again.",
             alone=False,
         )

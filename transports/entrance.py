@@ -5,14 +5,18 @@ forms and cookies; who somebody is, the ways of server/auth/signin.py say.
 import hmac
 from collections.abc import Mapping
 
-from toolgate.server.auth.accounts import Person, Refused
+from toolgate.server.auth.accounts import Person, Refused, spelled
 from toolgate.server.auth.departures import LIFETIME, Departure, state_of
+from toolgate.server.auth.signin import ACCEPTED, PASSWORD, REFUSED, THROTTLED, note
 from toolgate.server.auth.throttle import Throttled
-from toolgate.transports.desk import NOBODY, SESSION, STALE, Desk, sentence
+from toolgate.server.auth.upstream import NOT_ALLOWED
+from toolgate.transports.desk import NOBODY, SESSION, Desk, sentence
 from toolgate.transports.exchange import Incoming, Outgoing, redirect, tag
 
+DEVICE = 180 * 86_400.0  # seconds since its last sign-in a browser is known by
 WRONG = "Name and password don’t belong together."  # for people
 WRONG_CODE = "This is not the pairing code that the server’s log shows last, or it is too old."
+MADE = "The first account has been made in the meantime. Sign in with it."
 NOBODY_WAITS = "Nobody waits for this sign-in any more: it took too long, was done already, or began elsewhere."
 
 
@@ -29,35 +33,62 @@ class Entrance:
         if not switch and (await self._desk.visitor(incoming)).person is not None:
             return self._onward(question)
         only = list(self._ways.providers)
-        if question and self._ways.accounts is None and len(only) == 1 and not switch:
-            return self._desk.to("consent", question=question, via=only[0])
-        return await self._page(incoming, question)
+        if question and self._ways.accounts is None and len(only) == 1:
+            return self._desk.to("consent", question=question, via=only[0], switch="1" if switch else "")
+        return await self._page(incoming, question, switch=switch)
 
     async def login(self, incoming: Incoming) -> Outgoing:
         fields = dict(incoming.form())
-        question, name = fields.get("question", ""), fields.get("username", "")
+        question, name, switch = fields.get("question", ""), fields.get("username", ""), bool(fields.get("switch"))
         if not self._desk.is_bound(incoming, NOBODY, fields, "login", question):
-            return await self._page(incoming, question, 403, STALE, name)
+            problem = self._desk.unbound(incoming, NOBODY, "login", question)
+            return await self._page(incoming, question, 403, problem, name, switch)
         if fields.get("via") in self._ways.providers and not question:
-            return await self.send_away(Departure(fields["via"], "", frozenset()))
+            return await self.send_away(Departure(fields["via"], "", frozenset(), switch))
         try:
-            person, problem = await self._known(fields, self._desk.address(incoming))
+            person, problem = await self._checked(incoming, fields)
         except Throttled as error:
             wait = f"There were too many tries. Wait {error.wait} second{'s' * (error.wait > 1)}, then try again."
-            page = await self._page(incoming, question, 429, wait, name)
+            page = await self._page(incoming, question, 429, wait, name, switch)
             return page.having(("retry-after", str(error.wait)))
         if person is None:
-            return await self._page(incoming, question, 403, problem, name)
-        return await self._desk.signed_in(incoming, person, self._onward(question))
+            return await self._page(incoming, question, 403, problem, name, switch)
+        onward = await self._desk.signed_in(incoming, person, self._onward(question))
+        return onward.having(*await self._device(person))
 
-    async def _known(self, fields: Mapping[str, str], address: str) -> tuple[Person | None, str]:
+    async def _checked(self, incoming: Incoming, fields: Mapping[str, str]) -> tuple[Person | None, str]:
+        """As `_known`, and the log has it. Raises Throttled."""
+        name, address = fields.get("username", ""), self._desk.address(incoming)
+        way = "pairing" if "code" in fields else PASSWORD
+        device = self._desk.cookies.get(incoming, _device_of(name))
+        try:
+            person, problem = await self._known(fields, address, device)
+        except Throttled:
+            note(THROTTLED, way, address, await self._loggable(name))
+            raise
+        note(REFUSED if person is None else ACCEPTED, way, address, await self._loggable(name))
+        return person, problem
+
+    async def _loggable(self, name: str) -> str:
+        """The name, if there is such an account: what else is typed in its place may be a password."""
+        accounts = self._ways.accounts
+        return name if accounts is not None and await accounts.knows(name) else ""
+
+    async def _device(self, person: Person) -> list[tuple[str, str]]:
+        """The cookie by which this browser is known again when others guess at the name."""
+        kept = await self._ways.accounts.device(person) if self._ways.accounts is not None else ""
+        return [self._desk.cookies.put(_device_of(person.name), kept, DEVICE)] if kept else []
+
+    async def _known(self, fields: Mapping[str, str], address: str, device: str) -> tuple[Person | None, str]:
         """Who signs in with what was typed, or what is wrong with it. Raises Throttled."""
         accounts, pairing = self._ways.accounts, self._ways.pairing
         if accounts is None:
             return None, WRONG
         name, password = fields.get("username", ""), fields.get("password", "")
         if "code" not in fields or pairing is None:
-            return await accounts.check(name, password, address), WRONG
+            return await accounts.check(name, password, address, device), WRONG
+        if not await accounts.empty():
+            return None, MADE
         if not pairing.fits(fields["code"], address):
             return None, WRONG_CODE
         try:
@@ -68,11 +99,17 @@ class Entrance:
         return person, ""
 
     async def _page(
-        self, incoming: Incoming, id: str, status: int = 200, problem: str | None = None, name: str = ""
+        self,
+        incoming: Incoming,
+        id: str,
+        status: int = 200,
+        problem: str | None = None,
+        name: str = "",
+        switch: bool = False,
     ) -> Outgoing:
         question = await self._desk.authorization.question(id) if id else None
         if id and question is None:
-            return self._desk.gone()
+            return self._desk.gone(id)
         csrf, cookies = self._desk.bound(incoming, NOBODY, "login", id)
         page = self._desk.pages.show(
             "pairing" if await self._ways.offer_pairing() else "login",
@@ -82,6 +119,7 @@ class Entrance:
             has_accounts=self._ways.accounts is not None,
             providers=list(self._ways.providers.values()),
             username=name[:64],
+            switch="1" if switch else "",
             csrf=csrf,
             problem=problem,
         )
@@ -95,7 +133,7 @@ class Entrance:
             return self._desk.to("login", question=departure.question)
         ticket = await self._ways.departures.leave(departure)
         try:
-            address = await provider.address(self._back, ticket)
+            address = await provider.address(self._back, ticket, departure.anew)
         except Refused as error:
             return self._failed(error, departure)
         return redirect(address).having(self._desk.cookies.put(_away(state_of(ticket)), ticket, LIFETIME))
@@ -116,15 +154,17 @@ class Entrance:
         try:
             person = await provider.person(answer, self._back, ticket)
         except Refused as error:
+            note(REFUSED, provider.key, self._desk.address(incoming))
             return self._failed(error, departure).having(clear)
+        note(ACCEPTED, provider.key, self._desk.address(incoming), person.name)
         onward = self._desk.to("account")
         if departure.question:
-            answered = await self._desk.authorization.answer(departure.question, person, departure.scopes)
-            onward = self._desk.outcome(answered)
+            onward = await self._desk.answer(departure.question, person, departure.scopes)
         return (await self._desk.signed_in(incoming, person, onward)).having(clear)
 
     def _failed(self, error: Refused, departure: Departure) -> Outgoing:
-        again = self._desk.path("login", question=departure.question)
+        other = "1" if str(error) == NOT_ALLOWED else ""  # else the provider sends the same one again, unasked
+        again = self._desk.path("login", question=departure.question, switch=other)
         return self._desk.pages.notice(
             403, "You are not signed in", sentence(error), alone=False, again=again, again_label="Try again"
         )
@@ -134,13 +174,15 @@ class Entrance:
     async def logout_page(self, incoming: Incoming) -> Outgoing:
         visitor = await self._desk.visitor(incoming)
         csrf, cookies = self._desk.bound(incoming, visitor, "logout", "")
-        return self._desk.pages.show("logout", person=visitor.person, csrf=csrf).having(*cookies)
+        page = self._desk.pages.show("logout", person=visitor.person, can_sign_out=visitor.key != "", csrf=csrf)
+        return page.having(*cookies)
 
     async def logout(self, incoming: Incoming) -> Outgoing:
         """From its own page or the account's: both are bound to the same session."""
         fields = dict(incoming.form())
         visitor = await self._desk.visitor(incoming)
-        if not any(self._desk.is_bound(incoming, visitor, fields, page, "") for page in ("logout", "account")):
+        bound = any(self._desk.is_bound(incoming, visitor, fields, page, "") for page in ("logout", "account"))
+        if not bound or (visitor.person is not None and not visitor.key):  # nor can we where a proxy says who it is
             return self._desk.to("logout")
         await self._ways.logins.end(self._desk.cookies.get(incoming, SESSION))
         told = self._desk.pages.notice(
@@ -158,6 +200,10 @@ class Entrance:
     @property
     def _back(self) -> str:
         return f"{self._desk.public_url}/callback"
+
+
+def _device_of(name: str) -> str:
+    return f"device-{tag(spelled(name))}"
 
 
 def _away(state: str) -> str:

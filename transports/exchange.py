@@ -112,12 +112,14 @@ def redirect(location: str, status: int = 303) -> Outgoing:
 
 class Cookies:
     """The cookies of one public URL: over https bound to its host (`__Host-`), on http loopback named by its port,
-    since ports share their cookies."""
+    since ports share their cookies; and where it has a path, named by that, since another server may have another."""
 
     def __init__(self, public_url: str) -> None:
         parts = urlsplit(public_url)
+        path = parts.path.rstrip("/")
         self._secure = parts.scheme == "https"
         self._prefix = "__Host-toolgate-" if self._secure else f"toolgate-{parts.port or 80}-"
+        self._prefix += f"{tag(path)}-" if path else ""
 
     def get(self, incoming: Incoming, name: str) -> str:
         """ "" where there is none, or none that was made here: all of ours are 43 characters of base64url."""

@@ -139,7 +139,7 @@ def _once_each(given: list[tuple[bytes, bytes]]) -> Headers | None:
         if headers.setdefault(name, value) != value:
             if name not in LISTS:
                 return None
-            headers[name] += b", " + value
+            headers[name] += (b"; " if name == b"cookie" else b", ") + value  # RFC 9113 section 8.2.3
     return headers
 
 

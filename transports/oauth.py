@@ -9,17 +9,18 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.auth.keys import CACHED
 from toolgate.server.auth.signin import SignIn
 from toolgate.transports.account import Account
 from toolgate.transports.asking import Asking
 from toolgate.transports.desk import Desk
 from toolgate.transports.entrance import Entrance
-from toolgate.transports.exchange import BadForm, Endpoint, Incoming, Outgoing, data, pairs
+from toolgate.transports.exchange import BadForm, Endpoint, Handle, Incoming, Outgoing, data, pairs
 from toolgate.transports.pages import STYLE
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
 FRESH = ("cache-control", "public, max-age=3600")
-FRESH_KEYS = ("cache-control", "public, max-age=300")  # a new key is announced this long before it signs
+FRESH_KEYS = ("cache-control", f"public, max-age={CACHED}")  # a new key is announced this long before it signs
 NEVER = (("cache-control", "no-store"), ("pragma", "no-cache"))  # RFC 6749 section 5.1
 SEVERAL = frozenset(("resource", "audience"))  # may be there more than once (RFC 8707, RFC 8693)
 
@@ -43,7 +44,7 @@ class OAuth:
         self._base = self._desk.base
         self._entrance = Entrance(self._desk)
         self._asking = Asking(self._desk, sentences, self._entrance.send_away)
-        self._account = Account(self._desk)
+        self._account = Account(self._desk, sentences)
 
     def routes(self) -> Iterator[tuple[str, Endpoint]]:
         """Every path with what answers there; each also with a slash at its end, and none by a redirect."""
@@ -60,7 +61,7 @@ class OAuth:
     def _for_programs(self) -> dict[str, Endpoint]:
         metadata = Endpoint({"GET": self._metadata, "HEAD": self._metadata}, _refusal, shared=True)
         keys = Endpoint({"GET": self._jwks, "HEAD": self._jwks}, _refusal, shared=True)
-        answering: dict[str, Callable[[Incoming], Awaitable[Outgoing]]] = {
+        answering: dict[str, Handle] = {
             "/token": self._form(self._authorization.token),
             "/revoke": self._form(self._authorization.revoke),
             "/introspect": self._form(self._authorization.introspect),
@@ -85,19 +86,19 @@ class OAuth:
 
     def _for_people(self) -> dict[str, Endpoint]:
         asking, entrance, account = self._asking, self._entrance, self._account
-        handlers: dict[str, dict[str, Callable[[Incoming], Awaitable[Outgoing]]]] = {
-            "/authorize": {"GET": asking.authorize, "POST": asking.authorize},
-            "/login": {"GET": entrance.login_page, "POST": entrance.login},
-            "/consent": {"GET": asking.consent_page, "POST": asking.consent},
+        handlers: dict[str, dict[str, Handle]] = {
+            "/login": _page(entrance.login_page, entrance.login),
+            "/consent": _page(asking.consent_page, asking.consent),
+            "/account": _page(account.page, account.withdraw),
+            "/logout": _page(entrance.logout_page, entrance.logout),
+            f"/{STYLE}": _page(self._style),
+            "/authorize": {"GET": asking.authorize},  # no page, and no HEAD: both of these change something
             "/callback": {"GET": entrance.callback},
-            "/account": {"GET": account.page, "POST": account.withdraw},
-            "/logout": {"GET": entrance.logout_page, "POST": entrance.logout},
-            f"/{STYLE}": {"GET": self._style},
         }
         return {path: Endpoint(methods, self._desk.refused) for path, methods in handlers.items()}
 
     async def _metadata(self, _incoming: Incoming) -> Outgoing:
-        return data(self._authorization.metadata(), 200, FRESH)
+        return data(await self._authorization.metadata(), 200, FRESH)
 
     async def _jwks(self, _incoming: Incoming) -> Outgoing:
         return data(await self._authorization.jwks(), 200, FRESH_KEYS)
@@ -105,7 +106,7 @@ class OAuth:
     async def _style(self, _incoming: Incoming) -> Outgoing:
         return self._desk.pages.style()
 
-    def _form(self, ask: Callable[..., Awaitable[Any]]) -> Callable[[Incoming], Awaitable[Outgoing]]:
+    def _form(self, ask: Callable[..., Awaitable[Any]]) -> Handle:
         """An endpoint that takes a form: parameters from its body only (RFC 6749 section 3.2), and never a secret from
         the query."""
 
@@ -113,7 +114,7 @@ class OAuth:
             if pairs(incoming.query):
                 raise BadForm("parameters belong into the body")
             form = [(name, value) for name, value in incoming.form(SEVERAL) if value]  # without a value: not there
-            return _answer(await ask(form, _Headers(incoming)))
+            return _answer(await ask(form, _Headers(incoming), self._desk.address(incoming)))
 
         return handle
 
@@ -126,6 +127,12 @@ class OAuth:
         except (ValueError, RecursionError):
             raise BadForm("the body is not JSON") from None
         return _answer(await self._authorization.register(body, self._desk.address(incoming)))
+
+
+def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
+    """The methods of a page, and of the form on it, if there is one."""
+    shown = {"GET": show, "HEAD": show}
+    return {**shown, "POST": answer} if answer is not None else shown
 
 
 class _Headers(Mapping[str, str]):

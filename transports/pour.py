@@ -3,6 +3,7 @@ nothing of sessions, requests or MCP.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable
 
 from toolgate.transports.events import PING, Pulse, Stream
@@ -26,19 +27,22 @@ async def pour(
     *,
     keep: bool,
     poll: float | None,
+    until: float | None = None,
     extra: Iterable[tuple[bytes, bytes]] = (),
 ) -> bool:
     """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes, is
     sent away, or is too slow: false.
 
     `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is sent
-    away, to come back; None for no such end.
+    away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970.
     """
     reader = object()
     stream.attach(reader)
     loop = asyncio.get_running_loop()
     watch = loop.create_task(_watch(receive, stream, reader))
-    timer = loop.call_later(poll, stream.release, reader) if poll is not None else None
+    ends = [poll] if poll is not None else []
+    ends += [until - time.time()] if until is not None else []
+    timer = loop.call_later(min(ends), stream.release, reader) if ends else None
     pulse.add(stream)
     try:
         await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.scopes import reach
 from toolgate.server.messages import Outbound
 from toolgate.server.session import Session
 from toolgate.transports.events import Stream
@@ -16,6 +17,7 @@ from toolgate.transports.events import Stream
 IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
 MAX_OWNED = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
+MAX_PERSONAL = 300  # of one person, through however many clients: anybody may register more of those
 MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
 MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
 
@@ -25,7 +27,8 @@ class HttpSession:
     stream, and waits for one where there is none."""
 
     def __init__(self, principal: Principal) -> None:
-        self.session = Session(principal.name, self, owner=principal.owner)
+        self.principal = principal
+        self.session = Session(principal.name, self, owner=principal.owner, scopes=reach(principal.scopes))
         self.streams: OrderedDict[str, Stream] = OrderedDict()
         self.seen = time.monotonic()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -108,7 +111,7 @@ class HttpSession:
 
 class Sessions:
     """All of one transport's. `on_end` is told when one has ended, whatever the reason. `each` is the most that one
-    owner may have; None where there is but one."""
+    owner may have, `personal` the most of one person; None where there is but one."""
 
     def __init__(
         self,
@@ -117,13 +120,16 @@ class Sessions:
         idle: float = IDLE,
         most: int = MAX_SESSIONS,
         each: int | None = None,
+        personal: int | None = None,
     ) -> None:
         self._on_end = on_end
         self._idle = idle
         self._most = most
         self._each = most if each is None else each
+        self._personal = most if personal is None else personal
         self._held: OrderedDict[str, HttpSession] = OrderedDict()  # longest idle first
         self._of_owner: dict[str, OrderedDict[str, HttpSession]] = {}  # the same, by owner
+        self._of_person: dict[str, OrderedDict[str, HttpSession]] = {}  # the same, by person
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -133,35 +139,48 @@ class Sessions:
         return list(self._held.values())
 
     def open(self, principal: Principal) -> HttpSession | None:
-        """A new session; None when there are too many, all in all or of this owner's, and all are busy."""
+        """A new session; None when there are too many, all in all or of this owner's or person's, and all are busy."""
         own: Mapping[str, HttpSession] = self._of_owner.get(principal.owner, {})
         if len(own) >= self._each and not self._make_room(own):
             return None
-        if len(self._held) >= self._most and not self._make_room(self._held):
+        personal: Mapping[str, HttpSession] = self._of_person.get(principal.name, {})
+        if len(personal) >= self._personal and not self._make_room(personal):
+            return None
+        if len(self._held) >= self._most and not self._take_room(principal):
             return None
         made = HttpSession(principal)
         self._held[made.id] = made
         self._of_owner.setdefault(made.owner, OrderedDict())[made.id] = made
+        self._of_person.setdefault(principal.name, OrderedDict())[made.id] = made
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._idle, self._expire)
         return made
 
     def find(self, id: str, principal: Principal) -> HttpSession | None:
-        """The open session `id`, if this principal owns it; being asked for keeps it."""
+        """The open session `id`, if this principal owns it; being asked for keeps it, and it goes on with the scopes
+        of the newest token."""
         held = self._held.get(id)
         if held is None or held.owner != principal.owner:
             return None
+        if held.principal is not principal:
+            held.principal = principal
+            held.session.scopes = reach(principal.scopes)
         self._touch(held)
         return held
 
     def close(self, held: HttpSession) -> None:
         if self._held.pop(held.id, None) is not None:
-            own = self._of_owner[held.owner]
-            del own[held.id]
-            if not own:
-                del self._of_owner[held.owner]
+            for by, key in self._keys(held):
+                del by[key][held.id]
+                if not by[key]:
+                    del by[key]
             held.end()
             self._on_end(held.session)
+
+    def close_of(self, owner: str) -> None:
+        """End all of an owner's."""
+        for held in list(self._of_owner.get(owner, {}).values()):
+            self.close(held)
 
     def close_all(self) -> None:
         for held in self.all():
@@ -189,7 +208,18 @@ class Sessions:
     def _touch(self, held: HttpSession) -> None:
         held.seen = time.monotonic()
         self._held.move_to_end(held.id)
-        self._of_owner[held.owner].move_to_end(held.id)
+        for by, key in self._keys(held):
+            by[key].move_to_end(held.id)
+
+    def _keys(self, held: HttpSession) -> tuple[tuple[dict[str, OrderedDict[str, HttpSession]], str], ...]:
+        """Where else it is held, and under which key."""
+        return (self._of_owner, held.owner), (self._of_person, held.principal.name)
+
+    def _take_room(self, principal: Principal) -> bool:
+        """All is taken: whoever has most gives way, and nobody who has less than this principal."""
+        own = len(self._of_person.get(principal.name, {}))
+        largest = sorted(self._of_person.values(), key=len, reverse=True)
+        return any(self._make_room(among) for among in largest if len(among) >= max(own, 1))
 
     def _make_room(self, among: Mapping[str, HttpSession]) -> bool:
         """End the longest idle one."""

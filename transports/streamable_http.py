@@ -7,11 +7,12 @@ Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basi
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from toolgate.server import eager, envelope
 from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.scopes import reach
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
 from toolgate.server.hold import Hold
@@ -67,6 +68,7 @@ class Endpoint:
         self._reading = Hold(slow)
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self.running: set[asyncio.Task[None]] = set()  # the calls under way, of both eras
+        self._alone: dict[asyncio.Task[None], Principal] = {}  # those of them that belong to no session
         self.ending = False  # no request is begun any more; answers and cancellations still come through
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,6 +77,16 @@ class Endpoint:
             await refuse(send, 405, "POST, GET or DELETE", [(b"allow", b"POST, GET, DELETE")])
             return
         await method(self._caller(scope), scope["toolgate.headers"], receive, send)
+
+    def callers(self) -> Iterator[Principal]:
+        """Whose calls and subscriptions without a session are open."""
+        return iter(list(self._alone.values()))
+
+    def end_of(self, owner: str) -> None:
+        """End those of an owner."""
+        for task, principal in list(self._alone.items()):
+            if principal.owner == owner:
+                task.cancel()
 
     # -- POST
 
@@ -114,8 +126,17 @@ class Endpoint:
             await replies.answer(send, Failure(message.id, error), 400)
             return
         reply = Reply(lambda: Stream("", numbered=False))
-        session = Session(principal.name, stateless=True, owner=principal.owner)
+        session = Session(
+            principal.name,
+            stateless=True,
+            owner=principal.owner,
+            scopes=reach(principal.scopes),
+            until=principal.until,
+        )
         task = self._begin(message, session, reply, self.running)
+        if not task.done():
+            self._alone[task] = principal
+            task.add_done_callback(self._alone.pop)
         await reply.turn_out(self._patience)
         if reply.stream is None:
             refused = reply.answer if isinstance(reply.answer, Failure) else None
@@ -214,7 +235,7 @@ class Endpoint:
         last = given.get(b"last-event-id")
         if last is None:
             stream = held.standing()
-            await self._pour(held, stream, stream.sent, receive, send)
+            await self._pour(held, stream, stream.sent, receive, send, until=principal.until)
             return
         found = held.event(last.decode("latin-1"))
         if found is None:
@@ -224,7 +245,7 @@ class Endpoint:
         if stream.ended and cursor == stream.last:
             await replies.accept(send, 204)  # nothing will come any more: this stops an EventSource from coming back
         else:
-            await self._pour(held, stream, cursor, receive, send)
+            await self._pour(held, stream, cursor, receive, send, until=principal.until)
 
     async def _delete(self, principal: Principal, given: Headers, _receive: Receive, send: Send) -> None:
         held = await self._named_session(principal, given, send)
@@ -257,11 +278,12 @@ class Endpoint:
         receive: Receive,
         send: Send,
         extra: list[tuple[bytes, bytes]] | None = None,
+        until: float | None = None,
     ) -> None:
         """Let a reader of the sessions era have a stream. That it goes changes nothing: it may come back."""
         revision = held.session.revision
         poll = self._poll if revision is not None and revision.resumable else None
-        await pour(stream, cursor, receive, send, self._pulse, keep=True, poll=poll, extra=extra or ())
+        await pour(stream, cursor, receive, send, self._pulse, keep=True, poll=poll, until=until, extra=extra or ())
 
 
 def _unacceptable(given: Headers) -> tuple[int, str] | None:

@@ -3,6 +3,9 @@ no OAuth.
 """
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import ipaddress
 import secrets
 import time
@@ -31,11 +34,13 @@ ALL = Pace(free=100, longest=5, forget=60)
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """`subject` is unique within `issuer` and never used again; `name` is for people to read."""
+    """`subject` is unique within `issuer` and never used again; `name` is for people to read. `email` is one that the
+    issuer has verified, or None."""
 
     issuer: str
     subject: str
     name: str
+    email: str | None = None
 
 
 class Refused(Exception):
@@ -52,24 +57,34 @@ class Accounts:
         self._hashing = asyncio.Semaphore(AT_ONCE)
         self._nobody = ""  # a hash no password fits, for names that are not there
 
-    async def check(self, name: str, password: str, address: str) -> Person | None:
+    async def check(self, name: str, password: str, address: str, device: str = "") -> Person | None:
         """Who signs in; None when name and password don't belong together, after the same time whether there is such
-        a name or not. Raises Throttled."""
-        try:
-            known = normalised(name)
-        except Refused:
-            known = ""
-        keys = [(f"name {known}", NAME), (f"address {_network(address)}", ADDRESS), ("all", ALL)]
-        self._throttle.take(keys)
+        a name or not. `address` is "" where nobody knows it; `device` what the browser has of `device`. Raises
+        Throttled."""
+        known = spelled(name)
         row = await self._store.transact(lambda connection: people.account(connection, known))
+        keys = _paces(known, address)
+        if row is not None and _is_of(device, row.password):
+            keys = [(f"device {device}", NAME)]
+        self._throttle.take(keys)
         if not self._nobody:
             self._nobody = await self._hashed(secrets.token_urlsafe())
         right = await self._verified(self._nobody if row is None else row.password, password)
         if row is None or not right:
             return None
-        self._throttle.forgive(keys[0][0], keys[1][0])
-        self._throttle.forgive("all", one=True)
+        for key, pace in keys:
+            self._throttle.forgive(key, one=pace is ALL)
         return Person(BUILT_IN, row.subject, row.name)
+
+    async def device(self, person: Person) -> str:
+        """What a browser keeps that has signed in as this account: with it the tries of others, which may be kept up
+        for ever, don't hold its owner up. It is dead when the password changes; "" where there is no such account.
+        (OWASP: Blocking Brute Force Attacks, device cookies.)"""
+        row = await self._store.transact(lambda connection: people.account(connection, person.name))
+        if row is None or (person.issuer, person.subject) != (BUILT_IN, row.subject):
+            return ""
+        nonce = secrets.token_bytes(16)
+        return base64.urlsafe_b64encode(nonce + _mark(nonce, row.password)).decode().rstrip("=")
 
     async def empty(self) -> bool:
         """Whether there is no account yet."""
@@ -98,6 +113,11 @@ class Accounts:
     async def list(self) -> list[tuple[str, float]]:
         """Each name, and when the account was made."""
         return [(row.name, row.made_at) for row in await self._store.transact(people.accounts)]
+
+    async def knows(self, name: str) -> bool:
+        """Whether there is an account of that name."""
+        known = spelled(name)
+        return await self._store.transact(lambda connection: people.account(connection, known)) is not None
 
     async def find(self, name: str) -> Person | None:
         known = normalised(name)
@@ -158,11 +178,21 @@ def normalised(name: str) -> str:
     return known
 
 
+def spelled(name: str) -> str:
+    """`normalised`, or "" for what is no name."""
+    try:
+        return normalised(name)
+    except Refused:
+        return ""
+
+
 def _usable(password: str, name: str) -> str:
     """The password in one spelling (RFC 8265 section 4.2). Raises Refused."""
     plain = _composed(password)
     if not plain.isascii() and any("\ud800" <= character <= "\udfff" for character in plain):
         raise Refused("a password is text in UTF-8")
+    if "\0" in plain:  # no form has one
+        raise Refused("a password has no NUL in it")
     if len(plain) < MIN_PASSWORD:
         raise Refused(f"a password has at least {MIN_PASSWORD} characters")
     if len(plain) > MAX_PASSWORD:
@@ -172,6 +202,26 @@ def _usable(password: str, name: str) -> str:
     if len(set(plain)) < 2:
         raise Refused("a password is more than one character, repeated")
     return plain
+
+
+def _paces(name: str, address: str) -> list[tuple[str, Pace]]:
+    """What a try without a known device counts for. An address that is everybody's would let one lock all out."""
+    known = [(f"address {_network(address)}", ADDRESS)] if address else []
+    return [(f"name {name}", NAME), *known, ("all", ALL)]
+
+
+def _is_of(device: str, password: str) -> bool:
+    """Whether this is a device of the account whose password is hashed so."""
+    try:
+        held = base64.urlsafe_b64decode(device + "=")
+    except ValueError:
+        return False
+    return len(held) == 32 and hmac.compare_digest(held[16:], _mark(held[:16], password))
+
+
+def _mark(nonce: bytes, password: str) -> bytes:
+    """The hash is 256 bits that only the database has: nothing else is needed for a key."""
+    return hmac.new(password.encode(), b"device" + nonce, hashlib.sha256).digest()[:16]
 
 
 def _composed(password: str) -> str:

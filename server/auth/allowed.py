@@ -3,14 +3,15 @@
 from collections.abc import Iterable
 
 EVERYBODY = "*"
+PREFIXES = ("oidc", "github", "header")  # of subjects: the ways, other than by an account, to sign in
 
 
 class Allowed:
     """From `--allow-users`: `*`, `@example.com` (a domain), `ada@example.com` (an e-mail address), or a subject, as
     `github:583231`, `oidc:…`, `header:…`; the prefix may be left out where there is one provider only.
 
-    An e-mail address counts only when its provider has verified it. Raises ValueError for a subject that does not say
-    whose, where `providers` are several: the same one may be somebody else's at the other.
+    An e-mail address counts only when its provider has verified it. Raises ValueError for what lets nobody in, and for
+    a subject that does not say whose, where `providers` are several: the same one may be somebody else's at the other.
     """
 
     def __init__(self, entries: Iterable[str], providers: Iterable[str]) -> None:
@@ -21,10 +22,14 @@ class Allowed:
         self._subjects: set[tuple[str, str]] = set()
         for entry in (entry.strip() for entry in entries):
             prefix, colon, subject = entry.partition(":")
+            if not known:
+                raise ValueError(f"{entry!r} lets nobody in: accounts (--login password) need no --allow-users")
             if entry == EVERYBODY:
                 self._everybody = True
             elif colon and prefix in known:
                 self._subjects.add((prefix, subject))
+            elif colon and prefix in PREFIXES:
+                raise ValueError(f"{entry!r} lets nobody in: --login has no {prefix}")
             elif entry.startswith("@"):
                 self._domains.add(entry[1:].lower())
             elif "@" in entry:
@@ -44,8 +49,10 @@ class Allowed:
 
     def permits(self, provider: str, subject: str, email: str | None) -> bool:
         """`email` is a verified one, or None."""
-        if self._everybody or (provider, subject) in self._subjects:
-            return True
+        return self._everybody or (provider, subject) in self._subjects or self.permits_email(email)
+
+    def permits_email(self, email: str | None) -> bool:
+        """Whether this address, a verified one, lets whoever has it in."""
         if not email:
             return False
         lowered = email.lower()

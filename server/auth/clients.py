@@ -6,6 +6,7 @@ Source: RFC 7591; draft-ietf-oauth-client-id-metadata-document; MCP 2026-07-28 b
 """
 
 import hmac
+import re
 import secrets
 import unicodedata
 from collections.abc import Collection, Mapping
@@ -25,7 +26,14 @@ Kind = Literal["configured", "document", "dynamic"]
 
 MAX_URIS = 10  # redirect URIs of one client
 MAX_NAME = 80  # characters of a name: what fits a line of the consent page
+MAX_MARKS = 2  # accents of one letter: Vietnamese and Hebrew need two
+# Characters that show nothing at all, and that Unicode does not count as control or format characters; those that show
+# a gap; and all that look like a double quote, in which our pages put a name.
+IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff]")
+BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+QUOTES = frozenset('"«»“”„‟″‴‶‷❝❞❠〝〞〟＂״˝ʺˮ⁗⹂\U0001f676\U0001f677\U0001f678')
 MAX_TEXT = 2_000  # characters of any other member that is kept
+MAX_KEYS = 10  # of one client: it has one, two while they change
 MAX_METADATA = 16_384  # characters of all that is kept of a client, its keys too
 CODE, REFRESH, OWN = "authorization_code", "refresh_token", "client_credentials"
 ID_JAG = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -163,12 +171,27 @@ def is_document_url(id: str) -> bool:
 
 
 def shown_name(given: object) -> str:
-    """A name as it may stand on a page: one line, no character that is invisible or turns the writing around."""
+    """A name as it may stand on a page, in quotes: one line, no character that is invisible, turns the writing around,
+    ends the quotes, or (marks upon marks) reaches into the lines above and below."""
     text = given if isinstance(given, str) else ""
     text = unicodedata.normalize("NFC", text[: 10 * MAX_NAME])
-    plain = "".join(" " if unicodedata.category(each)[0] in "CZ" else each for each in text)
-    line = " ".join(plain.split())
+    text = "".join(each for each in text if not IGNORED.match(each) and each not in QUOTES)
+    blanked = "".join(" " if unicodedata.category(each)[0] in "CZ" or each in BLANK else each for each in text)
+    line = " ".join(_lightly_marked(blanked).split())
     return (line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…") or "a client without a name"
+
+
+def _lightly_marked(text: str) -> str:
+    """Without the marks that have no letter before them, and of each letter's with the first two."""
+    kept, marks = "", MAX_MARKS
+    for each in text:
+        if unicodedata.category(each)[0] == "M":
+            marks += 1
+        else:
+            marks = MAX_MARKS if each == " " else 0
+        if marks <= MAX_MARKS:
+            kept += each
+    return kept
 
 
 def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any]:
@@ -186,6 +209,8 @@ def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any
     if _is_link(body.get("jwks_uri")) and body["jwks_uri"].startswith("https://"):
         kept["jwks_uri"] = body["jwks_uri"]
     elif isinstance(body.get("jwks"), dict) and isinstance(body["jwks"].get("keys"), list):
+        if len(body["jwks"]["keys"]) > MAX_KEYS:
+            raise Rejected("invalid_client_metadata", f"jwks has more than {MAX_KEYS} keys")
         kept["jwks"] = {"keys": [_public(key) for key in body["jwks"]["keys"] if isinstance(key, dict)]}
     contacts = body.get("contacts")
     if isinstance(contacts, list) and contacts and all(map(_is_text, contacts)):

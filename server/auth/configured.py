@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.auth import jose, redirects
-from toolgate.server.auth.clients import CODE, ID_JAG, METHODS, OWN, REFRESH, SECRETS, Client, shown_name
+from toolgate.server.auth.clients import CODE, ID_JAG, MAX_KEYS, METHODS, OWN, REFRESH, SECRETS, Client, shown_name
 from toolgate.server.errors import UsageError
 from toolgate.server.state.oauth import digest
 
@@ -121,7 +121,7 @@ def _secret(row: Mapping[str, Any], folder: Path) -> str | None:
 
 def _keys(row: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | None]:
     jwks, jwks_uri = row.get("jwks"), row.get("jwks_uri")
-    if jwks is not None and not jose.public_keys(jwks):
+    if jwks is not None and not jose.public_keys(jwks, MAX_KEYS):
         raise ValueError("jwks: there is no key in it that can be used")
     if jwks_uri is not None and not (isinstance(jwks_uri, str) and jwks_uri.startswith("https://")):
         raise ValueError("jwks_uri: not an https URL")

@@ -24,11 +24,13 @@ LIFETIME = 600.0  # seconds somebody may take at the other page
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """Why a browser was sent away: the question it has approved `scopes` of, "" when it only signs in."""
+    """Why a browser was sent away: the question it has approved `scopes` of, "" when it only signs in. `anew`: as
+    somebody else than whom the provider knows it as; that is told when it leaves, and not kept."""
 
     provider: str
     question: str
     scopes: frozenset[str]
+    anew: bool = False
 
 
 class Departures:

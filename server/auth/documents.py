@@ -1,7 +1,8 @@
 """What clients publish about themselves: metadata documents and key sets, fetched, checked and kept for a while. Knows
 no HTTP but the `fetch` it is given, which guards where it goes.
 
-Anybody can name a document, so all of it is bounded: what is fetched at a time, how large, how long, how often.
+Anybody can name a document, so all of it is bounded: what is fetched at a time and of one host, how large, how long,
+how often. That a document could not be had is not cached: the next who asks may find it.
 Source: draft-ietf-oauth-client-id-metadata-document sections 3, 4 and 6; RFC 9111 section 5.2.
 """
 
@@ -9,34 +10,57 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from toolgate.server.auth import clients, jose
 from toolgate.server.auth.clients import Client, Rejected
+from toolgate.server.auth.issuing.rates import MINUTE, Rates, household
 from toolgate.server.auth.jose import InvalidToken, Key
 from toolgate.server.auth.outside import Fetch
+from toolgate.server.auth.slots import Full, Slots
+from toolgate.server.auth.tokens import Unavailable
 from toolgate.server.state import clients as rows
+from toolgate.server.state.store import StateError
 from toolgate.tools.errors import ToolError
 from toolgate.tools.web import Page
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
+DOCUMENT, KEY_SET = "the client's metadata document", "the client's key set"
 MAX_DOCUMENT = 5 * 1024  # bytes: what the draft recommends (section 6.6)
-MAX_DOCUMENTS = 5_000  # kept; those nobody approved give way
+MAX_DOCUMENTS = 10_000  # kept; those nobody approved give way, none of them within the time a question waits
 MAX_KEYS = 64 * 1024  # bytes of a key set
 WITHIN = 5.0  # seconds for one fetch: a person waits
-AT_ONCE = 8  # fetches: requests of strangers must not take all connections
+HOST_AT_ONCE, AT_ONCE = 2, 16  # fetches of one host, which may be slow on purpose, and in all
+WAIT = 2.0  # seconds for one of these places: then it is better to try again later
+NEW, ALL_NEW = 60, 600  # fetches a minute of what is not held: for one address, which many may share, and for all
+RETRY = 5.0  # seconds after which one may try again
 FLOOR, USUAL, CEILING = 60.0, 600.0, 86_400.0  # seconds a document is kept: at least, when it doesn't say, at most
-PAUSE = 30.0  # seconds after a failure before the same document is asked for again, and between looks for a new key
+OLD = 86_400.0  # seconds that a document which can't be had any more goes on to hold, for who has used it
+PAUSE = 30.0  # seconds between two fetches of a key set for the sake of a key nobody knows
 KEYS = 600.0  # seconds a key set is kept
-MAX_REMEMBERED = 1_000  # failures and key sets in memory
+MAX_REMEMBERED = 1_000  # key sets in memory
 MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
 
+Load = Callable[[str], Coroutine[Any, Any, None]]
+
 log = logging.getLogger("toolgate.auth")
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """`keys` as they were at `fetched_at`; they were asked for again, perhaps in vain, at `tried_at`."""
+
+    keys: list[Key]
+    fetched_at: float
+    tried_at: float
 
 
 class Documents:
@@ -56,58 +80,96 @@ class Documents:
         self._served = served
         self._hosts = tuple(host.lower() for host in hosts)
         self._now = now
-        self._room = asyncio.Semaphore(AT_ONCE)
-        self._failed: dict[str, tuple[float, Rejected]] = {}  # until when it is not tried again
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._keys: dict[str, tuple[float, list[Key]]] = {}  # when they were fetched
+        self._rates = Rates(NEW, ALL_NEW, now)
+        self._document_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)
+        self._key_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
+        self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
+        self._keys: dict[str, KeySet] = {}
 
-    async def refresh(self, id: str, *, old: bool = False) -> None:
-        """Have the document of the client `id` in the database, when `id` is the URL of one. With `old`, one that is
-        overdue will do where the new one can't be had. Raises Rejected."""
+    async def refresh(self, id: str, address: str, *, old: bool = False) -> None:
+        """Have the document of the client `id` in the database, when `id` is the URL of one. `address` is the caller's.
+
+        With `old`, one that is overdue will do: it is fetched anew meanwhile. One that could not be had for a day
+        does not. Raises Rejected, Unavailable.
+        """
         if not clients.is_document_url(id):
             return
-        host = clients.Client(id, "document", "", ()).host or ""
-        if self._hosts and not any(f".{host.partition(':')[0]}".endswith(f".{allowed}") for allowed in self._hosts):
+        if self._hosts and not any(f".{_host(id)}".endswith(f".{allowed}") for allowed in self._hosts):
             raise Rejected("invalid_client", "this server takes no clients from that host")
-        lock = self._locks.setdefault(id, asyncio.Lock())
-        try:
-            async with lock:
-                await self._refresh(id, old)
-        finally:
-            if not lock.locked():
-                self._locks.pop(id, None)
-
-    async def _refresh(self, id: str, old: bool) -> None:
-        row = await self._store.transact(lambda connection: rows.find(connection, id))
-        if row is not None and row.fresh_until > self._now():
+        row, now = await self._store.transact(lambda connection: rows.find(connection, id)), self._now()
+        if row is not None and row.fresh_until > now:
             return
-        until, failure = self._failed.get(id, (0.0, None))
-        if failure is None or self._now() >= until:
-            failure = await self._load(id)
-            if failure is None:
-                return
-            _remember(self._failed, id, (self._now() + PAUSE, failure))
-        if row is None or not old:
-            raise failure
-        log.warning("the metadata document of a client can't be had: the one kept goes on to hold")
-
-    async def _load(self, id: str) -> Rejected | None:
-        """Fetch the document and keep it. What is not taken is given back, to be remembered."""
+        fetching = self._fetching(id, self._load, address, held=row is not None)
+        holds = row is not None and (row.failing_since is None or now < row.failing_since + OLD)
+        if old and row is not None and holds and now < row.fresh_until + OLD:
+            return
         try:
-            await self._fetch_and_keep(id)
-        except Rejected as rejected:
-            return rejected
-        return None
+            await asyncio.shield(fetching)
+        except Unavailable:
+            if not holds:
+                raise
+        except Rejected:
+            if not (old and holds):
+                raise
+            log.warning("the metadata document of a client can't be had: the one kept goes on to hold")
 
-    async def _fetch_and_keep(self, id: str) -> None:
-        page = await self._get(id, MAX_DOCUMENT, "the client's metadata document")
-        kept = clients.documented(_json(page, "the client's metadata document"), id, self._served())
+    async def keys_of(self, client: Client, assertion: str, address: str) -> list[Key]:
+        """The keys that `client` signs with, those of `jwks_uri` fetched; anew, when `assertion` names one that is not
+        among them. `address` is the caller's. Raises Rejected, Unavailable."""
+        if client.jwks_uri is None:
+            return _public_keys(client.jwks) if client.jwks is not None else []
+        url, now = client.jwks_uri, self._now()
+        held = self._keys.get(url)
+        if held is not None and now < held.fetched_at + KEYS:
+            if now < held.tried_at + PAUSE or _is_known(assertion, held.keys):
+                return held.keys
+        elif held is not None and now < held.tried_at + PAUSE:
+            raise _unusable(KEY_SET)
+        await asyncio.shield(self._fetching(url, self._load_keys, address, held=held is not None))
+        return self._keys[url].keys
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in (under_way := list(self._under_way.values())):
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
+        """The fetch of `url`, begun if none is under way. Raises Unavailable to who wants too much that is not held."""
+        key = load, url
+        task = self._under_way.get(key)
+        if task is None:
+            if not held and not self._rates.take(household(address)):
+                raise Unavailable(MINUTE)
+            task = self._under_way[key] = asyncio.get_running_loop().create_task(load(url))
+            task.add_done_callback(partial(self._ended, key))
+        return task
+
+    def _ended(self, key: tuple[Load, str], task: "asyncio.Task[None]") -> None:
+        del self._under_way[key]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Rejected | Unavailable | StateError):
+            log.error("what a client publishes could not be read", exc_info=error)
+
+    async def _load(self, id: str) -> None:
+        """Fetch a document and keep it; or note that it can't be had."""
+        try:
+            page = await self._get(id, MAX_DOCUMENT, DOCUMENT, self._document_slots)
+            await self._keep(id, page)
+        except Rejected:
+            now = self._now()
+            await self._store.transact(lambda connection: rows.failing(connection, id, now))
+            raise
+
+    async def _keep(self, id: str, page: Page) -> None:
+        kept = clients.documented(_json(page, DOCUMENT), id, self._served())
         now = self._now()
         row = {
             "kind": "document",
             "metadata": msgspec.json.encode(kept).decode(),
             "made_at": now,
             "fresh_until": now + _lifetime(page.headers.get("cache-control", "")),
+            "failing_since": None,
         }
 
         def put(connection: "Connection") -> None:
@@ -117,46 +179,58 @@ class Documents:
 
         await self._store.transact(put)
 
-    async def keys_of(self, client: Client, assertion: str) -> list[Key]:
-        """The keys that `client` signs with, those of `jwks_uri` fetched; anew, when `assertion` names one that is not
-        among them. Raises Rejected."""
-        if client.jwks_uri is None:
-            return jose.public_keys(client.jwks) if client.jwks is not None else []
-        fetched, keys = self._keys.get(client.jwks_uri, (float("-inf"), []))
-        age = self._now() - fetched
-        if age < PAUSE or (age < KEYS and _is_known(assertion, keys)):
-            return keys
-        page = await self._get(client.jwks_uri, MAX_KEYS, "the client's key set")
+    async def _load_keys(self, url: str) -> None:
+        """Fetch a key set; or remember that this was tried."""
+        held = self._keys.get(url, KeySet([], float("-inf"), float("-inf")))
         try:
-            keys = jose.public_keys(_json(page, "the client's key set"))
-        except ValueError:
-            raise Rejected("invalid_client", "the client's key set is none") from None
-        _remember(self._keys, client.jwks_uri, (self._now(), keys))
-        return keys
+            page = await self._get(url, MAX_KEYS, KEY_SET, self._key_slots)
+            held = KeySet(_public_keys(_json(page, KEY_SET)), self._now(), self._now())
+        except Rejected:
+            held = replace(held, tried_at=self._now())
+            raise
+        finally:
+            _remember(self._keys, url, held)
 
-    async def _get(self, url: str, limit: int, what: str) -> Page:
+    async def _get(self, url: str, limit: int, what: str, slots: Slots) -> Page:
         try:
-            async with self._room:
+            async with slots.one(_host(url)):
                 page = await self._fetch(
                     url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0
                 )
+        except Full:
+            raise Unavailable(RETRY) from None
         except ToolError as error:
-            log.info("%s could not be fetched: %s", what, error.text)
-            raise Rejected("invalid_client", f"{what} could not be fetched") from None
-        if page.status != 200:
-            raise Rejected("invalid_client", f"{what} was not answered with 200")
-        if page.truncated:
-            raise Rejected("invalid_client", f"{what} is too large")
+            raise _unusable(what, error.text) from None
+        if page.status != 200 or page.truncated:
+            raise _unusable(what, f"status {page.status}" if page.status != 200 else f"more than {limit} bytes")
         return page
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _unusable(what: str, why: str = "") -> Rejected:
+    """One sentence for all that can go wrong on the way: what is reached from here is nobody's business."""
+    if why:
+        log.info("%s can't be had: %s", what, why)
+    return Rejected("invalid_client", f"{what} can't be had, or is not JSON of that kind")
+
+
+def _public_keys(document: Any) -> list[Key]:
+    try:
+        return jose.public_keys(document, clients.MAX_KEYS)
+    except ValueError as error:
+        raise _unusable(KEY_SET, str(error)) from None
 
 
 def _json(page: Page, what: str) -> Any:
     if page.content_type != "application/json" and not page.content_type.endswith("+json"):
-        raise Rejected("invalid_client", f"{what} is not served as application/json")
+        raise _unusable(what, "not served as application/json")
     try:
         return msgspec.json.decode(page.body)
     except (ValueError, RecursionError):
-        raise Rejected("invalid_client", f"{what} is no JSON") from None
+        raise _unusable(what, "no JSON") from None
 
 
 def _lifetime(cache_control: str) -> float:
@@ -175,7 +249,7 @@ def _is_known(assertion: str, keys: Sequence[Key]) -> bool:
     return kid is None or any(key.kid == kid for key in keys)
 
 
-def _remember(held: dict[str, Any], key: str, value: Any) -> None:
+def _remember(held: dict[str, KeySet], key: str, value: KeySet) -> None:
     held.pop(key, None)
     held[key] = value
     while len(held) > MAX_REMEMBERED:

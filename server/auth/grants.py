@@ -11,6 +11,7 @@ import msgspec
 
 from toolgate.server.auth.clients import Client, find, of_row
 from toolgate.server.auth.principals import subject_of
+from toolgate.server.auth.redirects import shown_host
 from toolgate.server.state import clients as client_rows
 from toolgate.server.state import grants as rows
 
@@ -26,10 +27,17 @@ class Granted:
     id: str
     client: Client
     person: str  # the name; "" where nobody knows it any more
+    issuer: str  # who signs them in; "" as above
     scopes: tuple[str, ...]
     made_at: float
     used_at: float | None  # when a token was last made of it
     expires_at: float
+    redirect_uri: str = ""  # where its code went; "" where there was none
+
+    @property
+    def redirect_host(self) -> str:
+        """That, as a person reads it."""
+        return shown_host(self.redirect_uri) if self.redirect_uri else ""
 
 
 async def denied(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
@@ -76,13 +84,13 @@ class Grants:
         return self._forget(await self._store.transact(end))
 
     async def end_all(self, *, subject: str | None = None, client: str | None = None) -> int:
-        """End all that a subject of ours has granted, or all that a client was, with what it got for itself. Gives how
-        many grants these were."""
+        """End all that a subject of ours has granted, or all that a client was, with what was given for either though
+        nobody was asked. Gives how many grants these were."""
         now = self._now()
 
         def end(connection: "Connection") -> tuple[int, list[str]]:
             ended = rows.open_grants(connection, subject, client)
-            denied = rows.deny_own(connection, client, now) if client is not None else []
+            denied = rows.deny_all(connection, now, subject=subject, client=client)
             for grant in ended:
                 rows.forget_consents(connection, grant.subject, grant.client)
                 denied += rows.end_grant(connection, grant.id, now)
@@ -120,7 +128,7 @@ class Grants:
             if client_rows.find(connection, id) is None:
                 return None
             ended = (rows.end_grant(connection, grant, now) for grant in client_rows.remove(connection, id))
-            return [*rows.deny_own(connection, id, now), *(jti for jtis in ended for jti in jtis)]
+            return [*rows.deny_all(connection, now, client=id), *(jti for jtis in ended for jti in jtis)]
 
         return self._forget(await self._store.transact(remove))
 
@@ -136,8 +144,10 @@ class Grants:
             id=grant.id,
             client=find(connection, self._configured, grant.client) or gone,
             person=person.name if person is not None else "",
+            issuer=person.issuer if person is not None else "",
             scopes=tuple(grant.scope.split()),
             made_at=grant.made_at,
             used_at=grant.used_at,
             expires_at=grant.expires_at,
+            redirect_uri=grant.redirect_uri,
         )

@@ -16,7 +16,8 @@ import msgspec
 
 MAX_TOKEN = 16 * 1024  # characters: those of the large providers, with groups in them, stay under 8 KiB
 MAX_KEYS = 64  # of one JWKS; a provider has three or four
-MIN_RSA = 2_048  # bits (RFC 7518 section 3.3)
+MIN_RSA, MAX_RSA = 2_048, 4_096  # bits (RFC 7518 section 3.3); a larger key makes a signature cost what it likes
+MAX_EXPONENT = 2**32  # of an RSA key, for the same reason; 65537 is usual
 LEEWAY = 60.0  # seconds two clocks may differ
 HARMLESS = frozenset(("alg", "kid", "typ", "x5t", "x5t#S256", "cty"))  # the rest names keys or changes the rules
 OURS = "ES256"  # what we sign with
@@ -39,11 +40,15 @@ class UnknownKey(InvalidToken):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
-    """One key: its id, the algorithm it is used with, and what the library makes of it. It prints as its id alone."""
+    """One key: its id, the algorithm it is used with, and what the library makes of it. It prints as its id alone.
+
+    `retired_at`: seconds since 1970 when another one of ours takes its place; None for one that nothing follows yet.
+    """
 
     kid: str
     algorithm: str
     held: Any
+    retired_at: float | None = None
 
     def __repr__(self) -> str:
         return f"<key {self.kid} for {self.algorithm}>"
@@ -76,8 +81,8 @@ def load(jwk: Mapping[str, Any]) -> Key:
     from joserfc.jwk import import_key
 
     algorithm = _algorithm_of(jwk)
-    if algorithm == "RS256" and len(str(jwk.get("n"))) * 6 < MIN_RSA:  # its modulus, in base64
-        raise ValueError(f"an RSA key of less than {MIN_RSA} bits")
+    if algorithm == "RS256":
+        _check_rsa(jwk)
     try:
         held = import_key({name: value for name, value in jwk.items() if isinstance(value, str)})
         kid = jwk.get("kid")
@@ -86,14 +91,16 @@ def load(jwk: Mapping[str, Any]) -> Key:
         raise ValueError(f"not a usable key: {type(error).__name__}") from None
 
 
-def public_keys(document: Any) -> list[Key]:
+def public_keys(document: Any, most: int = MAX_KEYS) -> list[Key]:
     """The usable keys of a JWKS document: what is of another kind or for encryption is passed over. Raises ValueError
-    when it is no such document."""
+    when it is no such document, or has more than `most`."""
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise ValueError("not a JWKS document")
+    if len(listed) > most:
+        raise ValueError(f"more than {most} keys")
     found: list[Key] = []
-    for jwk in listed[:MAX_KEYS]:
+    for jwk in listed:
         if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or "k" in jwk:
             continue
         try:
@@ -132,23 +139,36 @@ def verify(
 
     `typ`: the types its header may name, in lower case and without "application/"; "" stands for none; None is any.
     `audience`: the token must be for one of these and for nobody else, save those in `also`. It must say until when it
-    holds. Raises UnknownKey, InvalidToken.
+    holds, and which of several keys it is signed with. Raises UnknownKey, InvalidToken.
     """
-    header = header_of(token)
+    header = glance(token, typ, algorithms, issuer)
     algorithm, kid = header["alg"], header.get("kid")
-    if algorithm not in algorithms or algorithm not in ALGORITHMS:
-        raise InvalidToken("the algorithm is not one used here")
-    if typ is not None and _typ(header) not in typ:
-        raise InvalidToken("the type is another")
     fitting = [key for key in keys if ALGORITHMS[key.algorithm] == ALGORITHMS[algorithm] and kid in (None, key.kid)]
     if not fitting:
         raise UnknownKey("no such key is known")
+    if kid is None and len(fitting) > 1:
+        raise InvalidToken("the token does not say which of several keys it is signed with")
     claims = _payload(token, fitting, algorithm)
     _check_times(claims, leeway, time.time() if now is None else now)
-    if claims.get("iss") != issuer:
-        raise InvalidToken("the issuer is another")
     _check_audience(claims.get("aud"), audience, also)
     return claims
+
+
+def glance(token: str, typ: Collection[str] | None, algorithms: Collection[str], issuer: str) -> dict[str, Any]:
+    """The header of a token that could be the issuer's, of these types and algorithms: what can be told without any
+    key, none of it verified. Raises InvalidToken."""
+    header = header_of(token)
+    if header["alg"] not in algorithms or header["alg"] not in ALGORITHMS:
+        raise InvalidToken("the algorithm is not one used here")
+    if typ is not None and _typ(header) not in typ:
+        raise InvalidToken("the type is another")
+    try:
+        claims = msgspec.json.decode(_unpacked(token.split(".")[1]))
+    except (ValueError, RecursionError):
+        raise InvalidToken("the claims can't be read") from None
+    if not isinstance(claims, dict) or claims.get("iss") != issuer:
+        raise InvalidToken("the issuer is another")
+    return header
 
 
 def header_of(token: str) -> dict[str, Any]:
@@ -205,6 +225,19 @@ def _algorithm_of(jwk: Mapping[str, Any]) -> str:
         if kind == wanted and named in (None, algorithm):
             return algorithm
     raise ValueError("a key of another kind")
+
+
+def _check_rsa(jwk: Mapping[str, Any]) -> None:
+    """Raise ValueError where verifying would prove nothing, or cost too much."""
+    longest = MAX_RSA // 6 + 8  # characters, before any number is made of them
+    modulus, exponent = str(jwk.get("n")), str(jwk.get("e"))
+    if max(len(modulus), len(exponent)) > longest:
+        raise ValueError(f"an RSA key of more than {MAX_RSA} bits")
+    bits = int.from_bytes(_unpacked(modulus)).bit_length()
+    if not MIN_RSA <= bits <= MAX_RSA:
+        raise ValueError(f"an RSA key of less than {MIN_RSA} or more than {MAX_RSA} bits")
+    if int.from_bytes(_unpacked(exponent)) > MAX_EXPONENT:
+        raise ValueError("an RSA key with a large exponent")
 
 
 def _typ(header: Mapping[str, Any]) -> str:

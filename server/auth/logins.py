@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolgate.server.auth.accounts import Person
-from toolgate.server.state import people
+from toolgate.server.auth.principals import subject_of
+from toolgate.server.state import grants, people
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
@@ -47,7 +48,17 @@ class Logins:
                 issuer=person.issuer,
                 subject=person.subject,
                 name=person.name,
+                email=person.email,
                 until=now + LIFETIME,
+            )
+            grants.put_person(
+                connection,
+                subject_of(person.issuer, person.subject),
+                issuer=person.issuer,
+                known_as=person.subject,
+                name=person.name,
+                email=person.email,
+                seen_at=now,
             )
 
         await self._store.transact(put)
@@ -59,7 +70,7 @@ class Logins:
             return None
         now = self._now()
         row = await self._store.transact(lambda connection: people.login(connection, hashed(secret), now))
-        return None if row is None else Login(Person(row.issuer, row.subject, row.name), row.first)
+        return None if row is None else Login(Person(row.issuer, row.subject, row.name, row.email), row.first)
 
     async def end(self, secret: str) -> None:
         await self._store.transact(lambda connection: people.end_login(connection, hashed(secret)))

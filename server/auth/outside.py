@@ -2,7 +2,9 @@
 no HTTP but the `fetch` it is given.
 
 The keys are held as long as there are no others: an issuer that can't be reached stops nobody who has a token. They are
-fetched anew every `RENEW` seconds while tokens come, and at most every `PAUSE` for a key nobody knows.
+fetched anew every `RENEW` seconds while tokens come, and at most every `PAUSE` for a key nobody knows. In between such
+a token may be good, signed by a key as new as this second: it is not refused, which would send a person to sign in
+again for nothing, but told when to come back. Once its key has been looked for and not found it is refused.
 Source: RFC 8414 section 3, OpenID Connect Discovery 1.0 section 4, RFC 7517, RFC 9068; MCP 2026-07-28
 basic/authorization, "Authorization Server Discovery".
 """
@@ -12,6 +14,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -30,6 +33,7 @@ RENEW = 600.0  # seconds after which keys are fetched anew: a removed one is ref
 PAUSE = 30.0  # seconds between two fetches for a key nobody knows: anyone can name one
 RETRY = 5.0  # seconds between two fetches while there are no keys at all
 FETCH_TIME = 5.0  # seconds for one document
+MAX_WANTED = 1_000  # ids of keys remembered as looked for: anyone can name them
 MAX_DOCUMENT = 512 * 1024  # bytes of one; the largest seen are a tenth of it
 LEEWAY = 60.0  # seconds its clock may differ from ours
 ALGORITHMS = ("ES256", "RS256", "EdDSA", "Ed25519")
@@ -60,12 +64,15 @@ class Issuer:
         self._fetch = fetch
         self._now = now
         self._jwks_uri: str | None = None
+        self.looks = 0  # how often the keys were looked at, to the end
         self._tried = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
+        self._wanted: set[str] = set()  # ids of keys to look for the next time
+        self._absent: set[str] = set()  # those of the last time
 
     def is_due(self, now: float) -> bool:
-        """Whether the keys should be fetched anew."""
-        return now >= self._tried + RENEW
+        """Whether the keys should be fetched anew; so too when the clock was set back."""
+        return not self._tried_within(RENEW, now)
 
     async def ready(self) -> None:
         """Have keys, and have them renewed when it is time. Raises Unavailable."""
@@ -79,9 +86,20 @@ class Issuer:
 
     async def renew(self, pause: float) -> None:
         """Fetch the keys, unless that was tried less than `pause` seconds ago; all who ask meanwhile wait for one."""
-        if self._renewing is None and self._now() < self._tried + pause:
+        if self._renewing is None and self._tried_within(pause, self._now()):
             return
         await asyncio.shield(self._renew())
+
+    async def seek(self, kid: str) -> None:
+        """Look for a key nobody knows. Raises Unavailable when it is too soon for that."""
+        now = self._now()
+        if self._renewing is None and self._tried_within(PAUSE, now):
+            if kid in self._absent:
+                return
+            if len(self._wanted) < MAX_WANTED:
+                self._wanted.add(kid)
+            raise Unavailable(self._tried + PAUSE - now)
+        await self.renew(PAUSE)
 
     async def close(self) -> None:
         if self._renewing is not None:
@@ -89,15 +107,20 @@ class Issuer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewing
 
+    def _tried_within(self, seconds: float, now: float) -> bool:
+        return 0 <= now - self._tried < seconds
+
     def _renew(self) -> "asyncio.Task[None]":
         if self._renewing is None:
             self._tried = self._now()
+            self._absent, self._wanted = self._wanted, set()
             self._renewing = asyncio.get_running_loop().create_task(self._load())
             self._renewing.add_done_callback(self._renewed)
         return self._renewing
 
     def _renewed(self, task: "asyncio.Task[None]") -> None:
         self._renewing = None
+        self.looks += 1
         if not task.cancelled() and task.exception() is not None:
             log.error("the keys of %s could not be read", self.issuer, exc_info=task.exception())
 
@@ -112,6 +135,7 @@ class Issuer:
             self._jwks_uri = None  # next time from the beginning: it may have moved
             log.warning("--auth: %s", error)
             return
+        self._absent |= {key.kid for key in self.keys}.difference(key.kid for key in keys)
         self.keys = keys
 
     async def _discover(self) -> str:
@@ -140,8 +164,10 @@ class Issuer:
             page = await self._fetch(
                 url, headers={"accept": "application/json"}, limit=MAX_DOCUMENT, timeout=FETCH_TIME, redirects=0
             )
-            if page.status != 200 or page.truncated:
+            if page.status != 200:
                 raise Failed(f"{url} answered {page.status}")
+            if page.truncated:
+                raise Failed(f"{url} is larger than {MAX_DOCUMENT // 1024} KiB")
             return msgspec.json.decode(page.body)
         except ToolError as error:
             raise Failed(error.text) from None
@@ -167,16 +193,18 @@ class OutsideTokens:
         return self._verified.find(token, now) if is_known else None
 
     async def verify(self, token: str) -> Principal:
-        issuer = self._issuer
+        issuer, looks = self._issuer, self._issuer.looks
+        kid = jose.glance(token, TYPES, ALGORITHMS, issuer.issuer).get("kid", "")  # nonsense waits for no issuer
         await issuer.ready()
         try:
             claims = self._read(token)
         except UnknownKey:
-            await issuer.renew(PAUSE)
+            if issuer.looks == looks:
+                await issuer.seek(kid)
             claims = self._read(token)
         self._forget()
         _check_kind(claims)
-        principal = principal_of(claims)
+        principal = replace(principal_of(claims), until=claims["exp"] + LEEWAY)
         self._verified.add(token.encode(), Held(principal, claims["exp"] + LEEWAY, "", ""))
         return principal
 

@@ -45,8 +45,9 @@ class Pairing:
         )
 
     def fits(self, code: str, address: str) -> bool:
-        """Whether `code` is the one in the log. Raises Throttled."""
-        self._throttle.take([(f"address {address}", ADDRESS), ("all", ALL)])
+        """Whether `code` is the one in the log; `address` is "" where nobody knows it. Raises Throttled."""
+        known = [(f"address {address}", ADDRESS)] if address else []
+        self._throttle.take([*known, ("all", ALL)])
         right = hmac.compare_digest(_hashed(code), self._hash) and self._now() < self._until
         if right:
             self._throttle.forgive(f"address {address}")

@@ -12,13 +12,15 @@ class Principal:
 
     `scopes` is what they may do here; None is everything (over stdio, and with `--auth none`). `name` names folders and
     rows: those of (issuer, subject). `owner` is what sessions, streams and sealed state are bound to: (issuer, client,
-    subject). Neither holds a word that came from outside, so that both may be paths and appear in a log.
+    subject). Neither holds a word that came from outside, so that both may be paths and appear in a log. `until` is
+    when what they called with ends, in seconds since 1970, where nothing but its end can be known of it.
     """
 
     issuer: str
     subject: str
     client: str
     scopes: frozenset[str] | None = None
+    until: float | None = field(default=None, compare=False)
     name: str = field(init=False)
     owner: str = field(init=False)
 

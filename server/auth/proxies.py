@@ -3,14 +3,20 @@ values, no HTTP framework.
 """
 
 import ipaddress
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from toolgate.server.auth.accounts import Person, Refused
 from toolgate.server.auth.allowed import Allowed
+from toolgate.server.options import is_loopback
 
 BY_HEADER = "toolgate:header"  # the issuer of those a proxy names
 MAX_NAME = 256  # characters; an e-mail address has at most 254
+PORTED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?|([0-9.]+):[0-9]*")
+
+log = logging.getLogger("toolgate.auth")
 
 
 class Proxies:
@@ -18,6 +24,7 @@ class Proxies:
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         self._networks = tuple(ipaddress.ip_network(network.strip()) for network in networks)
+        self._told = False  # that one is missing
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -34,13 +41,24 @@ class Proxies:
 
     def address(self, peer: str, forwarded_for: str) -> str:
         """Where a request came from: of `X-Forwarded-For`, which anybody can begin, the last that is no proxy of
-        ours."""
+        ours. "" where nobody can tell: it comes through a proxy on this machine which is not among them, as all do."""
         if not self.trusts(peer):
-            return peer
-        for hop in reversed([part.strip() for part in forwarded_for.split(",") if part.strip()]):
+            if not forwarded_for or not is_loopback(peer):
+                return peer
+            if not self._told:
+                self._told = True
+                log.warning("a proxy at %s is not among --trusted-proxies: addresses of who signs in are unknown", peer)
+            return ""
+        for hop in reversed([_host(part.strip()) for part in forwarded_for.split(",") if part.strip()]):
             if not self.trusts(hop):
                 return hop
         return peer
+
+
+def _host(hop: str) -> str:
+    """An address without the port that some proxies add: `192.0.2.1:5678`, `[2001:db8::1]:5678`."""
+    found = PORTED.fullmatch(hop)
+    return hop if found is None else found[1] or found[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +84,11 @@ class TrustedHeader:
             return None
         if len(name) > MAX_NAME or not name.isprintable():
             raise Refused("the header that says who you are holds no name")
-        if not self.allowed.permits("header", name, name if "@" in name else None):
+        person = Person(BY_HEADER, name, name, name if "@" in name else None)
+        if not self.permits(person):
             raise Refused("you are signed in, but not one of those who may use this server")
-        return Person(BY_HEADER, name, name)
+        return person
+
+    def permits(self, person: Person) -> bool:
+        """Whether somebody the proxy names may come."""
+        return self.allowed.permits("header", person.subject, person.email)

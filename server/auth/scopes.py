@@ -78,6 +78,11 @@ def expanded(granted: frozenset[str]) -> frozenset[str]:
     return granted.union(*(IMPLIED[scope] for scope in granted if scope in IMPLIED))
 
 
+def reach(granted: frozenset[str] | None) -> frozenset[str] | None:
+    """All that whoever was granted these may use; None is everything."""
+    return None if granted is None else expanded(granted)
+
+
 def served(registry: Registry) -> tuple[str, ...]:
     """The scopes that anything served here needs, in the table's order; then those that plugins name themselves."""
     used = {READ, *(part.scope for part in registry.parts)}
@@ -137,11 +142,11 @@ def _of_part(parts: Mapping[str, Any], name: object) -> frozenset[str]:
 
 
 def _resource(asked: Asked) -> frozenset[str]:
-    return _of_uri(asked.registry, asked.params.get("uri"))
+    return of_uri(asked.registry, asked.params.get("uri"))
 
 
-def _of_uri(registry: Registry, uri: object) -> frozenset[str]:
-    """What the scheme needs and what the resource behind this URI says itself."""
+def of_uri(registry: Registry, uri: object) -> frozenset[str]:
+    """What reading it takes: what the scheme needs and what the resource behind this URI says itself."""
     if not isinstance(uri, str):
         return _alone(READ)
     row = SCHEMES.get(uri.partition(":")[0].lower())
@@ -159,7 +164,7 @@ def _completion(asked: Asked) -> frozenset[str]:
         case {"type": "ref/prompt", "name": name}:
             return _of_part(asked.registry.prompts, name)
         case {"type": "ref/resource", "uri": uri}:
-            return _of_uri(asked.registry, uri)
+            return of_uri(asked.registry, uri)
         case _:
             return _alone(READ)
 
@@ -176,7 +181,7 @@ def _listen(asked: Asked) -> frozenset[str]:
     ids = tasks[:MAX_SUBSCRIPTIONS] if isinstance(tasks, list) else []
     return NOTHING.union(
         _alone(READ) if lists else NOTHING,
-        *(_of_uri(asked.registry, uri) for uri in listed),
+        *(of_uri(asked.registry, uri) for uri in listed),
         *(_of_task(asked, id) for id in ids),
     )
 

@@ -1,27 +1,35 @@
 """All the ways in which a person can sign in here, put together from what was configured. Knows no HTTP."""
 
+import ipaddress
+import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from toolgate.server.auth.accounts import Accounts
+from toolgate.server.auth.accounts import Accounts, Person
 from toolgate.server.auth.allowed import Allowed
 from toolgate.server.auth.departures import Departures
-from toolgate.server.auth.logins import Logins
+from toolgate.server.auth.logins import Login, Logins
 from toolgate.server.auth.pairing import Pairing
-from toolgate.server.auth.proxies import Proxies, TrustedHeader
+from toolgate.server.auth.proxies import BY_HEADER, Proxies, TrustedHeader
 from toolgate.server.auth.upstream import Fetch, GitHub, OpenId, Provider
+from toolgate.server.state.people import BUILT_IN
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
 PASSWORD, OIDC, GITHUB, HEADER = "password", "oidc", "github", "header"
+ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # what becomes of a sign-in, in the log
+
+log = logging.getLogger("toolgate.auth")
 
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """`accounts` and `pairing` are None where nobody has a password here; `trusted` where no proxy says who it is."""
+    """`accounts` and `pairing` are None where nobody has a password here; `trusted` where no proxy says who it is.
+    `enterprise`: the issuers that say themselves for whom a client may come (ID-JAG)."""
 
     logins: Logins
     departures: Departures
@@ -30,6 +38,27 @@ class SignIn:
     pairing: Pairing | None = None
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
     trusted: TrustedHeader | None = None
+    enterprise: frozenset[str] = frozenset()
+
+    async def login(self, secret: str) -> Login | None:
+        """Who is signed in with this secret, and may still come; who may not is signed out."""
+        found = await self.logins.find(secret)
+        if found is None or self.may_come(found.person):
+            return found
+        await self.logins.end(secret)
+        return None
+
+    def may_come(self, person: Person) -> bool:
+        """Whether this person could still sign in: by a way that is still offered, and allowed by it. Whether an
+        account is still there the database knows."""
+        if person.issuer == BUILT_IN:
+            return self.accounts is not None
+        if person.issuer == BY_HEADER:
+            return self.trusted is not None and self.trusted.permits(person)
+        for provider in self.providers.values():
+            if provider.issuer == person.issuer:
+                return provider.permits(person)
+        return person.issuer in self.enterprise
 
     async def offer_pairing(self) -> bool:
         """Whether there is no account yet; then the log holds a code for making the first."""
@@ -37,6 +66,17 @@ class SignIn:
             return False
         self.pairing.offer()
         return True
+
+
+def note(outcome: str, way: str, address: str, name: str = "") -> None:
+    """Log a sign-in that was `accepted`, `refused` or `throttled`: one line that fail2ban and its like can read. What
+    comes from outside stands behind the address, quoted and escaped."""
+    try:
+        known = str(ipaddress.ip_address(address))
+    except ValueError:
+        known = "unknown"
+    level = logging.INFO if outcome == ACCEPTED else logging.WARNING
+    log.log(level, "sign-in %s: from %s by %s%s", outcome, known, way, f" as {json.dumps(name[:64])}" if name else "")
 
 
 def sign_in(
@@ -47,10 +87,12 @@ def sign_in(
     credentials: Mapping[str, tuple[str, str]],
     allow_users: Sequence[str],
     trusted_proxies: Sequence[str],
+    enterprise_issuers: Sequence[str] = (),
     now: Callable[[], float] = time.time,
 ) -> SignIn:
     """From `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), its clients' ids and secrets by way,
-    `--allow-users` and `--trusted-proxies`. Raises ValueError, which names the option at fault."""
+    `--allow-users`, `--trusted-proxies` and `--enterprise-issuers`. Raises ValueError, which names the option at
+    fault."""
     chosen = _chosen(ways)
     outside = [way for way in (OIDC, GITHUB, HEADER) if way in chosen]
     try:
@@ -69,7 +111,8 @@ def sign_in(
         accounts=Accounts(store, now=now) if has_accounts else None,
         pairing=Pairing(f"{public_url}/login") if has_accounts else None,
         providers=_providers(chosen, credentials, allowed, fetch),
-        trusted=_trusted(chosen, proxies, allowed, bool(allow_users)),
+        trusted=_trusted(chosen, proxies, allowed),
+        enterprise=frozenset(enterprise_issuers),
     )
 
 
@@ -104,9 +147,11 @@ def _providers(
     return providers
 
 
-def _trusted(chosen: Mapping[str, str], proxies: Proxies, allowed: Allowed, given: bool) -> TrustedHeader | None:
+def _trusted(chosen: Mapping[str, str], proxies: Proxies, allowed: Allowed) -> TrustedHeader | None:
     if HEADER not in chosen:
         return None
     if not proxies:
         raise ValueError("--login header needs --trusted-proxies: whose word is taken")
-    return TrustedHeader(chosen[HEADER].lower(), proxies, allowed if given else Allowed(["*"], [HEADER]))
+    if not allowed:
+        raise ValueError("--login header needs --allow-users: whom the proxy may name, * for everybody")
+    return TrustedHeader(chosen[HEADER].lower(), proxies, allowed)

@@ -24,6 +24,7 @@ from toolgate.server.auth.principals import Principal
 log = logging.getLogger("toolgate.auth")
 
 TYP = "at+jwt"
+OURS = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
 LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
 EARLY = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
 LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas have one clock, nearly
@@ -177,7 +178,7 @@ class OwnTokens:
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)
-        principal = principal_of(claims)
+        principal = principal_of({**claims, "iss": OURS})
         kid = str(jose.header_of(token).get("kid"))
         self._verified.add(token.encode(), Held(principal, claims["exp"], kid, claims["jti"]))
         return principal
@@ -194,6 +195,9 @@ class OwnTokens:
             claims = self._read(token)
         if self._now() >= claims["exp"]:  # no leeway here: what is denied need be known no longer than this
             raise InvalidToken("the token has expired")
+        if not _client(claims):
+            raise InvalidToken("the token names no client")  # ours all do
+        self._check_issued(claims, str(jose.header_of(token)["kid"]))
         jti = claims.get("jti")
         if not isinstance(jti, str) or jti in self._denied:
             raise InvalidToken("the token has been revoked")
@@ -212,6 +216,16 @@ class OwnTokens:
             leeway=LEEWAY,
             now=self._now(),
         )
+
+    def _check_issued(self, claims: dict[str, Any], kid: str) -> None:
+        """Refuse what we can't have issued, though a key of ours signed it: whoever got hold of a key that has retired
+        makes no token with it that holds longer than the last one we made."""
+        issued = claims.get("iat")
+        if issued is None or claims["exp"] - issued > self.lifetime + LEEWAY:
+            raise InvalidToken("the token holds longer than any of ours")
+        retired = (key.retired_at for key in self._keys if key.kid == kid and key.retired_at is not None)
+        if any(issued > moment + LEEWAY for moment in retired):
+            raise InvalidToken("the token is younger than the end of its key")
 
     async def _look(self, age: float) -> None:
         """Look at keys and denials again, unless that was done less than `age` seconds ago. When the state can't be

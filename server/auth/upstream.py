@@ -9,6 +9,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -26,6 +27,7 @@ KEPT = 3600.0  # seconds a provider's metadata and keys are believed
 AGAIN = 60.0  # seconds between two looks for a key that is not there
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
 NAMES = {"accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}  # what people call them
+SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; GitHub knows it too
 GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
 NOT_ALLOWED = "you are signed in there, but not one of those who may use this server"
 
@@ -35,17 +37,23 @@ log = logging.getLogger("toolgate.auth")
 
 
 class Provider(Protocol):
-    """`key` is its name here, `title` what people call it. Both methods raise Refused with a text for them."""
+    """`key` is its name here, `title` what people call it, `issuer` the issuer of its people. `address` and `person`
+    raise Refused with a text for them."""
 
     key: str
     title: str
+    issuer: str
 
-    async def address(self, back: str, ticket: str) -> str:
-        """Where the browser goes to sign in; it comes back to the URL `back`."""
+    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
+        """Where the browser goes to sign in, `anew` to be asked as whom; it comes back to the URL `back`."""
         ...
 
     async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         """Who came back with this query."""
+        ...
+
+    def permits(self, person: Person) -> bool:
+        """Whether one of its people may come, as they were when they signed in last."""
         ...
 
 
@@ -74,7 +82,7 @@ class OpenId:
         self._metadata: tuple[float, dict[str, Any]] | None = None
         self._keys: tuple[float, list[jose.Key]] | None = None
 
-    async def address(self, back: str, ticket: str) -> str:
+    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
         metadata = await self._discovered()
         asked = {
             "response_type": "code",
@@ -84,6 +92,7 @@ class OpenId:
             "state": state_of(ticket),
             "nonce": made_of(ticket, "nonce"),
             **challenge(ticket),
+            **(SELECT if anew else {}),
         }
         return _with_query(_url(metadata, "authorization_endpoint", self.title), asked)
 
@@ -105,10 +114,17 @@ class OpenId:
             raise Refused(f"{self.title} did not say who you are")
         if self._allowed.by_email and "email" not in claims:
             claims = {**await self._userinfo(metadata, tokens, subject), "sub": subject}
-        email = claims.get("email") if claims.get("email_verified") in (True, "true") else None
-        if not self._allowed.permits(self.key, subject, email if isinstance(email, str) else None):
+        if claims.get("email_verified") not in (True, "true"):
+            claims = {name: value for name, value in claims.items() if name != "email"}
+        email = claims.get("email")
+        name = _name(claims, "email", "preferred_username", "name") or subject
+        person = Person(self.issuer, subject, name, email if isinstance(email, str) else None)
+        if not self.permits(person):
             raise Refused(NOT_ALLOWED)
-        return Person(self.issuer, subject, _name(claims, "email", "preferred_username", "name") or subject)
+        return person
+
+    def permits(self, person: Person) -> bool:
+        return self._allowed.permits(self.key, person.subject, person.email)
 
     async def _discovered(self) -> dict[str, Any]:
         """The provider's metadata, whose issuer must be the one configured (Discovery section 4.3)."""
@@ -186,10 +202,10 @@ class GitHub:
         self._secret = secret
         self._allowed = allowed
         self._web = _Web(fetch, self.title)
-        self._site = site
+        self.issuer = site
         self._api = api
 
-    async def address(self, back: str, ticket: str) -> str:
+    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
         asked = {
             "client_id": self._client,
             "redirect_uri": back,
@@ -197,12 +213,13 @@ class GitHub:
             "state": state_of(ticket),
             "allow_signup": "false",
             **challenge(ticket),
+            **(SELECT if anew else {}),
         }
-        return _with_query(f"{self._site}/login/oauth/authorize", asked)
+        return _with_query(f"{self.issuer}/login/oauth/authorize", asked)
 
     async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         said = answer.get("iss")
-        if said is not None and urlsplit(said).netloc != urlsplit(self._site).netloc:
+        if said is not None and urlsplit(said).netloc != urlsplit(self.issuer).netloc:
             raise Refused("this answer is not from GitHub")
         form = {
             "client_id": self._client,
@@ -211,7 +228,7 @@ class GitHub:
             "redirect_uri": back,
             "code_verifier": made_of(ticket, "verifier"),
         }
-        tokens = await self._web.json(f"{self._site}/login/oauth/access_token", form)
+        tokens = await self._web.json(f"{self.issuer}/login/oauth/access_token", form)
         if not isinstance(tokens.get("access_token"), str):
             raise Refused("GitHub did not say who you are")
         told = {"authorization": f"Bearer {tokens['access_token']}"}
@@ -219,22 +236,22 @@ class GitHub:
         number, login = user.get("id"), user.get("login")
         if type(number) is not int or not isinstance(login, str):
             raise Refused("GitHub did not say who you are")
-        if not await self._is_allowed(str(number), told):
-            raise Refused(NOT_ALLOWED)
-        return Person(self._site, str(number), login)
+        person = Person(self.issuer, str(number), login)
+        if self.permits(person):
+            return person
+        for email in await self._emails(told) if self._allowed.by_email else ():
+            if self._allowed.permits_email(email):
+                return replace(person, email=email)
+        raise Refused(NOT_ALLOWED)
 
-    async def _is_allowed(self, subject: str, told: Mapping[str, str]) -> bool:
-        """By number, or by any address of theirs that GitHub has verified."""
-        if self._allowed.permits(self.key, subject, None):
-            return True
-        if not self._allowed.by_email:
-            return False
+    def permits(self, person: Person) -> bool:
+        return self._allowed.permits(self.key, person.subject, person.email)
+
+    async def _emails(self, told: Mapping[str, str]) -> list[str]:
+        """The addresses of theirs that GitHub has verified."""
         listed = await self._web.document(f"{self._api}/user/emails", headers=told)
-        emails = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
-        return any(
-            row.get("verified") is True and self._allowed.permits(self.key, subject, str(row.get("email")))
-            for row in emails
-        )
+        rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+        return [str(row.get("email")) for row in rows if row.get("verified") is True]
 
 
 class _Web:

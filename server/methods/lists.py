@@ -54,12 +54,18 @@ def of_parts(server: Server, field: str, parts: Parts, spell: Spell) -> Callable
 
 def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
-        """resources/list: the fixed ones, then what each template has for this caller."""
-        fixed: list[Resource | ResourceLink] = list(server.registry.resources.values())
+        """resources/list: the fixed ones, then what each template has for this caller; of both what they may read."""
+
+        def allowed(uri: str) -> bool:
+            return call.session.scopes is None or call.session.allows(server.scopes_of(uri))
+
+        fixed: list[Resource | ResourceLink] = [
+            held for held in server.registry.resources.values() if allowed(held.uri)
+        ]
         context = Context(server.belongings(call.session), Nobody())
-        listings = [_listed(template, context) for template in server.registry.templates.values()]
-        for links in await asyncio.gather(*listings):
-            fixed += links
+        templates = [template for template in server.registry.templates.values() if allowed(template.uri)]
+        for links in await asyncio.gather(*(_listed(template, context) for template in templates)):
+            fixed += [link for link in links if allowed(link.uri)]
         keys = [listed.uri for listed in fixed]
         begin = cursors.begin(call.params.get("cursor"), "resources", keys)
         end, following = cursors.end(begin, "resources", keys)

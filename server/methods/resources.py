@@ -42,9 +42,10 @@ def subscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
         session, uri = call.session, _uri(call)
         if server.registry.resource(uri) is None:
             raise _not_found(call, uri)
+        wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
         if uri not in session.subscribed and len(session.subscribed) >= MAX_SUBSCRIPTIONS:
             raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
-        session.subscribed.add(uri)
+        session.subscribed[uri] = wanted
         server.updates.subscribe(session, session.principal, uri)
         return {}
 
@@ -54,7 +55,7 @@ def subscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
 def unsubscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
     def answer(call: Call) -> dict[str, Any]:
         session, uri = call.session, _uri(call)
-        session.subscribed.discard(uri)
+        session.subscribed.pop(uri, None)
         server.updates.unsubscribe(session, session.principal, uri)
         return {}
 

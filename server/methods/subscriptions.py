@@ -5,6 +5,8 @@ Knows nothing of who causes the news: the server announces, this only opens, ack
 
 import asyncio
 import functools
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,30 +23,33 @@ from toolgate.server.updates import MAX_SUBSCRIPTIONS
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # of one server; each costs a task
 MAX_OWNED = 100  # of one owner, where there are others, who must have room too
+MAX_PERSONAL = 200  # of one person, through however many clients: anybody may register more of those
 
 
 def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
-        owner = call.session.owner
-        if len(server.listeners) >= MAX_LISTENERS or not _has_room(server, owner):
-            raise InvalidRequest("too many open subscriptions")
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        principal, owner, until = call.session.principal, call.session.owner, call.session.until
         kinds, uris = _wanted(server, call)
         tasks = await _tasks(server, call)
+        _make_room(server, principal, owner)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ids = frozenset(tasks)
-        listener = Listener(call.id, call.channel, call.session.principal, owner, _kinds(kinds), uris, ids, ended)
+        listener = Listener(call.id, call.channel, principal, owner, _kinds(kinds), uris, ids, ended)
         listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, uris, ids))
-        server.listeners.add(listener)
+        server.listeners[listener] = None
         for kept in tasks.values():  # what became of it before the client could listen
             listener.send("notifications/tasks", **shape.detailed_task(kept))
         call.params.clear()  # a subscription may stay open for days, and there may be a thousand
+        timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
         try:
             for uri in listener.uris:
                 server.updates.subscribe(listener, listener.principal, uri)
             await ended
         finally:
-            server.listeners.discard(listener)
+            if timer is not None:
+                timer.cancel()
+            del server.listeners[listener]
             for uri in listener.uris:
                 server.updates.unsubscribe(listener, listener.principal, uri)
         return {"_meta": {SUBSCRIPTION: listener.id}}
@@ -52,8 +57,21 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     return answer
 
 
-def _has_room(server: Server, owner: str) -> bool:
-    return owner == LOCAL.owner or sum(held.owner == owner for held in server.listeners) < MAX_OWNED
+def _make_room(server: Server, principal: str, owner: str) -> None:
+    """Room for one more: where all is taken, whoever holds most gives way. Raises InvalidRequest."""
+    held = [listener for listener in server.listeners if not listener.ended.done()]
+    each = Counter(listener.principal for listener in held)
+    is_shared = owner != LOCAL.owner  # otherwise nobody is told apart
+    has_room = not is_shared or (
+        each[principal] < MAX_PERSONAL and sum(listener.owner == owner for listener in held) < MAX_OWNED
+    )
+    if has_room and len(held) >= MAX_LISTENERS:
+        largest, most = each.most_common(1)[0]
+        has_room = most > each[principal] + 1
+        if has_room:
+            next(listener for listener in held if listener.principal == largest).end()
+    if not has_room:
+        raise InvalidRequest("too many open subscriptions")
 
 
 def _wanted(server: Server, call: Call) -> tuple[tuple[str, ...], frozenset[str]]:

@@ -98,10 +98,11 @@ def _refusal(text: str) -> Output:
 
 def _with_notices(output: Output, notices: Notices, call: Call) -> Output:
     """What happened meanwhile rides along as the last block, once; it is kept when the answer does not go out."""
-    news = notices.take()
+    session = call.session
+    news = notices.take() if session.scopes is None else notices.take(lambda scope: session.allows(frozenset((scope,))))
     if not news:
         return output
     if call.flight is not None:
         call.flight.undo = lambda: notices.restore(news)
-    block = Text("Meanwhile:\n" + "\n".join(f"- {text}" for text in news.values()))
+    block = Text("Meanwhile:\n" + "\n".join(f"- {notice.text}" for notice in news.values()))
     return Output([*output.content, block], output.structured, output.is_error)

@@ -21,7 +21,7 @@ def _tables() -> OAuthTables:
 
 
 def put(connection: "Connection", id: str, **row: Any) -> None:
-    """A client, in place of what there was of that id: kind, metadata, secret, made_at, fresh_until."""
+    """A client, in place of what there was of that id: kind, metadata, secret, made_at, fresh_until, failing_since."""
     from sqlalchemy.dialects.sqlite import insert  # start-up
 
     made = insert(_tables().client).values(id=id, **row)
@@ -32,6 +32,12 @@ def find(connection: "Connection", id: str) -> Any:
     """The row, or None."""
     of = _tables().client
     return connection.execute(of.select().where(of.c.id == id)).one_or_none()
+
+
+def failing(connection: "Connection", id: str, now: float) -> None:
+    """The client's document can't be had: note when that began."""
+    of = _tables().client
+    connection.execute(of.update().where(of.c.id == id, of.c.failing_since.is_(None)).values(failing_since=now))
 
 
 def listed(connection: "Connection") -> list[Any]:

@@ -1,19 +1,21 @@
-"""The rows of OAuth: questions, codes, grants and their refresh tokens, consents. Each function runs inside a
+"""The rows of OAuth: codes, grants and their refresh tokens, consents. Each function runs inside a
 transaction; secrets come here as their digests. Times are seconds since the epoch.
 """
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.state.oauth import OAuthTables
+from toolgate.server.state.people import BUILT_IN
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-MAX_QUESTIONS = 5_000  # that wait for an answer; the oldest make room: anybody may ask, and none is over 8 KiB
 KEEP_CODES = 86_400.0  # seconds a code is remembered after its end, so that its replay is noticed
 KEEP_ENDED = 86_400.0  # seconds a grant is kept after its end
+KEEP_REDEEMED = 600.0  # seconds a refresh token is kept after its use: longer than its successor can be had by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Grant:
     scope: str
     resource: str
     redirect_uri: str
+    family: str = field(repr=False)
     made_at: float
     used_at: float | None
     expires_at: float
@@ -41,30 +44,6 @@ def _tables() -> OAuthTables:
     return tables().oauth
 
 
-# Questions
-
-
-def put_question(connection: "Connection", id: str, query: str, expires_at: float) -> None:
-    of = _tables().question
-    surplus = of.select().with_only_columns(of.c.id).order_by(of.c.expires_at.desc()).offset(MAX_QUESTIONS - 1)
-    connection.execute(of.delete().where(of.c.id.in_(surplus)))
-    connection.execute(of.insert().values(id=id, query=query, expires_at=expires_at))
-
-
-def question(connection: "Connection", id: str, now: float) -> Any:
-    """The row (query, expires_at), or None."""
-    of = _tables().question
-    return connection.execute(of.select().where(of.c.id == id, of.c.expires_at > now)).one_or_none()
-
-
-def take_question(connection: "Connection", id: str, now: float) -> Any:
-    """The row, once: it is gone afterwards."""
-    row = question(connection, id, now)
-    of = _tables().question
-    connection.execute(of.delete().where(of.c.id == id))
-    return row
-
-
 # Grants and codes
 
 
@@ -72,7 +51,9 @@ def put_grant(connection: "Connection", now: float, lifetime: float, **row: Any)
     """A new grant's id."""
     id = secrets.token_urlsafe(12)
     of = _tables().grant
-    connection.execute(of.insert().values(id=id, made_at=now, expires_at=now + lifetime, **row))
+    connection.execute(
+        of.insert().values(id=id, family=secrets.token_hex(32), made_at=now, expires_at=now + lifetime, **row)
+    )
     return id
 
 
@@ -114,11 +95,22 @@ def open_grants(connection: "Connection", subject: str | None = None, client: st
     return [Grant(*row) for row in connection.execute(rows)]
 
 
-def deny_own(connection: "Connection", client: str, now: float) -> list[str]:
-    """Deny the access tokens a client got for itself. Gives their ids."""
+def deny_all(
+    connection: "Connection", now: float, *, subject: str | None = None, client: str | None = None
+) -> list[str]:
+    """Deny the access tokens that came of no grant: those for a subject, or those a client got. Gives their ids."""
     of = _tables().access
-    own = of.update().where(of.c.client == client, of.c.grant_id.is_(None), of.c.expires_at > now)
+    own = of.update().where(of.c.grant_id.is_(None), of.c.expires_at > now)
+    own = own.where(of.c.subject == subject) if subject is not None else own
+    own = own.where(of.c.client == client) if client is not None else own
     return list(connection.execute(own.values(denied=True).returning(of.c.jti)).scalars())
+
+
+def holding(connection: "Connection", subjects: Collection[str], now: float) -> list[Grant]:
+    """The grants of these subjects that hold."""
+    of = _tables().grant
+    rows = of.select().where(of.c.subject.in_(subjects), of.c.revoked_at.is_(None), of.c.expires_at > now)
+    return [Grant(*row) for row in connection.execute(rows)]
 
 
 def put_code(connection: "Connection", code: str, **row: Any) -> None:
@@ -126,7 +118,7 @@ def put_code(connection: "Connection", code: str, **row: Any) -> None:
 
 
 def code(connection: "Connection", code: str) -> Any:
-    """The row (grant_id, redirect_uri, challenge, expires_at, redeemed_at), or None."""
+    """The row (grant_id, challenge, expires_at, redeemed_at), or None."""
     of = _tables().code
     return connection.execute(of.select().where(of.c.code == code)).one_or_none()
 
@@ -182,7 +174,7 @@ def forget_consents(connection: "Connection", subject: str, client: str) -> None
 
 
 def put_person(connection: "Connection", subject: str, **row: Any) -> None:
-    """Note whom a subject stands for: issuer, known_as, name, seen_at."""
+    """Note whom a subject stands for: issuer, known_as, name, seen_at; and email, unless it is to stay as it was."""
     from sqlalchemy.dialects.sqlite import insert  # start-up
 
     made = insert(_tables().person).values(subject=subject, **row)
@@ -190,9 +182,20 @@ def put_person(connection: "Connection", subject: str, **row: Any) -> None:
 
 
 def person(connection: "Connection", subject: str) -> Any:
-    """The row (issuer, known_as, name), or None."""
+    """The row (issuer, known_as, name, email), or None."""
     of = _tables().person
     return connection.execute(of.select().where(of.c.subject == subject)).one_or_none()
+
+
+def everybody(connection: "Connection") -> list[Any]:
+    """The rows (subject, issuer, known_as, name, email) of all who have been here."""
+    return list(connection.execute(_tables().person.select()))
+
+
+def outsiders(connection: "Connection") -> list[Any]:
+    """The rows of all who have no account here."""
+    of = _tables().person
+    return list(connection.execute(of.select().where(of.c.issuer != BUILT_IN).order_by(of.c.issuer, of.c.name)))
 
 
 def people(connection: "Connection", named: str) -> list[Any]:
@@ -205,21 +208,35 @@ def people(connection: "Connection", named: str) -> list[Any]:
 # What counts until a time
 
 
-def use(connection: "Connection", id: str, expires_at: float) -> bool:
-    """Whether the assertion `id` was not used before."""
+def used(connection: "Connection", client: str, now: float) -> int:
+    """How many assertions of a client can't be forgotten yet."""
+    from sqlalchemy import func, select  # start-up
+
+    of = _tables().used
+    live = select(func.count()).select_from(of).where(of.c.client == client, of.c.expires_at > now)
+    return int(connection.execute(live).scalar_one())
+
+
+def use(connection: "Connection", id: str, expires_at: float, client: str | None = None) -> bool:
+    """Whether `id`, an assertion or a question, was not used before. From now on it was."""
     from sqlalchemy.dialects.sqlite import insert  # start-up
 
-    row = insert(_tables().used).values(id=id, expires_at=expires_at).on_conflict_do_nothing()
+    row = insert(_tables().used).values(id=id, client=client, expires_at=expires_at).on_conflict_do_nothing()
     return connection.execute(row).rowcount == 1
 
 
+def is_used(connection: "Connection", id: str) -> bool:
+    of = _tables().used
+    return connection.execute(of.select().where(of.c.id == id)).one_or_none() is not None
+
+
 def put_access(connection: "Connection", **row: Any) -> None:
-    """Note a new access token: jti, client, grant_id, expires_at."""
+    """Note a new access token: jti, client, subject, grant_id, expires_at."""
     connection.execute(_tables().access.insert().values(denied=False, **row))
 
 
 def access(connection: "Connection", jti: str) -> Any:
-    """The row (client, grant_id, expires_at, denied), or None."""
+    """The row (client, subject, grant_id, expires_at, denied), or None."""
     of = _tables().access
     return connection.execute(of.select().where(of.c.jti == jti)).one_or_none()
 
@@ -237,10 +254,18 @@ def denied(connection: "Connection", now: float) -> list[str]:
     return list(connection.execute(held).scalars())
 
 
+def live(connection: "Connection", subjects: Collection[str], now: float) -> set[tuple[str, str]]:
+    """Subject and client of the access tokens for these subjects that have neither expired nor been denied."""
+    of = _tables().access
+    held = of.select().with_only_columns(of.c.subject, of.c.client)
+    held = held.where(of.c.subject.in_(subjects), of.c.expires_at > now, of.c.denied.is_(False))
+    return {(subject, client) for subject, client in connection.execute(held)}
+
+
 def sweep(connection: "Connection", now: float) -> None:
     """Take away what is over."""
     all = _tables()
-    for of in (all.question, all.used, all.access):
+    for of in (all.used, all.access):
         connection.execute(of.delete().where(of.c.expires_at <= now))
     of = all.grant
     over = (of.c.expires_at < now - KEEP_ENDED) | (of.c.revoked_at < now - KEEP_ENDED)
@@ -248,3 +273,4 @@ def sweep(connection: "Connection", now: float) -> None:
     unused = of.c.used_at.is_(None) & of.c.id.not_in(waits) & (of.c.made_at < now - KEEP_CODES)
     connection.execute(of.delete().where(over | unused))
     connection.execute(all.code.delete().where(all.code.c.expires_at < now - KEEP_CODES))
+    connection.execute(all.refresh.delete().where(all.refresh.c.redeemed_at < now - KEEP_REDEEMED))

@@ -1,4 +1,6 @@
-"""The rows of signing keys, sealed as they come. Each function runs inside a transaction."""
+"""The rows of signing keys, sealed as they come. Each function runs inside a transaction. Times are seconds since the
+epoch.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +20,10 @@ def listed(connection: "Connection") -> list[Any]:
     return list(connection.execute(of.select().order_by(of.c.made_at.desc(), of.c.kid)))
 
 
-def put(connection: "Connection", kid: str, sealed: str, now: float) -> None:
-    """A new key: the one that signed until now is retired."""
+def put(connection: "Connection", kid: str, sealed: str, now: float, takes_over: float) -> None:
+    """A new key: the last one before retires when this one takes over."""
     of = _table()
-    connection.execute(of.update().where(of.c.retired_at.is_(None)).values(retired_at=now))
+    connection.execute(of.update().where(of.c.retired_at.is_(None)).values(retired_at=takes_over))
     connection.execute(of.insert().values(kid=kid, sealed=sealed, made_at=now))
 
 
@@ -29,3 +31,8 @@ def sweep(connection: "Connection", before: float) -> None:
     """Take away those retired before then."""
     of = _table()
     connection.execute(of.delete().where(of.c.retired_at < before))
+
+
+def drop(connection: "Connection") -> None:
+    """Take all away."""
+    connection.execute(_table().delete())

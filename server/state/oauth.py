@@ -1,4 +1,4 @@
-"""The tables of OAuth: clients, what is being asked, codes, grants with their refresh tokens, keys. Knows no protocol.
+"""The tables of OAuth: clients, codes, grants with their refresh tokens, keys. Knows no protocol.
 
 A secret is kept as the SHA-256 of its 256 random bits alone (`digest`), a private key sealed. Times are seconds
 since the epoch. A grant's subject is the one access tokens carry (`sub`).
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class OAuthTables:
     client: "Table"
-    question: "Table"
     code: "Table"
     grant: "Table"
     refresh: "Table"
@@ -30,7 +29,6 @@ def declare(metadata: "MetaData") -> OAuthTables:
     """The tables, in the order in which they refer to each other."""
     return OAuthTables(
         client=_client(metadata),
-        question=_question(metadata),
         grant=_grant(metadata),
         code=_code(metadata),
         refresh=_refresh(metadata),
@@ -61,18 +59,7 @@ def _client(metadata: "MetaData") -> "Table":
         Column("made_at", Float, nullable=False),
         Column("granted_at", Float),  # when a person approved it last; never: it goes after a week
         Column("fresh_until", Float),  # of a document: when it is fetched again
-    )
-
-
-def _question(metadata: "MetaData") -> "Table":
-    from sqlalchemy import Column, Float, String, Table  # start-up
-
-    return Table(
-        "oauth_question",
-        metadata,
-        Column("id", String, primary_key=True),  # digest
-        Column("query", String, nullable=False),
-        Column("expires_at", Float, nullable=False, index=True),
+        Column("failing_since", Float),  # of a document: when it first could not be had, since it was had last
     )
 
 
@@ -89,6 +76,7 @@ def _grant(metadata: "MetaData") -> "Table":
         Column("scope", String, nullable=False),
         Column("resource", String, nullable=False),
         Column("redirect_uri", String, nullable=False),
+        Column("family", String, nullable=False),  # marks its refresh tokens: see issuing/family.py
         Column("made_at", Float, nullable=False),
         Column("used_at", Float),  # when a token was last made of it; null while its code waits
         Column("expires_at", Float, nullable=False),
@@ -104,7 +92,6 @@ def _code(metadata: "MetaData") -> "Table":
         metadata,
         Column("code", String, primary_key=True),  # digest
         Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
-        Column("redirect_uri", String, nullable=False),  # as it was asked with; "" where the only one was left out
         Column("challenge", String, nullable=False),
         Column("expires_at", Float, nullable=False),
         Column("redeemed_at", Float),
@@ -119,8 +106,8 @@ def _refresh(metadata: "MetaData") -> "Table":
         metadata,
         Column("token", String, primary_key=True),  # digest
         Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
-        Column("redeemed_at", Float),
-        Column("salt", LargeBinary),  # with the token itself it gives the successor: see grants.successor
+        Column("redeemed_at", Float, index=True),
+        Column("salt", LargeBinary),  # with the token itself it gives the successor: see issuing/family.py
     )
 
 
@@ -150,6 +137,7 @@ def _person(metadata: "MetaData") -> "Table":
         Column("issuer", String, nullable=False),
         Column("known_as", String, nullable=False),  # the subject over there
         Column("name", String, nullable=False),
+        Column("email", String),  # that the issuer had verified when it signed them in last
         Column("seen_at", Float, nullable=False),
     )
 
@@ -163,20 +151,22 @@ def _access(metadata: "MetaData") -> "Table":
         metadata,
         Column("jti", String, primary_key=True),
         Column("client", String, nullable=False),
-        Column("grant_id", ForeignKey("oauth_grant.id"), index=True),  # null: a client that spoke for itself
+        Column("subject", String, nullable=False, index=True),
+        Column("grant_id", ForeignKey("oauth_grant.id"), index=True),  # null: nobody was asked (see unattended.py)
         Column("expires_at", Float, nullable=False, index=True),
         Column("denied", Boolean, nullable=False),
     )
 
 
 def _used(metadata: "MetaData") -> "Table":
-    """Assertions that were used, until they expire."""
+    """Assertions that were used and questions that were answered, until they expire."""
     from sqlalchemy import Column, Float, String, Table  # start-up
 
     return Table(
         "oauth_used",
         metadata,
-        Column("id", String, primary_key=True),  # digest of issuer and `jti`
+        Column("id", String, primary_key=True),  # digest: of issuer and `jti`, or of what names a question
+        Column("client", String, index=True),  # that came with the assertion
         Column("expires_at", Float, nullable=False, index=True),
     )
 
@@ -190,5 +180,5 @@ def _key(metadata: "MetaData") -> "Table":
         Column("kid", String, primary_key=True),
         Column("sealed", String, nullable=False),  # the private JWK
         Column("made_at", Float, nullable=False),
-        Column("retired_at", Float),  # null: the one that signs
+        Column("retired_at", Float),  # when the next one takes over; null: there is none yet
     )

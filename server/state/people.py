@@ -42,6 +42,7 @@ def define(metadata: "MetaData") -> PeopleTables:
             text("issuer"),
             text("subject"),
             text("name"),
+            Column("email", String),  # that the issuer has verified
             Column("until", Float, nullable=False),
             Index("login_person", "issuer", "subject"),
         ),
@@ -94,7 +95,7 @@ def set_password(connection: "Connection", name: str, password: str) -> bool:
 
 
 def is_known(connection: "Connection", issuer: str, subject: str) -> bool:
-    """Whether this person may still come: whom another issuer knows, that issuer turns away."""
+    """Whether a person of the built-in login has their account yet; whether others may come, `SignIn.may_come` says."""
     of = _tables().account
     return issuer != BUILT_IN or connection.execute(of.select().where(of.c.subject == subject)).first() is not None
 

@@ -8,6 +8,7 @@ to import, so nothing here imports it before the first transaction; a flag answe
 without one.
 """
 
+import contextlib
 import logging
 import os
 import time
@@ -39,11 +40,13 @@ class StateError(ToolError):
 
 
 class Store:
-    """`state.db` and `flags/` in `folder`, which is made, for its owner alone, when it is first needed."""
+    """`state.db` and `flags/` in `folder`, which is made, for its owner alone, when it is first needed. Without
+    `upgrades` a database of an older version is refused: the older Toolgate could not use it any more."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, upgrades: bool = True) -> None:
         self.folder = folder
         self.path = folder / "state.db"
+        self._upgrades = upgrades
         self._worker: Worker | None = None
         self._connection: Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what is open
@@ -176,6 +179,9 @@ class Store:
             raise self._unusable(f"was made by a newer Toolgate (version {version}, this one knows {VERSION})", None)
         if version < 1:  # it is linked into place with its version in it
             raise self._unusable("was not made by Toolgate, or is damaged", None)
+        if version < VERSION and not self._upgrades:
+            upgrade = f"serving upgrades it to {VERSION}: copy state.db and keys/ before"
+            raise self._unusable(f"is of version {version}, and {upgrade}", None)
 
     def _make(self) -> None:
         """Make the database whole under another name, then link it into place.
@@ -206,6 +212,24 @@ class Store:
     def _unusable(self, what: str, cause: Exception | None) -> StateError:
         log.error("the state database %s %s%s", self.path, what, f": {cause}" if cause else "")
         return StateError(f"the state database {what}; nothing was changed, and the server's log says more")
+
+
+def looked_at(path: Path) -> int:
+    """The version of the database at `path`, whose pages are in order. Reads alone: nothing is upgraded, whoever made
+    it, and no file made beside it. Raises StateError."""
+    import sqlite3  # start-up
+
+    used = path.with_name(f"{path.name}-wal").exists()  # where nobody has it open, SQLite would leave this one behind
+    place = f"{path.absolute().as_uri()}?{'mode=ro' if used else 'immutable=1'}"
+    try:
+        with contextlib.closing(sqlite3.connect(place, BUSY, uri=True)) as raw:
+            (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
+            (version,) = raw.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        raise StateError(f"the state database {_cause(error)}") from error
+    if found != "ok":
+        raise StateError(f"the state database {CAUSES['SQLITE_CORRUPT']}")
+    return int(version)
 
 
 def private(folder: Path) -> None:

@@ -166,6 +166,7 @@ async def desk(folder: Path, clock: Clock | None = None, **options: Any) -> Asyn
     keys = Keys(store, Seal(folder / "state" / "keys" / "signing", None), clock)
     tokens = verifier(store, keys, clock)
     served = options.pop("served", lambda: scopes.SERVED)
+    options = {"may_come": lambda _person: True, **options}
     authorization = Authorization(url, store, keys, tokens, served, pages.fetch, now=clock, **options)
     try:
         yield Desk(authorization, store, keys, tokens, clock, pages)

@@ -21,13 +21,14 @@ from starlette.routing import Route, Router
 
 from tests.auth.desk import VERIFIER, challenge
 from tests.wire import PATIENCE
+from toolgate.server.auth.grants import denied
 from toolgate.server.auth.issuing import Authorization
 from toolgate.server.auth.keys import Keys
 from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.signin import SignIn, sign_in
 from toolgate.server.auth.tokens import OwnTokens
 from toolgate.server.seal import Seal
-from toolgate.server.state import clients, grants
+from toolgate.server.state import clients
 from toolgate.server.state.store import Store
 from toolgate.tools.web import Web
 from toolgate.transports.guard import Guard
@@ -47,6 +48,7 @@ class House:
     sign_in: SignIn
     store: Store
     loop: asyncio.AbstractEventLoop
+    ahead: list[float]  # seconds by which the clock of questions and grants is ahead, in parts
     caught: list[dict[str, str]] = field(default_factory=list)
     app: str = ""  # where the app listens
 
@@ -93,8 +95,7 @@ class House:
 
     def expire(self) -> None:
         """Let ten minutes pass for every question."""
-        words = "UPDATE oauth_question SET expires_at = 0"
-        self.do(self.store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+        self.ahead.append(601)
 
     def redeem(self, answer: Mapping[str, str], client: str = DOCUMENT, uri: str = "") -> dict[str, Any]:
         """What the token endpoint says to a code."""
@@ -128,11 +129,17 @@ def house(
     url = public_url or f"http://127.0.0.1:{port}"
     store, web = Store(folder / "state"), Web(["127.0.0.1"])
     keys = Keys(store, Seal(folder / "state" / "keys" / "signing", None))
-    denied = functools.partial(store.transact, lambda connection: grants.denied(connection, time.time()))
-    tokens = OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, denied)
-    authorization = Authorization(url, store, keys, tokens, lambda: SERVED, web.fetch)
+    tokens = OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, functools.partial(denied, store))
     people = sign_in(store, web.fetch, url, ways, credentials or {}, allow_users, trusted_proxies)
     people = change(people, web)
+    ahead: list[float] = []
+
+    def now() -> float:
+        return time.time() + sum(ahead)
+
+    authorization = Authorization(
+        url, store, keys, tokens, lambda: SERVED, web.fetch, may_come=people.may_come, now=now
+    )
     oauth = OAuth(url, "toolgate", authorization, people, SENTENCES, ("/mcp", "/sse"))
     parts = urllib.parse.urlsplit(url)
     guard = Guard(
@@ -149,7 +156,7 @@ def house(
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([bound]),), daemon=True)
     thread.start()
-    made = House(port, url, authorization, people, store, loop)
+    made = House(port, url, authorization, people, store, loop, ahead)
     try:
         made.know(DOCUMENT, "document", "Fernhill", "https://app.example/back", "http://127.0.0.1/back")
         made.know("self", "dynamic", "Definitely Claude", "https://evil.example/back", LONG_URI)
@@ -223,12 +230,14 @@ class Browser:
         self.port = port
         self.headers = dict(headers)
         self.cookies: dict[str, str] = {}
+        self.source = "127.0.0.1"  # the address it has
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Got:
         told = {name.replace("_", "-"): value for name, value in {**self.headers, **headers}.items()}
         if self.cookies:
             told["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+        opened = http.client.HTTPConnection("127.0.0.1", self.port, PATIENCE, (self.source, 0))
+        with contextlib.closing(opened) as connection:
             connection.request(method, path, body, told)
             response = connection.getresponse()
             content = response.read()

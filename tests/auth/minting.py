@@ -36,6 +36,7 @@ class Signed:
         self.site = listening
         self.issuer = issuer or listening.url
         self.key = self.with_keys(lambda keys: keys.active())
+        self._noted: set[tuple[str, str]] = set()
 
     def with_keys(self, work: Callable[[Keys], Awaitable[T]]) -> T:
         """What `work` gives, done in this process on the server's own keys."""
@@ -46,7 +47,7 @@ class Signed:
 
         def kept(connection: Any) -> None:
             later = time.time() + 900
-            grants.put_access(connection, jti=jti, client="one", grant_id=None, expires_at=later)
+            grants.put_access(connection, jti=jti, client="one", subject="ada", grant_id=None, expires_at=later)
             grants.deny(connection, jti)
 
         self._with_store(lambda store: store.transact(kept))
@@ -54,6 +55,11 @@ class Signed:
     def age_refresh_tokens(self, seconds: float) -> None:
         """Have all that were redeemed have been so many seconds earlier."""
         words = f"UPDATE oauth_refresh SET redeemed_at = redeemed_at - {seconds}"
+        self._with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+
+    def age_keys(self, seconds: float) -> None:
+        """Have another one taken the place of all that retire so many seconds earlier."""
+        words = f"UPDATE oauth_key SET retired_at = retired_at - {seconds}"
         self._with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
 
     def _with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -88,12 +94,26 @@ class Signed:
         *,
         typ: str = TYP,
         key: jose.Key | None = None,
+        noted: bool = True,
         **other: Any,
     ) -> str:
         """A token; `other` are claims that are different, None for one that is missing."""
+        if noted:
+            self._note(subject, client)
         claims = {**self.claims(subject, client, granted), **other}
         claims = {name: value for name, value in claims.items() if value is not None}
         return jose.sign(claims, key or self.key, typ)
+
+    def _note(self, subject: str, client: str) -> None:
+        """Have the server know of a token for these two, as of one it gave out: else what they open is soon ended."""
+        if (subject, client) in self._noted or not subject:  # one that says nobody is good for nothing
+            return
+        self._noted.add((subject, client))
+        row = {"jti": f"noted-{len(self._noted)}", "client": client, "subject": subject, "grant_id": None}
+        later = time.time() + 900
+        self._with_store(
+            lambda store: store.transact(lambda connection: grants.put_access(connection, expires_at=later, **row))
+        )
 
     def bearer(self, *who: Any, **other: Any) -> str:
         return f"Bearer {self.token(*who, **other)}"

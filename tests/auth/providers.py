@@ -52,7 +52,7 @@ class Provider:
                 return 200, _less({**self._own(), **self.metadata})
             case "/keys":
                 return 200, jose.jwks(self.published or [self.key])
-            case "/token" | "/login/oauth/access_token":
+            case "/token" | "/login/oauth/access_token" | "/g/login/oauth/access_token":
                 return self._redeemed(form, authorization)
             case "/userinfo" if bearer in self.codes:
                 return 200, self.userinfo

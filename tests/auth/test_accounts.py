@@ -87,7 +87,8 @@ def test_a_name_that_could_be_mistaken_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "password", ["", "seven77", "adalovelace", "ADALOVELACE", "aaaaaaaaaaa", "x1" * 513, "\ud800 lone half"]
+    "password",
+    ["", "nul\0 in it", "seven77", "adalovelace", "ADALOVELACE", "aaaaaaaaaaa", "x1" * 513, "\ud800 lone half"],
 )
 def test_a_password_that_is_none_is_refused(password: str, tmp_path: Path) -> None:
     async def body(store: Store) -> None:
@@ -176,6 +177,54 @@ def test_sec_17_an_address_is_slowed_down_whatever_names_it_tries(tmp_path: Path
         with pytest.raises(Throttled):
             await accounts.check("another", "a guess", "2001:db8::ffff")
         assert await accounts.check("another", "a guess", "2001:db8:0:1::1") is None
+
+    with_store(tmp_path, body)
+
+
+def test_sec_17_who_guesses_at_a_name_does_not_keep_its_owners_browser_out(tmp_path: Path) -> None:
+    clock = Time()
+
+    async def body(store: Store) -> None:
+        accounts = Accounts(store, Throttle(clock))
+        ada = await accounts.add("ada", GOOD)
+        device = await accounts.device(ada)
+        with pytest.raises(Throttled):
+            for attempt in range(6):
+                await accounts.check("ada", "a guess", f"192.0.2.{attempt}")
+        for held in ("", "A" * 43, device[:-2] + "AA", "\u00e9" * 43, await accounts.device(Person("i", "1", "ada"))):
+            with pytest.raises(Throttled):
+                await accounts.check("ada", GOOD, "198.51.100.1", held)
+        assert await accounts.check("ada", GOOD, "198.51.100.1", device) == ada
+        with pytest.raises(Throttled):  # what let her in does not let the others in
+            await accounts.check("ada", GOOD, "198.51.100.1")
+        with pytest.raises(Throttled):  # nor is a stolen one good for more than a few guesses
+            for _ in range(6):
+                await accounts.check("ada", "a guess", "198.51.100.1", device)
+
+    with_store(tmp_path, body)
+
+
+def test_a_device_is_known_no_more_when_the_password_has_changed(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        accounts = Accounts(store, Throttle(Time()))
+        device = await accounts.device(await accounts.add("ada", GOOD))
+        await accounts.passwd("ada", "another horse")
+        with pytest.raises(Throttled):
+            for _ in range(6):
+                await accounts.check("ada", "a guess", "192.0.2.1")
+        with pytest.raises(Throttled):
+            await accounts.check("ada", "another horse", "192.0.2.1", device)
+
+    with_store(tmp_path, body)
+
+
+def test_sec_17_where_addresses_are_unknown_one_does_not_lock_out_all(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        accounts = Accounts(store, Throttle(Time()))
+        ada = await accounts.add("ada", GOOD)
+        for attempt in range(11):
+            assert await accounts.check(f"name{attempt}", "a guess", "") is None
+        assert await accounts.check("ada", GOOD, "") == ada
 
     with_store(tmp_path, body)
 

@@ -2,17 +2,24 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.auth.desk import ADA, BACK, Desk, at_desk, desk
+from tests.auth.desk import ADA, BACK, Desk, at_desk, desk, query
+from tests.wire import PATIENCE
+from toolgate.server import access
 from toolgate.server.auth import jose, redirects
 from toolgate.server.auth.clients import Client, is_document_url, shown_name
 from toolgate.server.auth.configured import clients
+from toolgate.server.auth.documents import NEW
 from toolgate.server.auth.issuing import Mistake, Question
 from toolgate.server.auth.issuing.authorization import ALL_REGISTRATIONS, REGISTRATIONS
+from toolgate.server.auth.issuing.questions import LIFETIME
+from toolgate.server.auth.issuing.registering import MAX_CLIENTS
 from toolgate.server.errors import UsageError
 from toolgate.server.state.clients import LEFT, UNUSED
 from toolgate.server.state.oauth import digest
@@ -217,12 +224,22 @@ def test_a_name_is_one_line_that_reads_as_it_is_written() -> None:
     assert shown_name("Cl\u200baude\u202e evil\u2066") == "Cl aude evil"
     assert shown_name("a\x1b[31m\0b") == "a [31m b"
     assert shown_name("x" * 500) == "x" * 79 + "…"
-    assert shown_name("<b>&\"'") == "<b>&\"'"  # the page's business
+    assert shown_name("a" + "\u0f74" * 70 + " x" + "\u0300" * 9) == "a\u0f74\u0f74 x\u0300\u0300"
+    assert shown_name("\u0301\u0301Claude \u0338x") == "Claude x"
+    assert shown_name("Clau\u034fde\ufe0f\u180b\U000e0041") == "Claude"
+    assert shown_name("\u115f\u1160\u3164\uffa0\u2800") == "a client without a name"
+    assert shown_name('Claude” to use this server? “"„″＂') == "Claude to use this server?"
+    assert shown_name("<b>&'") == "<b>&'"  # the page's business
     assert [shown_name(name) for name in ("", "  ", None, 7, ["x"], "\ud800")] == ["a client without a name"] * 6
 
 
-def test_registering_is_limited_by_address_and_in_all_by_the_minute(tmp_path: Path) -> None:
+def test_registering_is_limited_by_address_and_in_all_by_the_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RG-05."""
+    most = 3 * REGISTRATIONS
+    monkeypatch.setattr("toolgate.server.auth.issuing.authorization.ALL_REGISTRATIONS", most)
+    assert ALL_REGISTRATIONS * LIFETIME / 60 <= MAX_CLIENTS  # who registers has the time to be approved
 
     async def body(desk: Desk) -> None:
         async def statuses(address: str, times: int) -> set[int]:
@@ -232,13 +249,27 @@ def test_registering_is_limited_by_address_and_in_all_by_the_minute(tmp_path: Pa
         assert await statuses("192.0.2.1", REGISTRATIONS) == {201}
         late = await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
         assert (late.status, late.headers["Retry-After"]) == (429, "60")
-        for number in range(2, ALL_REGISTRATIONS // REGISTRATIONS + 1):
+        for number in range(2, most // REGISTRATIONS + 1):
             assert await statuses(f"192.0.2.{number}", REGISTRATIONS) == {201}
         assert await statuses("192.0.2.99", 1) == {429}
         desk.clock.now += 60
         assert await statuses("192.0.2.1", 1) == {201}
         same = [await statuses(f"2001:db8::{number:x}:1", 1) for number in range(REGISTRATIONS + 1)]
         assert same == [{201}] * REGISTRATIONS + [{429}]
+
+    at_desk(tmp_path, body)
+
+
+def test_malformed_registrations_cost_nobody_the_right_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RG-05: behind a proxy that isn't trusted, all come from one address."""
+    monkeypatch.setattr("toolgate.server.auth.issuing.authorization.MALFORMED", 3)
+
+    async def body(desk: Desk) -> None:
+        async def status(given: Any) -> int:
+            return (await desk.authorization.register(given, "192.0.2.1")).status
+
+        assert [await status({}) for _ in range(5)] == [400] * 3 + [429] * 2
+        assert {await status({"redirect_uris": [BACK]}) for _ in range(REGISTRATIONS)} == {201}
 
     at_desk(tmp_path, body)
 
@@ -294,14 +325,28 @@ def test_an_operator_may_close_registration(tmp_path: Path, registration: str) -
         async with desk(tmp_path, registration=registration) as after:
             after.pages.held[DOCUMENT] = document()
             assert (await after.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")).status == 403
-            assert "registration_endpoint" not in after.authorization.metadata()
+            assert "registration_endpoint" not in await after.authorization.metadata()
             assert isinstance(await after.asked(old), Mistake)
             assert isinstance(await after.asked(DOCUMENT), Question if registration == "metadata" else Mistake)
-            assert after.authorization.metadata()["client_id_metadata_document_supported"] is (
+            assert (await after.authorization.metadata())["client_id_metadata_document_supported"] is (
                 registration == "metadata"
             )
 
     asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_client_has_ten_keys_at_most(tmp_path: Path) -> None:
+    keys = [{"kty": "EC"}] * 11
+
+    async def body(desk: Desk) -> None:
+        given = {"redirect_uris": [BACK], "token_endpoint_auth_method": "private_key_jwt"}
+        answer = await desk.authorization.register({**given, "jwks": {"keys": keys}}, "192.0.2.1")
+        assert (answer.status, answer.body["error"]) == (400, "invalid_client_metadata")
+        assert (await desk.authorization.register({**given, "jwks": {"keys": keys[1:]}}, "192.0.2.1")).status == 201
+        desk.pages.held[DOCUMENT] = document(token_endpoint_auth_method="private_key_jwt", jwks={"keys": keys})
+        assert isinstance(await desk.asked(DOCUMENT), Mistake)
+
+    at_desk(tmp_path, body)
 
 
 def test_a_private_key_that_came_along_is_not_kept(tmp_path: Path) -> None:
@@ -412,16 +457,166 @@ def test_a_document_that_will_not_do_is_shown_and_not_redirected(tmp_path: Path,
 
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = page
-        for _ in range(3):
-            outcome = await desk.asked(DOCUMENT)
-            assert isinstance(outcome, Mistake)
-            assert outcome.error == "invalid_client"
-        assert len(desk.pages.asked) == 1  # a failure is remembered for a while
+        outcome = await desk.asked(DOCUMENT)
+        assert isinstance(outcome, Mistake)
+        assert outcome.error == "invalid_client"
         desk.pages.held[DOCUMENT] = document()
-        desk.clock.now += 31
-        assert isinstance(await desk.asked(DOCUMENT), Question)
+        assert isinstance(await desk.asked(DOCUMENT), Question)  # what failed is not remembered
 
     at_desk(tmp_path, body)
+
+
+def test_a_page_does_not_tell_why_a_document_can_not_be_had(tmp_path: Path) -> None:
+    """MCP-04: what is reached from here is nobody's business."""
+
+    async def body(desk: Desk) -> None:
+        told: set[str] = set()
+        for name in ("unreachable", "missing", "not changed", "of another type", "text", "too large"):
+            desk.pages.held[DOCUMENT] = BAD_DOCUMENTS[name]
+            outcome = await desk.asked(DOCUMENT)
+            assert isinstance(outcome, Mistake)
+            told.add(outcome.description)
+        assert len(told) == 1
+
+    at_desk(tmp_path, body)
+
+
+class Slow:
+    """A web in which some hosts don't answer before they are let."""
+
+    def __init__(self, desk: Desk, *hosts: str) -> None:
+        self.hosts, self.waiting, self.let = hosts, 0, asyncio.Event()
+        self._fetch = desk.pages.fetch
+        desk.authorization._documents._fetch = self
+
+    async def __call__(self, url: str, **options: Any) -> Page:
+        if urlsplit(url).hostname in self.hosts:
+            self.waiting += 1
+            try:
+                await self.let.wait()
+            finally:
+                self.waiting -= 1
+        return await self._fetch(url, **options)
+
+
+def test_a_slow_host_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RG-06, SEC-18."""
+    monkeypatch.setattr("toolgate.server.auth.documents.WAIT", 0.05)
+
+    async def body(desk: Desk) -> None:
+        slow = Slow(desk, "slow.example")
+        desk.pages.held[DOCUMENT] = document()
+        waiting = [asyncio.create_task(desk.asked(f"https://slow.example/{number}")) for number in range(10)]
+        await eventually_async(lambda: sum(task.done() for task in waiting) == 8)
+        busy = [task.result() for task in waiting if task.done()]
+        assert {outcome.status for outcome in busy if isinstance(outcome, Mistake)} == {503}
+        assert (len(busy), slow.waiting) == (8, 2)
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        slow.let.set()
+        assert all(isinstance(outcome, Mistake) for outcome in await asyncio.gather(*waiting))
+
+    at_desk(tmp_path, body)
+
+
+def test_when_all_wait_for_slow_hosts_a_known_client_goes_by_the_document_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolgate.server.auth.documents.WAIT", 0.05)
+    monkeypatch.setattr("toolgate.server.auth.documents.AT_ONCE", 2)
+
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        Slow(desk, "a.example", "b.example")
+        waiting = [asyncio.create_task(desk.asked(f"https://{host}.example/x")) for host in "ab"]
+        desk.clock.now += 700
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        unknown = await desk.asked("https://other.example/x")
+        assert isinstance(unknown, Mistake) and unknown.status == 503
+        for task in waiting:
+            task.cancel()
+
+    at_desk(tmp_path, body)
+
+
+def test_one_caller_makes_us_fetch_so_many_new_documents_a_minute(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        async def status(number: int, address: str) -> int:
+            outcome = await desk.authorization.ask(query(f"https://app.example/{number}"), address)
+            assert isinstance(outcome, Mistake)
+            return outcome.status
+
+        desk.pages.held[DOCUMENT] = document()
+        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.2"), Question)
+        assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
+        assert await status(NEW, "192.0.2.1") == 503
+        assert await status(NEW, "192.0.2.2") == 400
+        form = [("grant_type", "refresh_token"), ("client_id", "https://app.example/x"), ("refresh_token", "x")]
+        assert (await desk.authorization.token(form, {}, "192.0.2.1")).status == 503
+        assert (await desk.authorization.token(form, {}, "192.0.2.2")).status == 401
+        desk.clock.now += 700
+        assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
+        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.1"), Question)  # one that is held
+
+    at_desk(tmp_path, body)
+
+
+def test_a_refresh_does_not_wait_for_a_document_that_is_overdue(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        tokens = await desk.granted(DOCUMENT)
+        slow = Slow(desk, "app.example")
+        desk.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
+        desk.clock.now += 700
+        again = await desk.refresh(DOCUMENT, tokens["refresh_token"])
+        assert again.status == 200
+        slow.let.set()
+        await eventually_async(lambda: not desk.authorization._documents._under_way)
+        assert isinstance(await desk.asked(DOCUMENT), Mistake)  # it was fetched meanwhile
+        slow.let.clear()
+        desk.clock.now += 700
+        assert (await desk.refresh(DOCUMENT, again.body["refresh_token"])).status == 200
+        await eventually_async(lambda: slow.waiting == 1)
+        await desk.authorization.close()
+        assert slow.waiting == 0
+
+    at_desk(tmp_path, body)
+
+
+async def eventually_async(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def test_a_document_that_is_gone_for_a_day_holds_no_more(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        tokens = await desk.granted(DOCUMENT)
+        desk.pages.held.clear()
+        desk.clock.now += 7 * 86_400  # nobody has looked for it meanwhile
+        answer = await desk.refresh(DOCUMENT, tokens["refresh_token"])
+        assert answer.status == 200
+        desk.clock.now += 86_399
+        answer = await desk.refresh(DOCUMENT, answer.body["refresh_token"])
+        assert answer.status == 200
+        desk.clock.now += 1
+        late = await desk.refresh(DOCUMENT, answer.body["refresh_token"])
+        assert (late.status, late.body["error"]) == (401, "invalid_client")
+        desk.pages.held[DOCUMENT] = document()
+        assert (await desk.refresh(DOCUMENT, answer.body["refresh_token"])).status == 200
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("public_url", "allowed"),
+    [("https://tools.example", []), ("http://127.0.0.1:8080", ["localhost", "127.0.0.1"]), ("http://10.0.0.1", [])],
+)
+def test_what_the_tools_may_reach_is_not_for_strangers_to_name(public_url: str, allowed: list[str]) -> None:
+    """RG-07: with `--allow-private`."""
+    named = ("10.0.0.0/8", "intranet", "localhost", "127.0.0.1")
+    assert access.allowed_to_strangers(named, public_url) == allowed
 
 
 def test_of_a_documents_addresses_those_are_taken_that_can_be_used(tmp_path: Path) -> None:

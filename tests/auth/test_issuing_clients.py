@@ -2,18 +2,22 @@
 
 import asyncio
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from joserfc import jws
 from joserfc.jwk import RSAKey
 
 from tests.auth.desk import BACK, MCP, START, URL, VERIFIER, Desk, assertion, at_desk, basic, pairs
+from tests.auth.forging import packed
 from toolgate.server.auth import jose
-from toolgate.server.auth.clients import ID_JAG, OWN, Client
-from toolgate.server.auth.issuing.credentials import ASSERTION
+from toolgate.server.auth.clients import ID_JAG, METHODS, OWN, Client
+from toolgate.server.auth.issuing.credentials import ASSERTION, LONGEST
 from toolgate.server.auth.jose import Key
 from toolgate.server.auth.principals import subject_of
+from toolgate.server.state.clients import UNUSED
 from toolgate.server.state.oauth import digest
 
 DOCUMENT = "https://app.example/oauth/client.json"
@@ -137,6 +141,8 @@ def test_a_client_signs_and_each_word_counts_once(tmp_path: Path) -> None:
             {"key": RSA},
             {"typ": "client-authentication+jwt"},
             {"exp": int(START) - 30},  # clocks differ
+            {"exp": int(START) + 3_600},  # for less than it says
+            {"exp": int(START) + 300, "iat": None},
         ):
             form = signed(**more)
             answer = await desk.token(grant_type="client_credentials", **form)
@@ -161,6 +167,8 @@ BAD_WORDS: dict[str, dict[str, Any]] = {
     "expired": {"exp": int(START) - 61},
     "without an end": {"exp": None},
     "good for ever": {"exp": int(START) + 10**8},
+    "good for long, made nobody knows when": {"exp": int(START) + 301, "iat": None},
+    "made long ago": {"exp": int(START) + 60, "iat": int(START) - 361},
     "from the future": {"iat": int(START) + 120},
     "not yet": {"nbf": int(START) + 120},
     "without an id": {"jti": None},
@@ -231,6 +239,73 @@ def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path)
         assert await redeemed(OTHER) == 401
 
     at_desk(tmp_path, body)
+
+
+def test_a_key_set_that_can_not_be_had_is_asked_for_again_after_a_while(tmp_path: Path) -> None:
+    caller = Client("caller", "configured", "Caller", (), "private_key_jwt", frozenset((OWN,)), jwks_uri=JWKS)
+
+    async def body(desk: Desk) -> None:
+        async def status(key: Key = KEY) -> int:
+            form = signed(client="caller", key=key, now=desk.clock.now)
+            return (await desk.token(grant_type="client_credentials", **form)).status
+
+        assert [await status() for _ in range(3)] == [401] * 3
+        assert desk.pages.asked == [JWKS]
+        desk.pages.held[JWKS] = {"keys": [*jose.jwks([KEY])["keys"], *[{"kty": "EC"}] * 10]}
+        desk.clock.now += 31
+        assert await status() == 401  # eleven keys
+        desk.pages.held[JWKS] = jose.jwks([KEY])
+        desk.clock.now += 31
+        assert await status() == 200
+        desk.pages.held.clear()
+        assert await status(OTHER) == 401
+
+    at_desk(tmp_path, body, configured={"caller": caller})
+
+
+def test_a_signature_is_verified_in_neither_the_loop_nor_the_states_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SEC-18: what a stranger sends holds up nobody else."""
+    threads: list[str] = []
+    verify = jose.verify
+
+    def noted(*given: Any, **named: Any) -> dict[str, Any]:
+        threads.append(threading.current_thread().name)
+        return verify(*given, **named)
+
+    async def body(desk: Desk) -> None:
+        monkeypatch.setattr(jose, "verify", noted)
+        assert (await desk.token(grant_type="client_credentials", **signed())).status == 200
+        assert (await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
+        assert len(threads) == 2
+        assert not {"state", threading.main_thread().name} & set(threads)
+        await desk.token(grant_type="client_credentials", **signed(client="nobody"))
+        await desk.token(grant_type="client_credentials", **signed(client="batch"))  # which does not sign
+        assert len(threads) == 2
+
+    at_idp(tmp_path, body)
+
+
+def test_of_several_keys_a_client_says_which(tmp_path: Path) -> None:
+    def nameless(client: str) -> dict[str, str]:
+        form = signed(client=client, key=Key("", "ES256", KEY.held))
+        _, claims, _ = form["client_assertion"].split(".")
+        body = f"{packed({'alg': 'ES256'})}.{claims}".encode()
+        signature = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body, KEY.held)
+        return {**form, "client_assertion": f"{body.decode()}.{packed(signature)}"}
+
+    two, one = (
+        Client(id, "configured", id, (), "private_key_jwt", frozenset((OWN,)), jwks=jose.jwks(keys))
+        for id, keys in (("two", [KEY, OTHER]), ("one", [KEY]))
+    )
+
+    async def body(desk: Desk) -> None:
+        for client, status in (("one", 200), ("two", 401)):
+            assert (await desk.token(grant_type="client_credentials", **nameless(client))).status == status
+        assert (await desk.token(grant_type="client_credentials", **signed(client="two"))).status == 200
+
+    at_desk(tmp_path, body, configured={"one": one, "two": two})
 
 
 # client_credentials (TK-08)
@@ -324,7 +399,7 @@ def test_an_identity_provider_speaks_for_a_person(tmp_path: Path) -> None:
         answer = await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, **narrowed)
         assert answer.body["scope"] == "tools:web"
         usual = ["authorization_code", "refresh_token"]
-        assert desk.authorization.metadata()["grant_types_supported"] == [*usual, OWN, ID_JAG]
+        assert (await desk.authorization.metadata())["grant_types_supported"] == [*usual, OWN, ID_JAG]
 
     at_idp(tmp_path, body)
 
@@ -393,6 +468,68 @@ def test_a_word_of_a_provider_counts_once_and_for_a_client_that_proves_itself(tm
     at_idp(tmp_path, body)
 
 
+def test_a_provider_that_says_nothing_of_scopes_has_granted_the_least(tmp_path: Path) -> None:
+    """TK-09."""
+
+    async def body(desk: Desk) -> None:
+        for asked, given in ((None, "tools:read"), ("tools:read tools:shell", "tools:read"), ("tools:shell", None)):
+            form = {"grant_type": ID_JAG, "assertion": jag(scope=None), "scope": asked}
+            answer = await desk.token(encoded("agent", SECRET), **form)
+            assert answer.body.get("scope") == given, answer
+        form = {"grant_type": ID_JAG, "assertion": jag(scope=["tools:shell"])}
+        assert (await desk.token(encoded("agent", SECRET), **form)).body["error"] == "invalid_scope"
+
+    at_idp(tmp_path, body)
+
+
+def test_ending_a_person_ends_what_a_provider_said_for_them(tmp_path: Path) -> None:
+    """TK-09."""
+
+    async def body(desk: Desk) -> None:
+        form = {"grant_type": ID_JAG}
+        mine, other = [
+            (await desk.token(encoded("agent", SECRET), **form, assertion=jag(sub=who))).body["access_token"]
+            for who in ("ada@corp", "bob@corp")
+        ]
+        pairs = [(subject_of(IDP, who), "agent") for who in ("ada@corp", "bob@corp")]
+        assert await desk.authorization.standing(pairs) == set(pairs)
+        await desk.authorization.granted.end_all(subject=pairs[0][0])
+        assert [await desk.works(token) for token in (mine, other)] == [False, True]
+        assert await desk.authorization.standing(pairs) == {pairs[1]}
+
+    at_idp(tmp_path, body)
+
+
+def test_a_client_that_a_provider_speaks_for_is_not_one_that_nobody_approved(tmp_path: Path) -> None:
+    """TK-09, RG-05."""
+
+    async def body(desk: Desk) -> None:
+        kept = await desk.registered(token_endpoint_auth_method="client_secret_post", grant_types=[ID_JAG])
+        own = {"client_id": kept["client_id"], "client_secret": kept["client_secret"], "grant_type": ID_JAG}
+        for _ in range(3):
+            word = jag(client_id=kept["client_id"], now=desk.clock.now)
+            assert (await desk.token(**own, assertion=word)).status == 200
+            desk.clock.now += UNUSED - 1
+
+    at_idp(tmp_path, body)
+
+
+def test_one_client_can_not_fill_the_state_with_assertions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.server.auth.issuing.server.MAX_USED", 3)
+
+    async def body(desk: Desk) -> None:
+        async def status(**more: Any) -> int:
+            form = signed(now=desk.clock.now, exp=int(desk.clock.now) + 3_600, **more)
+            return (await desk.token(grant_type="client_credentials", **form)).status
+
+        assert [await status() for _ in range(5)] == [200] * 3 + [503] * 2
+        assert (await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
+        desk.clock.now += LONGEST + jose.LEEWAY
+        assert await status() == 200
+
+    at_idp(tmp_path, body)
+
+
 def test_a_provider_that_is_out_of_reach_is_no_reason_to_ask_a_person(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         desk.pages.held.clear()
@@ -415,7 +552,7 @@ def test_the_metadata_tells_what_works(tmp_path: Path) -> None:
     """AS-01, AS-02, AS-03, AS-04."""
 
     async def body(desk: Desk) -> None:
-        told = desk.authorization.metadata()
+        told = await desk.authorization.metadata()
         assert not nulls(told)
         assert told["issuer"] == URL
         endpoints = {name: url for name, url in told.items() if name.endswith(("_endpoint", "_uri"))}
@@ -439,6 +576,24 @@ def test_the_metadata_tells_what_works(tmp_path: Path) -> None:
         assert told["subject_types_supported"] and told["id_token_signing_alg_values_supported"]
 
     at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize("registration", ["open", "closed"])
+def test_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Path, registration: str) -> None:
+    """AS-03: where only the operator's come, theirs; RFC 8414 section 3.2 has no empty lists."""
+
+    async def body(desk: Desk) -> None:
+        async def told() -> Any:
+            metadata = await desk.authorization.metadata()
+            assert all(value != [] for value in metadata.values())
+            return metadata["token_endpoint_auth_methods_supported"]
+
+        assert await told() == list(METHODS)
+        await desk.authorization.granted.add_client(OFFICE)
+        assert ("none" in await told()) == (registration == "open")
+        assert "client_secret_basic" in await told()
+
+    at_desk(tmp_path, body, registration=registration)
 
 
 def test_no_answer_has_a_null_or_words_of_the_caller(tmp_path: Path) -> None:

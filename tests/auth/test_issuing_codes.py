@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -29,6 +31,7 @@ from tests.auth.desk import (
 from toolgate.server.auth import jose, scopes
 from toolgate.server.auth.issuing import Mistake, Question, Redirect
 from toolgate.server.auth.principals import Principal, subject_of
+from toolgate.server.auth.tokens import OURS
 
 
 def test_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ def test_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: Path) -> Non
         }
         assert jose.header_of(access)["typ"] == "at+jwt"
         assert await desk.tokens.verify(access) == Principal(
-            URL, subject, client, frozenset(("tools:read", "tools:web"))
+            OURS, subject, client, frozenset(("tools:read", "tools:web"))
         )
 
     at_desk(tmp_path, body)
@@ -178,7 +181,7 @@ def test_a_client_or_an_address_that_is_not_known_is_shown_and_never_redirected_
         assert outcome.status == 400
         given = next(iter(wrong.values()))
         assert not given or given not in outcome.description
-        assert await desk.rows("oauth_question") == 0
+        assert await desk.rows("oauth_used") == 0
 
     at_desk(tmp_path, body)
 
@@ -246,7 +249,7 @@ def test_a_wrong_request_is_told_to_the_client_in_fixed_words(
         given = next(iter(wrong.values()))
         assert not given or given not in said["error_description"]
         assert "code" not in said
-        assert await desk.rows("oauth_question") == 0
+        assert await desk.rows("oauth_used") == 0
 
     at_desk(tmp_path, body)
 
@@ -409,7 +412,6 @@ WRONG_REDEMPTIONS = {
     "a short verifier": ({"code_verifier": "v" * 42}, "invalid_request"),
     "the challenge as verifier": ({"code_verifier": challenge()}, "invalid_grant"),
     "another address": ({"redirect_uri": "https://app.example/other"}, "invalid_grant"),
-    "no address": ({"redirect_uri": None}, "invalid_grant"),
     "another code": ({"code": "x" * 43}, "invalid_grant"),
     "no code": ({"code": None}, "invalid_request"),
     "a foreign resource": ({"resource": "https://other.example/"}, "invalid_target"),
@@ -438,6 +440,20 @@ def test_a_wrong_redemption_is_refused_in_fixed_words_and_leaves_the_code_as_it_
         given = next(iter(wrong.values()))
         assert not given or given not in answer.body["error_description"]
         assert (await desk.redeem(client, code)).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_a_client_need_not_repeat_the_address_and_if_it_does_it_is_the_one_of_before(tmp_path: Path) -> None:
+    """TK-02, OAuth 2.1 section 10.2: PKCE binds the code."""
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        assert (await desk.redeem(client, await desk.code(client), redirect_uri=None)).status == 200
+        assert (await desk.redeem(client, await desk.code(client, redirect_uri=None))).status == 200
+        left_out = await desk.code(client, redirect_uri=None)
+        other = await desk.redeem(client, left_out, redirect_uri="https://app.example/other")
+        assert other.body["error"] == "invalid_grant"
 
     at_desk(tmp_path, body)
 
@@ -615,19 +631,76 @@ def test_people_of_two_issuers_are_never_the_same(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
-def test_strangers_can_not_fill_the_state_with_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.server.state.grants.MAX_QUESTIONS", 5)
+def test_nothing_is_stored_for_who_only_asks(tmp_path: Path) -> None:
+    def content(connection: Any) -> list[list[Any]]:
+        tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
+        return [list(connection.exec_driver_sql(f"SELECT * FROM {table}")) for table in sorted(tables)]
 
     async def body(desk: Desk) -> None:
         client = await desk.client()
-        for _ in range(12):
-            desk.clock.now += 1
-            question = await desk.asked(client)
-        assert await desk.rows("oauth_question") == 5
-        assert isinstance(question, Question)
-        assert await desk.authorization.question(question.id) is not None
+        before = await desk.store.transact(content)
+        first, *_ = [await desk.asked(client) for _ in range(20)]
+        assert isinstance(first, Question)
+        assert await desk.authorization.question(first.id) == first
+        assert await desk.authorization.remembered(first.id, ADA) is None
+        assert await desk.store.transact(content) == before
+        assert isinstance(await desk.authorization.answer(first.id, ADA, ALL), Redirect)
 
     at_desk(tmp_path, body)
+
+
+def test_a_request_may_have_four_kib(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        asked = query(await desk.client()) + "&x="
+        full = asked + "y" * (4_096 - len(asked))
+        question = await desk.authorization.ask(full)
+        assert isinstance(question, Question)
+        assert len(question.id) < 6_000  # it is part of an address
+        assert re.fullmatch(r"[A-Za-z0-9_-]+", question.id)
+        refused = await desk.authorization.ask(full + "y")
+        assert isinstance(refused, Mistake) and "4 KiB" in refused.description
+
+    at_desk(tmp_path, body)
+
+
+def test_a_question_that_was_changed_or_is_another_servers_is_none(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            desk(tmp_path / "a") as here,
+            desk(tmp_path / "b") as foreign,
+            desk(tmp_path / "a", public_url="https://other.example") as beside,
+        ):
+            client = await here.client()
+            question = await here.asked(client)
+            elsewhere = await foreign.asked(await foreign.client())
+            assert isinstance(question, Question) and isinstance(elsewhere, Question)
+            good = question.id
+            changed = [good[:at] + ("A" if good[at] != "A" else "B") + good[at + 1 :] for at in (0, 5, 100, 300)]
+            cut = ["", "A", good[:20], good[:-4], good + "AAAA", f"{good}é", "x" * 100_000]
+            for id in (*changed, *cut, elsewhere.id):
+                assert await here.authorization.question(id) is None
+                assert await here.authorization.remembered(id, ADA) is None
+                answer = await here.authorization.answer(id, ADA, ALL)
+                assert isinstance(answer, Mistake) and answer.status == 410
+            assert await beside.authorization.question(good) is None
+            assert await here.rows("oauth_used") == 0
+            assert isinstance(await here.authorization.answer(good, ADA, ALL), Redirect)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_of_two_servers_with_one_state_each_takes_the_others_question_and_one_answers(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with desk(tmp_path) as one, desk(tmp_path) as two:
+            question = await one.asked(await one.client())
+            assert isinstance(question, Question)
+            assert await two.authorization.question(question.id) == question
+            both = (each.authorization.answer(question.id, ADA, ALL) for each in (one, two, one, two))
+            answers = await asyncio.gather(*both)
+            assert sorted(type(answer).__name__ for answer in answers) == ["Mistake"] * 3 + ["Redirect"]
+            assert await two.authorization.question(question.id) is None
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_repeated_parameter_of_a_token_request_is_refused(tmp_path: Path) -> None:

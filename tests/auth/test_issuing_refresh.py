@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.auth.desk import ADA, BACK, BOB, VERIFIER, Desk, at_desk, basic, desk, pairs
+from tests.auth.desk import desk as desk_of
 from tests.wire import ROOT
 from toolgate.server.auth.accounts import Accounts
+from toolgate.server.auth.clients import OWN, Client
 from toolgate.server.auth.issuing.grants import GRACE, GRANT_LIFETIME, MOST_STEPS
+from toolgate.server.auth.principals import subject_of
+from toolgate.server.state.grants import KEEP_REDEEMED
+from toolgate.server.state.oauth import digest
 
 
 def test_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:
@@ -50,7 +55,7 @@ def test_eight_parallel_refreshes_sign_nobody_out_and_do_not_fork(tmp_path: Path
             assert all([await desk.works(answer.body["access_token"]) for answer in answers])
             (first,) = {answer.body["refresh_token"] for answer in answers}
             desk.clock.now += 900
-        assert await desk.rows("oauth_refresh") == 4
+        assert await desk.rows("oauth_refresh WHERE redeemed_at IS NULL") == 1
         assert (await desk.refresh(client, first)).status == 200
 
     at_desk(tmp_path, body)
@@ -87,6 +92,41 @@ def test_a_reuse_after_the_grace_ends_the_whole_family_and_no_other(tmp_path: Pa
         assert await desk.authorization.grants(ADA) == []
         assert await desk.works(other["access_token"])
         assert (await desk.refresh(client, other["refresh_token"])).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_used_refresh_tokens_are_not_kept_and_their_reuse_ends_the_family_all_the_same(tmp_path: Path) -> None:
+    """TK-04, SEC-08: it may be the one who was robbed that comes late."""
+    assert KEEP_REDEEMED > GRACE
+
+    async def body(desk: Desk) -> None:
+        client, other = await desk.client(), await desk.client()
+        robbed = (await desk.granted(client))["refresh_token"]
+        newest = robbed
+        for _ in range(9):
+            desk.clock.now += 900
+            newest = (await desk.refresh(client, newest)).body["refresh_token"]
+        assert await desk.rows("oauth_refresh") == 2
+        made_up = f"{robbed.rpartition('.')[0]}.{'x' * 43}"
+        for token in (made_up, robbed[:-1], f"{robbed}.x", "..", f"{robbed.partition('.')[0]}.."):
+            assert (await desk.refresh(client, token)).body["error"] == "invalid_grant"
+        assert (await desk.refresh(other, robbed)).body["error"] == "invalid_grant"
+        renewed = (await desk.refresh(client, newest)).body
+        assert (await desk.refresh(client, robbed)).body["error"] == "invalid_grant"
+        assert not await desk.works(renewed["access_token"])
+        assert (await desk.refresh(client, renewed["refresh_token"])).body["error"] == "invalid_grant"
+
+    at_desk(tmp_path, body)
+
+
+def test_what_is_over_is_swept_though_the_request_that_came_is_refused(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        await desk.granted(client)
+        desk.clock.now += 901
+        assert (await desk.token(client_id=client)).body["error"] == "invalid_request"
+        assert await desk.rows("oauth_access") == 0
 
     at_desk(tmp_path, body)
 
@@ -359,6 +399,67 @@ def test_removing_a_client_ends_all_it_had(tmp_path: Path) -> None:
         assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_client"
 
     at_desk(tmp_path, body)
+
+
+# Who still stands
+
+
+def test_who_may_go_on_is_told_by_grants_and_by_what_was_given_without_one(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        standing, client = desk.authorization.standing, await desk.client()
+        ada, bob = subject_of(ADA.issuer, ADA.subject), subject_of(BOB.issuer, BOB.subject)
+        pairs = [(ada, client), (bob, client)]
+        assert await standing([]) == set() == await standing([*pairs, ("nobody", client)])
+        await desk.granted(client)
+        tokens = await desk.granted(client, BOB)
+        desk.clock.now += 3_600  # the access tokens are over; the clients may refresh
+        assert await standing(pairs) == set(pairs)
+        assert await standing([(ada, "another"), *pairs, (bob, client), (client, client)]) == set(pairs)
+        (grant,) = await desk.authorization.grants(ADA)
+        await desk.authorization.withdraw(ADA, grant.id)
+        assert await standing(pairs) == {(bob, client)}
+        assert (await desk.refresh(client, tokens["refresh_token"])).status == 200
+        desk.clock.now += GRANT_LIFETIME
+        assert await standing(pairs) == set()
+
+    at_desk(tmp_path, body)
+
+
+def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends(tmp_path: Path) -> None:
+    gone: set[str] = set()
+
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        pairs = [(subject_of(person.issuer, person.subject), client) for person in (ADA, BOB)]
+        tokens = await desk.granted(client)
+        await desk.granted(client, BOB)
+        gone.add(ADA.subject)
+        assert await desk.authorization.standing(pairs) == {pairs[1]}
+        assert not await desk.works(tokens["access_token"])
+
+    at_desk(tmp_path, body, may_come=lambda person: person.subject not in gone)
+
+
+def test_a_client_for_itself_stands_as_long_as_it_is_known_and_its_token_holds(tmp_path: Path) -> None:
+    secret = "a secret of the night"
+    nightly = Client(
+        "nightly", "configured", "Nightly", (), "client_secret_basic", frozenset((OWN,)), None, digest(secret)
+    )
+    pair = ("nightly", "nightly")
+
+    async def body(desk: Desk) -> None:
+        given = await desk.token(basic("nightly", secret), grant_type=OWN)
+        assert given.status == 200 and await desk.authorization.standing([pair]) == {pair}
+        async with desk_of(tmp_path, desk.clock) as without:
+            assert await without.authorization.standing([pair]) == set()
+        desk.clock.now += 900
+        assert await desk.authorization.standing([pair]) == set()
+        await desk.token(basic("nightly", secret), grant_type=OWN)
+        assert await desk.authorization.standing([pair]) == {pair}
+        assert await desk.authorization.granted.end_all(client="nightly") == 0
+        assert await desk.authorization.standing([pair]) == set()
+
+    at_desk(tmp_path, body, configured={"nightly": nightly})
 
 
 # What survives

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.auth.desk import ADA, Clock, Desk, at_desk, desk
+from tests.auth.desk import ADA, MCP, URL, Clock, Desk, at_desk, desk
 from toolgate.server.auth import jose
-from toolgate.server.auth.keys import AGE, CACHED, KEEP, LOOK
+from toolgate.server.auth.keys import AGE, ANNOUNCED, CACHED, KEEP, LOOK
 from toolgate.server.auth.tokens import FRESH, LIFETIME
 from toolgate.server.state import store as store_module
 from toolgate.server.state.store import Store
@@ -37,7 +37,7 @@ def test_the_key_set_holds_public_parts_only(tmp_path: Path) -> None:
 
 def test_a_key_is_replaced_after_thirty_days_and_known_as_long_as_it_matters(tmp_path: Path) -> None:
     """AS-05, server-rotate-keys."""
-    assert KEEP >= CACHED + LIFETIME
+    assert KEEP >= CACHED + LIFETIME and ANNOUNCED >= CACHED + LOOK
 
     async def body(desk: Desk) -> None:
         (first,) = kids(await desk.authorization.jwks())
@@ -46,9 +46,14 @@ def test_a_key_is_replaced_after_thirty_days_and_known_as_long_as_it_matters(tmp
         old = (await desk.granted(client))["access_token"]
         assert jose.header_of(old)["kid"] == first
         desk.clock.now += 1
+        told = kids(await desk.authorization.jwks())
+        assert told[0] == first and len(told) == 2
+        desk.clock.now += ANNOUNCED - 1  # whoever has a cached copy of the set fetches it anew within this time
+        assert jose.header_of((await desk.granted(client))["access_token"])["kid"] == first
+        desk.clock.now += 1
         new = (await desk.granted(client))["access_token"]
         second = jose.header_of(new)["kid"]
-        assert second != first
+        assert second == told[1]
         assert kids(await desk.authorization.jwks()) == [second, first]
         assert await desk.works(old) and await desk.works(new)
         desk.clock.now += KEEP
@@ -65,6 +70,8 @@ def test_a_key_is_replaced_on_demand_and_what_it_signed_stays_good(tmp_path: Pat
         old = (await desk.granted(client))["access_token"]
         await desk.tokens.verify(old)
         kid = await desk.keys.rotate()
+        assert kids(await desk.authorization.jwks()) == [jose.header_of(old)["kid"], kid]
+        desk.clock.now += ANNOUNCED
         new = (await desk.granted(client))["access_token"]
         assert jose.header_of(new)["kid"] == kid
         assert kids(await desk.authorization.jwks())[0] == kid
@@ -72,6 +79,62 @@ def test_a_key_is_replaced_on_demand_and_what_it_signed_stays_good(tmp_path: Pat
         assert await desk.works(old) and await desk.works(new)
 
     at_desk(tmp_path, body)
+
+
+def test_a_second_rotation_meanwhile_leaves_one_key_after_the_other(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        (first,) = kids(await desk.authorization.jwks())
+        second = await desk.keys.rotate()
+        desk.clock.now += 100
+        third = await desk.keys.rotate()
+        signing = [(await desk.keys.active()).kid]
+        for _ in range(2):
+            desk.clock.now += ANNOUNCED - 100
+            signing.append((await desk.keys.active()).kid)
+        assert signing == [first, second, third]
+
+    at_desk(tmp_path, body)
+
+
+def test_who_has_a_retired_key_makes_no_token_with_it_that_holds(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        stolen = await desk.keys.active()
+        await desk.keys.rotate()
+
+        def forged(issued: float, seconds: float = LIFETIME) -> str:
+            claims = {"iss": URL, "aud": MCP, "sub": "p-nobody", "client_id": "c", "scope": "tools:shell"}
+            times = {"iat": int(issued), "exp": int(issued + seconds), "jti": "of nobody's making"}
+            return jose.sign({**claims, **times}, stolen, "at+jwt")
+
+        retired = desk.clock.now + ANNOUNCED
+        assert not await desk.works(forged(desk.clock.now, 115 * 86_400))
+        desk.clock.now = retired + 60
+        assert not await desk.works(forged(desk.clock.now))
+        assert not await desk.works(forged(retired - 1, 10 * LIFETIME))
+        desk.clock.now = retired + LIFETIME  # from here on there is nothing left to say about when it was issued
+        assert not any([await desk.works(forged(retired + moment)) for moment in range(-60, LIFETIME, 60)])
+
+    at_desk(tmp_path, body)
+
+
+def test_all_keys_are_dropped_at_once_and_clients_refresh(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with desk(tmp_path, clock) as one, desk(tmp_path, clock) as two:
+            client = await one.client()
+            tokens = await one.granted(client)
+            await one.tokens.verify(tokens["access_token"])
+            await two.keys.rotate()
+            kid = await two.keys.rotate(drop_old=True)
+            assert kids(await two.authorization.jwks()) == [kid]
+            clock.now += FRESH
+            with pytest.raises(jose.InvalidToken):
+                await one.tokens.verify(tokens["access_token"])
+            renewed = (await one.refresh(client, tokens["refresh_token"])).body["access_token"]
+            assert jose.header_of(renewed)["kid"] == kid
+            await one.tokens.verify(renewed)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_two_processes_and_a_restart_serve_the_same_keys(tmp_path: Path) -> None:
@@ -84,10 +147,12 @@ def test_two_processes_and_a_restart_serve_the_same_keys(tmp_path: Path) -> None
             assert both[0] == both[1]
             client = await one.client()
             kid = await two.keys.rotate()
+            clock.now += LOOK
+            assert kid in kids(await one.authorization.jwks())
+            clock.now += ANNOUNCED - LOOK
             token = (await two.granted(client))["access_token"]
             clock.now += FRESH
             await one.tokens.verify(token)
-            clock.now += LOOK
             assert kids(await one.authorization.jwks())[0] == kid
             before = await one.authorization.jwks()
             (grant,) = await one.authorization.grants(ADA)

@@ -21,6 +21,7 @@ from tests.auth.forging import (
     WEAK,
     Clock,
     good,
+    packed,
     refused,
     run,
 )
@@ -191,6 +192,11 @@ def test_metadata_that_is_not_the_issuers_gives_no_keys(document: Any) -> None:
 def test_weak_foreign_and_secret_keys_of_a_set_are_passed_over() -> None:
     listed = [
         {**WEAK, "kid": "weak", "alg": "RS256", "use": "sig"},
+        {**WEAK, "kid": "leading zeros", "n": packed(bytes(256) + b"\xc1" * 128)},
+        {**WEAK, "kid": "long", "n": packed(b"\xc1" * 513)},
+        {**WEAK, "kid": "endless", "n": packed(b"\xc1" * 100_000)},
+        {**RSA.public(), "kid": "large exponent", "e": packed(b"\x01" * 5)},
+        {**RSA.public(), "kid": "no number", "n": "%"},
         {"kty": "oct", "k": "c2VjcmV0", "kid": "secret", "alg": "HS256"},
         {**KEY.public(), "use": "enc"},
         {"kty": "EC", "crv": "P-521", "x": "x", "y": "y", "kid": "large"},
@@ -200,6 +206,8 @@ def test_weak_foreign_and_secret_keys_of_a_set_are_passed_over() -> None:
         OTHER.public(),
     ]
     assert [key.kid for key in jose.public_keys({"keys": listed})] == [OTHER.kid]
+    with pytest.raises(ValueError, match="more than 7 keys"):
+        jose.public_keys({"keys": listed}, 7)
     assert [key.is_private for key in jose.public_keys({"keys": [KEY.private()]})] == [False]
     for nonsense in ({}, [], None, {"keys": {}}):
         with pytest.raises(ValueError, match="JWKS"):
@@ -218,13 +226,60 @@ def test_a_new_key_is_fetched_when_a_token_names_it_once_and_seldom() -> None:
         found = await asyncio.gather(*(tokens.verify(token) for token in new))  # all at once: one fetch
         assert [principal.subject for principal in found] == [f"{n}" for n in range(8)]
         assert len(web.fetched) == before + 1
-        await refused(tokens.verify, [jose.sign(good(THEIRS), jose.generate(), "JWT") for _ in range(20)])
+        clock.now += 1
+        unknown = [jose.sign(good(THEIRS), jose.generate(), "JWT") for _ in range(20)]
+        for token in unknown:  # each may be signed by a key as new as this second
+            with pytest.raises(Unavailable) as caught:
+                await tokens.verify(token)
+            assert caught.value.wait == PAUSE - 1
         assert len(web.fetched) == before + 1
         clock.now += PAUSE
-        await refused(tokens.verify, [jose.sign(good(THEIRS), jose.generate(), "JWT") for _ in range(20)])
+        await refused(tokens.verify, unknown)  # one look answers for all
         assert len(web.fetched) == before + 2
 
     run(scenario())
+
+
+def test_a_clock_that_was_set_back_freezes_no_keys() -> None:
+    async def scenario() -> None:
+        clock, web = Clock(), Web(KEY)
+        tokens = theirs(web, clock)
+        await tokens.verify(jose.sign(good(THEIRS), KEY, "JWT"))
+        clock.now -= 86_400
+        web.rotate(OTHER)
+        fresh = good(THEIRS, iat=clock.now, exp=clock.now + 900)
+        assert (await tokens.verify(jose.sign(fresh, OTHER, "JWT"))).subject == "ada"
+        clock.now -= 86_400
+        assert tokens._issuer.is_due(clock.now)
+
+    run(scenario())
+
+
+def test_nonsense_waits_for_no_issuer_and_is_refused_while_it_is_down() -> None:
+    web = Web(KEY)
+    web.down = True
+    tokens = theirs(web)
+    ours = jose.sign(good(ISSUER), KEY, "JWT")
+    odd = jose.sign(good(THEIRS), KEY, "other+jwt")
+    run(refused(tokens.verify, ["x", "a.b.c", TRICKS["HS256 with the public key"], odd, ours]))
+    assert not web.fetched
+
+
+def test_a_key_set_that_is_too_large_is_called_that(caplog: pytest.LogCaptureFixture) -> None:
+    web = Web(KEY)
+    whole = web.fetch
+
+    async def cut(url: str, **how: Any) -> Page:
+        page = await whole(url, **how)
+        return Page(page.url, page.status, page.headers, page.body, url.endswith("/jwks"))
+
+    with pytest.raises(Unavailable):
+        run(OutsideTokens(THEIRS, AUDIENCE, cut, now=Clock()).verify(jose.sign(good(THEIRS), KEY, "JWT")))
+    assert "keys.example/jwks is larger than 512 KiB" in caplog.text
+
+
+def test_a_principal_of_an_outside_token_knows_when_it_ends() -> None:
+    assert run(theirs(Web(KEY)).verify(jose.sign(good(THEIRS), KEY, "JWT"))).until == good(THEIRS)["exp"] + 60
 
 
 def test_what_a_removed_key_signed_is_refused_after_the_next_fetch() -> None:

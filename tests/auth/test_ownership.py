@@ -5,14 +5,20 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.auth.minting import ENVELOPE, Signed, asked, request, session, signed_site
+from tests.conftest import PROBE
 from tests.http_wire import POSTED, events, site
 from tests.wire import STATELESS, eventually, processes_with
 from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.tokens import OURS
+from toolgate.server.errors import InvalidRequest
+from toolgate.server.methods import subscriptions
+from toolgate.server.server import Listener, Server
+from toolgate.server.session import Channel
 from toolgate.transports.sessions import MAX_OWNED, Sessions
 
 BOTH = "text/event-stream, application/json"
@@ -186,7 +192,7 @@ def test_a_workspace_is_a_persons_whatever_the_client(signed: Signed) -> None:
 def test_a_folder_is_not_named_by_what_came_from_outside(signed: Signed) -> None:
     for subject in (HOSTILE, "../../../../tmp/x", "/etc", "local", ".", "a" * 500, "x\x00y"):
         place = text(called(signed, signed.token(subject, "one"), "Bash", command="pwd")).split()[0]
-        assert place == str(signed.site.state / "workspaces" / Principal(signed.issuer, subject, "").name)
+        assert place == str(signed.site.state / "workspaces" / Principal(OURS, subject, "").name)
     for folder in ("workspaces", "spool"):
         names = {path.name for path in (signed.site.state / folder).iterdir()}
         assert all(name.startswith("u-") and len(name) == 42 for name in names), names
@@ -200,6 +206,20 @@ def test_tasks_are_a_persons_whatever_the_client(signed: Signed) -> None:
     assert "paint the fence" not in text(
         called(signed, signed.token("bob", "one"), "TaskManager", action="list", query="")
     )
+
+
+def test_what_is_a_persons_stays_theirs_under_another_public_url(signed: Signed, tmp_path: Path) -> None:
+    mine = signed.token("p-ada", "one")
+    called(signed, mine, "TaskManager", action="create", query="paint the door")
+    called(signed, mine, "Bash", command="echo blue > colour")
+    state = signed.site.state
+    with site(tmp_path, *PROBE, "--auth", "oauth", "--state", str(state), workspace=False) as listening:
+        assert listening.url != signed.site.url
+        listening.state = state
+        there = Signed(listening)
+        token = there.token("p-ada", "one", jti="there", noted=False)
+        assert "paint the door" in text(called(there, token, "TaskManager", action="list", query=""))
+        assert "blue" in text(called(there, token, "Bash", command="cat colour"))
 
 
 def test_background_tasks_are_a_persons_whatever_the_client(signed: Signed) -> None:
@@ -292,3 +312,70 @@ def test_one_owners_subscriptions_leave_room_for_others(signed: Signed) -> None:
             assert "too many" in json.loads(response.read())["error"]["message"]
         with opened(signed, bob, "POST", "/mcp", listen, **told) as response:
             assert next(messages(response))["method"] == "notifications/subscriptions/acknowledged"
+
+
+def test_a_persons_sessions_are_limited_through_however_many_clients() -> None:
+    ended: list[str] = []
+    sessions = Sessions(lambda session: ended.append(session.key), each=2, personal=3, most=5)
+    bob = Principal("i", "bob", "c")
+
+    def eve(client: int) -> Principal:
+        return Principal("i", "eve", f"c{client}")
+
+    async def scenario() -> None:
+        kept = sessions.open(bob)
+        opened = [sessions.open(eve(client)) for client in range(5)]
+        assert kept is not None and all(opened)
+        assert len(sessions) == 4 and kept.id not in ended  # the longest idle of her own gave way
+        other = sessions.open(bob)
+        third = sessions.open(Principal("i", "kim", "c"))  # all is taken: whoever has most gives way
+        assert other is not None and third is not None and len(sessions) == 5
+        assert sessions.find(kept.id, bob) is kept and sessions.find(other.id, bob) is other
+        sessions.close_all()
+        assert len(sessions) == 0 and not sessions._of_owner and not sessions._of_person
+
+    asyncio.run(scenario())
+
+
+def test_nobody_gives_way_to_who_has_more() -> None:
+    sessions = Sessions(lambda session: None, most=3)
+    bob, eve = Principal("i", "bob", "c"), Principal("i", "eve", "c")
+
+    async def scenario() -> None:
+        kept = sessions.open(bob)
+        for _ in range(2):
+            busy = sessions.open(eve)
+            assert busy is not None
+            busy.standing().attach(busy)
+        assert kept is not None and sessions.open(eve) is None
+        assert sessions.find(kept.id, bob) is kept
+        sessions.close_all()
+
+    asyncio.run(scenario())
+
+
+def test_a_persons_subscriptions_leave_room_for_others_through_however_many_clients() -> None:
+    class Held:
+        def __init__(self) -> None:
+            self.listeners: dict[Listener, None] = {}
+
+        def add(self, who: str, client: int, many: int) -> None:
+            for _ in range(many):
+                subscriptions._make_room(cast("Server", self), who, f"{who}-{client}")
+                ended = asyncio.get_running_loop().create_future()
+                none = frozenset[str]()
+                made = Listener(1, cast("Channel", None), who, f"{who}-{client}", none, none, none, ended)
+                self.listeners[made] = None
+
+    async def scenario() -> None:
+        held = Held()
+        held.add("mallory", 0, subscriptions.MAX_OWNED)
+        held.add("mallory", 1, subscriptions.MAX_OWNED)
+        with pytest.raises(InvalidRequest):
+            held.add("mallory", 2, 1)
+        for number in range(subscriptions.MAX_LISTENERS // 100 - 2):
+            held.add(f"u{number}", 0, 100)
+        held.add("victim", 0, 1)
+        assert [listener.principal for listener in held.listeners if listener.ended.done()] == ["mallory"]
+
+    asyncio.run(scenario())

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.auth.minting import HELLO, Signed, asked, challenge, request, session, signed_site
+from tests.auth.minting import ENVELOPE, HELLO, Signed, asked, challenge, request, session, signed_site
+from tests.auth.test_ownership import opened
 from tests.http_wire import events, site
-from tests.wire import eventually
+from tests.wire import STATELESS, eventually
 from toolgate.server.auth import jose
+from toolgate.server.auth.keys import ANNOUNCED
 from toolgate.server.auth.scopes import READ, SERVED, SHELL, WEB, WORKFLOW
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -321,7 +324,8 @@ def test_pr_10_mcp_03_a_token_reaches_no_upstream_and_no_command(tmp_path: Path)
 
 def test_a_server_that_trusts_an_issuer_it_can_t_reach_says_so_and_when_to_come_back(tmp_path: Path) -> None:
     with signed_site(tmp_path, "--auth", "http://127.0.0.1:9/realm") as held:
-        response, _, _ = held.site.ask("POST", "/mcp", request("ping"), authorization=held.bearer())
+        theirs = held.bearer(iss="http://127.0.0.1:9/realm")
+        response, _, _ = held.site.ask("POST", "/mcp", request("ping"), authorization=theirs)
         assert (response.status, int(response.getheader("retry-after") or 0) > 0) == (503, True)
         assert held.site.ask("POST", "/mcp", request("ping"))[0].status == 401
         _, _, said = held.site.ask("GET", WELL_KNOWN)
@@ -354,11 +358,34 @@ def test_a_server_that_trusts_another_issuer_takes_its_tokens_and_none_of_its_ow
         with signed_site(tmp_path, "--auth", issuer) as held:
             theirs = held.token(iss=issuer, key=key, typ="JWT")
             assert asked(held, theirs, "tools/list")[0].status == 200
-            for wrong in (held.token(), held.token(iss=issuer), held.token(key=key)):
-                assert asked(held, wrong, "tools/list")[0].status == 401
+            wrong = {held.token(): 401, held.token(key=key): 401, held.token(iss=issuer): 503}
+            for token, status in wrong.items():  # the last one may be by a key as new as this second
+                assert asked(held, token, "tools/list")[0].status == status
+            _streams_end_with_their_token(held, issuer, key)
     finally:
         login.shutdown()
         login.server_close()
+
+
+def _streams_end_with_their_token(held: Signed, issuer: str, key: jose.Key) -> None:
+    """Nothing else is known of what an outside issuer takes back. HTTP+SSE is spared: its stream is the session."""
+    fresh = held.token(iss=issuer, key=key)
+    id = session(held, fresh)
+    ending = held.token(iss=issuer, key=key, exp=int(time.time()) - 60 + 2)  # with the leeway
+    listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE})
+    told = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
+    with (
+        opened(held, ending, "GET", "/sse") as spared,
+        opened(held, ending, "GET", "/mcp", mcp_session_id=id) as standing,
+        opened(held, ending, "POST", "/mcp", listen, **told) as subscription,
+    ):
+        endpoint = next(events(spared))["data"]
+        standing.read()
+        assert b'"result"' in subscription.read()  # it ended well
+        answered = held.site.ask("POST", endpoint, request("ping", id="on"), authorization=f"Bearer {fresh}")
+        assert answered[0].status == 202
+        assert "on" in next(events(spared))["data"]
+        assert held.site.ask("POST", "/mcp", request("ping"), authorization=f"Bearer {fresh}", mcp_session_id=id)[2]
 
 
 def test_a_posted_body_is_still_read_as_before(signed: Signed) -> None:
@@ -379,11 +406,20 @@ def test_a_token_that_another_process_revokes_is_refused_within_seconds(signed: 
     assert asked(signed, other, "tools/list")[0].status == 200
 
 
-def test_keys_are_rotated_under_a_running_server_and_old_tokens_stay_good(tmp_path: Path) -> None:
+def test_keys_are_rotated_or_dropped_under_a_running_server(tmp_path: Path) -> None:
     with signed_site(tmp_path) as held:
         old = held.token()
         assert asked(held, old, "tools/list")[0].status == 200
+        stolen = held.key
         held.with_keys(lambda keys: keys.rotate())
+        held.age_keys(ANNOUNCED + 60)
         held.key = held.with_keys(lambda keys: keys.active())
+        assert held.key.kid != stolen.kid
+        before = held.token(iat=int(time.time()) - 120, exp=int(time.time()) + 600, key=stolen, jti="before")
         assert eventually(lambda: asked(held, held.token(), "tools/list")[0].status == 200)
-        assert asked(held, old, "tools/list")[0].status == 200
+        assert asked(held, before, "tools/list")[0].status == 200
+        assert asked(held, held.token(key=stolen, jti="new"), "tools/list")[0].status == 401
+        held.with_keys(lambda keys: keys.rotate(drop_old=True))
+        held.key = held.with_keys(lambda keys: keys.active())
+        assert eventually(lambda: asked(held, before, "tools/list")[0].status == 401)
+        assert asked(held, held.token(jti="last"), "tools/list")[0].status == 200

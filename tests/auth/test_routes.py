@@ -1,6 +1,10 @@
 """The routes of signing in, as a program sees them that keeps to no rules."""
 
+import asyncio
 import base64
+import concurrent.futures
+import contextlib
+import http.client
 import json
 import re
 import urllib.parse
@@ -9,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.auth.desk import VERIFIER
+from tests.auth.desk import VERIFIER, Clock
 from tests.auth.house import DOCUMENT, PASSWORD, Browser, Got, House, house
+from tests.wire import PATIENCE
 from toolgate.server.auth.scopes import SERVED
+from toolgate.transports.answered import Answered
+from toolgate.transports.asking import meaning
+from toolgate.transports.exchange import Cookies, Outgoing, redirect
 
 HTTPS = "https://gate.example"
 PAGES = ("/login", "/consent?question=x", "/account", "/logout", "/callback", "/authorize?client_id=x")
@@ -216,6 +224,118 @@ def test_az_10_no_method_but_those_of_the_page(gate: House) -> None:
         assert browser.ask(method, path).status == 405
 
 
+def test_az_10_pages_answer_head_without_a_body(gate: House) -> None:
+    got = gate.browser().ask("HEAD", "/login")
+    assert (got.status, got.body, int(got.headers["content-length"]) > 200) == (200, b"", True)
+
+
+def test_cookies_that_came_in_two_headers_are_one_list(gate: House) -> None:
+    """RFC 9113 section 8.2.3."""
+    browser = gate.browser()
+    browser.sign_in()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", gate.port, timeout=PATIENCE)) as connection:
+        connection.putrequest("GET", "/account")
+        connection.putheader("cookie", "other=1")
+        for name, value in browser.cookies.items():
+            connection.putheader("cookie", f"{name}={value}")
+        connection.endheaders()
+        assert connection.getresponse().status == 200
+
+
+def test_servers_under_two_paths_of_one_host_have_cookies_of_their_own() -> None:
+    names = {Cookies(f"{HTTPS}{path}").put("session", "x", 1)[1].partition("=")[0] for path in ("", "/a", "/b")}
+    assert len(names) == 3
+    assert all(name.startswith("__Host-toolgate-") for name in names)
+
+
+def test_who_has_cookies_off_is_told_of_cookies(gate: House) -> None:
+    browser = gate.browser()
+    page = browser.get("/login")
+    browser.cookies.clear()
+    got = browser.post("/login", {"csrf": page.field("csrf"), "username": "ada", "password": PASSWORD})
+    assert (got.status, "needs a cookie" in got.text) == (403, True)
+
+
+def test_az_06_a_form_that_is_sent_twice_gets_the_same_answer_and_one_grant(gate: House) -> None:
+    browser, page = ask_signed_in(gate)
+    form = answer(page, "tools:read")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        got = list(pool.map(lambda _: browser.post("/consent", form), range(3)))
+    assert [one.status for one in got] == [303] * 3
+    assert len({one.location for one in got}) == 1
+    assert len(gate.granted()) == 1
+    other = browser.post("/consent", answer(page, "tools:shell"))
+    assert (other.status, "was answered already" in other.text) == (410, True)
+    assert gate.browser().post("/consent", form).status == 410  # nobody else hears of it
+
+
+def test_a_form_that_is_sent_again_later_gets_no_second_answer() -> None:
+    clock = Clock()
+    answered = Answered(clock)
+
+    async def first() -> Outgoing:
+        return redirect("/one")
+
+    async def second() -> Outgoing:
+        return Outgoing(410)
+
+    async def body() -> None:
+        assert await answered.once("q", b"form", first) == redirect("/one")
+        answered.note("q")
+        assert await answered.once("q", b"form", second) == redirect("/one")
+        assert (await answered.once("q", b"another", second)).status == 410
+        clock.now += 10
+        assert (await answered.once("q", b"form", second)).status == 410
+        assert "q" in answered
+        clock.now += 600
+        assert "q" not in answered
+
+    asyncio.run(body())
+
+
+def test_az_07_a_document_on_a_shared_host_is_shown_whole(gate: House) -> None:
+    id = "https://raw.example/evil/x/client.json"
+    gate.know(id, "document", "Claude", "https://evil.example/back")
+    _, page = ask_signed_in(gate, client=id, uri="https://evil.example/back")
+    assert '<bdi class="url">https://<b>raw.example</b>/evil/x/client.json</bdi>' in page.text
+
+
+def test_the_account_page_says_where_the_code_went_and_what_each_scope_means(gate: House) -> None:
+    uris = (
+        "https://chatgpt.example/a",
+        "https://claude.example/b",
+        "https://cursor.example/c",
+        "https://evil.example/d",
+    )
+    gate.know("many", "dynamic", "Claude", *uris)
+    browser, page = ask_signed_in(gate, client="many", uri=uris[3])
+    location = browser.post("/consent", answer(page, "tools:shell")).location
+    assert gate.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])), "many", uris[3])["status"] == 200
+    shown = browser.get("/account").text
+    assert "at <b><bdi>evil.example</bdi></b>" in shown
+    assert "chatgpt.example" not in shown
+    assert "Run any command in a shell" in shown
+
+
+def test_a_scope_of_a_plugin_s_own_is_told_in_words() -> None:
+    assert meaning({}, "acme:x") == "Use what the plugin that asks for “acme:x” adds."
+
+
+def test_unticking_the_lists_is_told_to_stop_them(gate: House) -> None:
+    _, page = ask_signed_in(gate)
+    assert "Without <code>tools:read</code> it can’t list" in page.text
+
+
+def test_an_account_made_meanwhile_is_no_fault_of_the_pairing_code(tmp_path: Path) -> None:
+    with house(tmp_path) as made:
+        browser = made.browser()
+        page = browser.get("/login")
+        made.add()
+        fields = {"csrf": page.field("csrf"), "question": "", "username": "eve", "password": PASSWORD, "code": "AAAA"}
+        got = browser.post("/login", fields)
+        assert (got.status, "has been made in the meantime" in got.text) == (403, True)
+
+
 def test_cookies_are_bound_to_the_host_over_https(secure: House) -> None:
     browser = secure.browser(host="gate.example")
     page = browser.get(secure.asking(uri="https://app.example/back"))
@@ -223,7 +343,9 @@ def test_cookies_are_bound_to_the_host_over_https(secure: House) -> None:
     assert made.status == 303
     for line in made.set_cookies:
         assert re.fullmatch(
-            r"__Host-toolgate-session=[\w-]{43}; Path=/; Max-Age=43200; HttpOnly; SameSite=Lax; Secure", line
+            r"__Host-toolgate-(session|device-\w{12})=[\w-]{43}; Path=/; "
+            r"Max-Age=(43200|15552000); HttpOnly; SameSite=Lax; Secure",
+            line,
         )
 
 
@@ -349,9 +471,10 @@ def test_az_02_other_errors_go_back_to_the_client(gate: House) -> None:
     assert "error=unsupported_response_type" in got.location
 
 
-def test_authorization_requests_may_come_as_a_form(gate: House) -> None:
+def test_authorization_requests_come_by_get_alone(gate: House) -> None:
     fields = dict(urllib.parse.parse_qsl(gate.asking().partition("?")[2]))
-    assert gate.browser().post("/authorize", fields).location.startswith("/login?question=")
+    got = gate.browser().post("/authorize", fields)
+    assert (got.status, got.headers["allow"]) == (405, "GET, OPTIONS")
 
 
 def test_sec_18_hostile_parameters_of_pages_are_refused(gate: House) -> None:
@@ -370,10 +493,13 @@ def test_sec_18_hostile_parameters_of_pages_are_refused(gate: House) -> None:
 
 def test_sec_17_too_many_passwords_are_told_to_wait(gate: House) -> None:
     browser = gate.browser()
-    got = [browser.sign_in(password=f"a guess {n}") for n in range(6)]
-    assert [one.status for one in got] == [403] * 5 + [429]
+    got = [browser.sign_in(password=f"a guess {n}") for n in range(5)]
+    while got[-1].status == 403:  # the waits are short at first, and a slow machine outwaits some
+        assert len(got) < 12
+        got.append(browser.sign_in(password="a guess"))
+    assert [one.status for one in got] == [403] * (len(got) - 1) + [429]
     assert int(got[-1].headers["retry-after"]) >= 1
-    assert "Wait 1 second, then" in got[-1].text
+    assert re.search(r"Wait \d+ seconds?, then", got[-1].text)
     assert browser.sign_in().status in (429, 303)
 
 
@@ -420,12 +546,15 @@ def test_the_account_page_takes_back_only_ones_own_grants(gate: House) -> None:
     bob.sign_in(name="bob")
     theirs = bob.get("/account")
     assert "Fernhill" not in theirs.text
-    assert bob.post("/account", {"csrf": theirs.field("csrf"), "grant": grant}).location == "/account"
-    assert browser.post("/account", {"csrf": "", "grant": grant}).location == "/account"
+    assert "nothing to take back" in bob.post("/account", {"csrf": theirs.field("csrf"), "grant": grant}).text
+    stale = browser.post("/account", {"csrf": "", "grant": grant})
+    assert (stale.status, "no longer current" in stale.text, "Fernhill" in stale.text) == (403, True, True)
+    assert "Taken back" not in browser.get("/account?done=1").text
     refresh = {"grant_type": "refresh_token", "client_id": DOCUMENT, "refresh_token": tokens["refresh_token"]}
     again = json.loads(browser.post("/token", refresh).body)
     assert again["scope"] == "tools:read"
-    assert browser.post("/account", {"csrf": mine.field("csrf"), "grant": grant}).location == "/account?done=1"
+    taken = browser.post("/account", {"csrf": mine.field("csrf"), "grant": grant})
+    assert (taken.status, "Taken back" in taken.text, "Fernhill" in taken.text) == (200, True, False)
     assert "Fernhill" not in browser.get("/account").text
     assert browser.post("/token", {**refresh, "refresh_token": again["refresh_token"]}).status == 400
 
@@ -448,3 +577,64 @@ def test_mcp_12_no_secret_is_logged(gate: House, caplog: pytest.LogCaptureFixtur
     location = browser.post("/consent", answer(page, "tools:read")).location
     secrets = [PASSWORD, page.field("csrf"), re.findall(r"code=([^&]+)", location)[0], *browser.cookies.values()]
     assert not [secret for secret in secrets if secret in caplog.text]
+
+
+# -- guessing
+
+
+def tried(browser: Browser, name: str, password: str = "a guess") -> int:
+    return browser.sign_in("/login", name, password).status
+
+
+def test_sec_17_whoever_guesses_neither_locks_out_all_nor_the_owner(
+    gate: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a proxy on this machine that is not named: all come from one address."""
+    owner, thief = (gate.browser(x_forwarded_for=address) for address in ("192.0.2.1", "203.0.113.5"))
+    assert owner.sign_in().status == 303
+    assert {tried(thief, f"name{number}") for number in range(11)} == {403}
+    assert 429 in {tried(thief, "ada") for _ in range(6)}
+    owner.cookies = {name: value for name, value in owner.cookies.items() if "device" in name}
+    assert len(owner.cookies) == 1  # the browser is closed and opened again
+    assert tried(thief, "ada", PASSWORD) == 429
+    assert owner.sign_in().status == 303
+    assert caplog.text.count("--trusted-proxies") == 1
+
+
+def test_a_sign_in_is_one_line_of_the_log_whatever_was_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "toolgate.auth")
+    with house(tmp_path, trusted_proxies=("127.0.0.1",)) as made:
+        made.add()
+        assert made.browser(x_forwarded_for="203.0.113.5:4711").sign_in().status == 303
+        browser = made.browser(x_forwarded_for="203.0.113.5:4711")
+        forged = 'eve" \nsign-in refused: from 198.51.100.1 by password'
+        assert tried(browser, forged, "sesame sesame") == 403
+        assert tried(made.browser(x_forwarded_for="from 198.51.100.1 by"), "ada") == 403
+        for _ in range(5):
+            tried(browser, "ada", "sesame sesame")
+        while tried(browser, "ada", "sesame sesame") != 429:
+            pass
+    lines = [line for line in caplog.messages if line.startswith("sign-in")]
+    assert lines[:3] == [
+        'sign-in accepted: from 203.0.113.5 by password as "ada"',
+        "sign-in refused: from 203.0.113.5 by password",  # of nobody: what was typed may have been a password
+        'sign-in refused: from unknown by password as "ada"',
+    ]
+    assert lines[-1] == 'sign-in throttled: from 203.0.113.5 by password as "ada"'
+    held = [value for value in browser.cookies.values() if value]
+    assert not [secret for secret in ("sesame", PASSWORD, *held) if secret in caplog.text]
+
+
+@pytest.mark.parametrize("page", ["login", "consent"])
+def test_a_question_that_was_changed_or_cut_off_is_gone(gate: House, page: str) -> None:
+    onward = urllib.parse.urlsplit(gate.browser().get(gate.asking()).location)
+    question = urllib.parse.parse_qs(onward.query)["question"][0]
+    assert gate.browser().get(f"/{page}?question={question}").status in (200, 303)
+    for wrong in (question[:-9], question[:60], f"{question[:60]}x{question[61:]}", "x", "%C3%A9", "x" * 8_000):
+        assert gate.browser().get(f"/{page}?question={wrong}").status == 410
+        assert gate.browser().post("/consent", {"question": wrong, "decision": "approve"}).status == 410
+
+
+def test_a_request_that_is_too_long_is_told_so(gate: House) -> None:
+    got = gate.browser().get(gate.asking(state="s" * 4_096))
+    assert (got.status, "4 KiB" in got.text) == (400, True)

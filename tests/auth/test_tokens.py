@@ -1,6 +1,7 @@
 """Access tokens of our own: which are taken, for how long, and what takes them away again."""
 
 import base64
+import dataclasses
 import json
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.auth.forging import (
 from toolgate.server.auth import jose
 from toolgate.server.auth.jose import Key
 from toolgate.server.auth.principals import LOCAL, Principal
-from toolgate.server.auth.tokens import FRESH, LIFETIME, Held, OwnTokens, Unavailable, Verified
+from toolgate.server.auth.tokens import FRESH, LEEWAY, LIFETIME, OURS, Held, OwnTokens, Unavailable, Verified
 
 
 class Stored:
@@ -64,7 +65,7 @@ def test_a_minted_token_says_who_calls_through_what_and_what_they_may() -> None:
         tokens = ours(Stored(KEY))
         minted = await tokens.mint("ada", "client-1", {"tools:web", "tools:read"})
         assert await tokens.verify(minted.token) == Principal(
-            ISSUER, "ada", "client-1", frozenset({"tools:read", "tools:web"})
+            OURS, "ada", "client-1", frozenset({"tools:read", "tools:web"})
         )
         claims = await tokens.claims(minted.token)
         assert claims == {
@@ -105,6 +106,21 @@ def test_a_principals_name_holds_no_word_from_outside_and_tells_people_apart() -
     assert (LOCAL.name, LOCAL.owner) == ("local", "local")
 
 
+def test_a_person_of_ours_is_the_same_under_another_public_url() -> None:
+    async def scenario() -> None:
+        here, there = (
+            ours(Stored(KEY)),
+            OwnTokens("http://127.0.0.1:9", ["http://127.0.0.1:9/mcp"], Stored(KEY), nothing),
+        )
+        seen = [await tokens.verify((await tokens.mint("p-1", "c", [])).token) for tokens in (here, there)]
+        assert seen[0] == seen[1] and seen[0].owner == seen[1].owner
+
+    async def nothing() -> list[str]:
+        return []
+
+    run(scenario())
+
+
 def test_sec_16_one_subject_of_two_issuers_is_two_people() -> None:
     assert Principal(ISSUER, "1001", "c").name != Principal(THEIRS, "1001", "c").name
 
@@ -115,6 +131,32 @@ def test_sec_16_one_subject_of_two_issuers_is_two_people() -> None:
 @pytest.mark.parametrize("claims", CLAIMS.values(), ids=CLAIMS)
 def test_pr_09_a_token_with_a_wrong_claim_is_refused(claims: dict[str, Any]) -> None:
     run(refused(ours(Stored(KEY)).verify, [jose.sign(good(**claims), KEY, "at+jwt")]))
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"client_id": None},
+        {"client_id": ""},
+        {"client_id": 7},
+        {"client_id": "x" * 2_000},
+        {"iat": None},
+        {"exp": START + LIFETIME + LEEWAY + 1},
+        {"exp": START + 115 * 86_400},
+        {"iat": START - LIFETIME, "exp": START + LEEWAY + 1},
+    ],
+)
+def test_what_we_never_say_is_refused_though_our_key_signed_it(claims: dict[str, Any]) -> None:
+    run(refused(ours(Stored(KEY)).verify, [jose.sign(good(**claims), KEY, "at+jwt")]))
+
+
+def test_a_token_is_no_younger_than_the_end_of_its_key() -> None:
+    retired = dataclasses.replace(KEY, retired_at=START - LEEWAY - 1)
+    run(refused(ours(Stored(OTHER, retired)).verify, [GOOD]))
+    earlier = jose.sign(good(iat=START - 60, exp=START + 60), KEY, "at+jwt")
+    assert run(ours(Stored(OTHER, retired)).verify(earlier)).subject == "ada"
+    followed = dataclasses.replace(KEY, retired_at=START + 60)
+    assert run(ours(Stored(OTHER, followed)).verify(GOOD)).subject == "ada"
 
 
 @pytest.mark.parametrize("typ", ["JWT", "", "at+jwt2", "id+jwt", "refresh+jwt", "oauth-id-jag+jwt", "application/jwt"])

@@ -1,6 +1,8 @@
 """Signing in at somebody else's page, behind consent, and being named by a proxy."""
 
+import contextlib
 import json
+import re
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -272,6 +274,50 @@ def test_one_signs_in_for_the_account_page_without_a_client(tmp_path: Path, idp:
         assert come_back(browser, idp.arrive(sent.location)).location == "/account"
 
 
+@pytest.mark.parametrize("entry", ["github:583231", "header:ada"])
+def test_a_subject_of_a_way_that_is_not_offered_is_refused(entry: str) -> None:
+    with pytest.raises(ValueError, match="--login has no"):
+        Allowed([entry], ["oidc"])
+    assert Allowed([f"oidc:{entry}"], ["oidc"]).permits("oidc", entry, None)
+
+
+def test_sec_16_an_address_that_is_not_verified_is_nobodys_name(gate: House, idp: Provider) -> None:
+    for claims in ({"email_verified": False}, {}, {"email_verified": "false"}):
+        idp.claims = {"email": "ada@example.com", **claims}
+        signed_in(gate, idp, gate.browser())
+        assert gate.do(people_of(gate)) == [Person(idp.url, "248289", "248289")]
+
+
+def test_who_is_somebody_else_is_asked_by_the_provider_as_whom(tmp_path: Path, idp: Provider) -> None:
+    with house(tmp_path, "password", f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
+        made.add()
+        browser = made.browser()
+        page = browser.get(browser.sign_in(browser.get(made.asking()).location).location)
+        switch = re.findall(r'href="([^"]*switch=1)"', page.text)[0].replace("&amp;", "&")
+        onward = re.findall(r'href="([^"]*via=oidc[^"]*)"', browser.get(switch).text)[0].replace("&amp;", "&")
+        asked = browser.get(onward)
+        assert "When you approve, you sign in with" in asked.text
+        form = [(name, asked.field(name)) for name in ("csrf", "question", "via", "switch")]
+        sent = browser.post("/consent", [*form, ("scope", "tools:read"), ("decision", "approve")])
+        assert "prompt=select_account" in sent.location
+        assert come_back(browser, idp.arrive(sent.location)).location.startswith(made.app)
+        assert made.granted() == [(DOCUMENT, "248289", "tools:read")]
+
+
+def test_who_may_not_come_can_choose_another_account(tmp_path: Path, idp: Provider) -> None:
+    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=("ada@example.com",)) as made:
+        browser = made.browser()
+        sent = approve(browser, to_consent(made, browser))
+        assert "prompt" not in sent.location
+        got = come_back(browser, idp.arrive(sent.location))
+        assert got.status == 403
+        again = got.text.split('class="button" href="')[1].split('"')[0].replace("&amp;", "&")
+        asked = browser.get(browser.get(again).location)
+        form = [(name, asked.field(name)) for name in ("csrf", "question", "via", "switch")]
+        sent = browser.post("/consent", [*form, ("scope", "tools:read"), ("decision", "approve")])
+        assert "prompt=select_account" in sent.location
+
+
 def test_sec_16_the_same_subject_of_two_issuers_is_two_people() -> None:
     from toolgate.server.auth.principals import Principal
 
@@ -292,7 +338,8 @@ def test_sec_16_the_same_subject_of_two_issuers_is_two_people() -> None:
         (("oidc",), ("*",), (), "--login"),
         (("github", "github"), ("*",), (), "--login"),
         (("carrier-pigeon",), (), (), "--login"),
-        (("header=X-User",), (), (), "--trusted-proxies"),
+        (("header=X-User",), ("*",), (), "--trusted-proxies"),
+        (("header=X-User",), (), ("127.0.0.1",), "--allow-users"),
         (("header=X-User",), (), ("10.0.0.1/8",), "--trusted-proxies"),
         (("oidc=https://a.example", "github"), ("1",), (), "--allow-users"),
     ],
@@ -326,11 +373,151 @@ def test_mcp_12_no_secret_of_a_sign_in_is_logged_or_kept(
     assert not [secret for secret in secrets if secret in caplog.text or secret.encode() in kept]
 
 
+# -- who may come no more
+
+GATE = "https://gate.example"  # the same after a restart, whatever the port
+
+
+def refreshed(made: House, token: str) -> Got:
+    form = {"grant_type": "refresh_token", "client_id": DOCUMENT, "refresh_token": token}
+    return made.browser().post("/token", form)
+
+
+def ended(made: House) -> list[bool]:
+    """Of each grant, whether it was revoked."""
+    words = "SELECT revoked_at IS NOT NULL FROM oauth_grant ORDER BY made_at"
+    return made.do(made.store.transact(lambda connection: list(connection.exec_driver_sql(words).scalars())))
+
+
+def by_provider(made: House, idp: Provider, browser: Browser, via: str) -> dict[str, str]:
+    sent = approve(browser, to_consent(made, browser, via))
+    return dict(urllib.parse.parse_qsl(come_back(browser, idp.arrive(sent.location)).location.partition("?")[2]))
+
+
+def at_once(made: House, browser: Browser) -> dict[str, str]:
+    page = browser.get(browser.get(made.asking()).location)
+    return dict(urllib.parse.parse_qsl(approve(browser, page).location.partition("?")[2]))
+
+
+def with_password(made: House, browser: Browser) -> dict[str, str]:
+    login = browser.get(made.asking()).location
+    page = browser.get(browser.sign_in(login).location)
+    return dict(urllib.parse.parse_qsl(approve(browser, page).location.partition("?")[2]))
+
+
+Way = dict[str, Any]
+OIDC_ADA: Way = {"ways": ("oidc",), "users": ("ada@example.com",)}
+PASSWORD_WAY: Way = {"ways": ("password",)}
+HEADER_ADA: Way = {"ways": ("header=X-User",), "users": ("ada@example.com",), "proxies": ("127.0.0.1",)}
+GITHUB_OCTO: Way = {"ways": ("github",), "users": ("583231",)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "comes"),
+    [
+        (OIDC_ADA, OIDC_ADA, True),
+        (OIDC_ADA, {**OIDC_ADA, "users": ("@example.com",)}, True),
+        (OIDC_ADA, {**OIDC_ADA, "users": ("oidc:248289",)}, True),
+        (OIDC_ADA, {**OIDC_ADA, "users": ("bob@example.com", "@team.example")}, False),
+        (OIDC_ADA, PASSWORD_WAY, False),
+        (OIDC_ADA, {"ways": ("github",), "users": ("*",)}, False),
+        (GITHUB_OCTO, GITHUB_OCTO, True),
+        (GITHUB_OCTO, {**GITHUB_OCTO, "users": ("583232",)}, False),
+        (GITHUB_OCTO, {"ways": ("oidc",), "users": ("*",)}, False),
+        (HEADER_ADA, {**HEADER_ADA, "users": ("@example.com",)}, True),
+        (HEADER_ADA, {**HEADER_ADA, "users": ("bob",)}, False),
+        (HEADER_ADA, PASSWORD_WAY, False),
+        (PASSWORD_WAY, {**HEADER_ADA, "ways": ("password", "header=X-User")}, True),
+        (PASSWORD_WAY, HEADER_ADA, False),
+    ],
+)
+def test_sec_08_a_removed_person_can_neither_refresh_nor_come_back(
+    before: Way, after: Way, comes: bool, tmp_path: Path, idp: Provider
+) -> None:
+    idp.claims = {"email": "ada@example.com", "email_verified": True}
+    browser = _browser(0, before)
+    with _gate(tmp_path, before, idp) as made:
+        browser.port = made.port
+        first = before["ways"][0]
+        if first == "password":
+            made.add()
+            answer = with_password(made, browser)
+        else:
+            answer = at_once(made, browser) if "=" in first else by_provider(made, idp, browser, first)
+        token = made.redeem(answer)["refresh_token"]
+        assert refreshed(made, token).status == 200
+        assert browser.get("/account").status == 200
+    with _gate(tmp_path, after, idp) as made:
+        browser.port = made.port
+        got = refreshed(made, token)
+        assert got.status == (200 if comes else 400)
+        assert comes or json.loads(got.body)["error"] == "invalid_grant"
+        assert ended(made) == [not comes]
+        got = browser.get("/account")
+        assert got.status in ((200,) if comes else (303, 403))
+        assert got.headers.get("location", "/login") == "/login"
+        person = Person(*_person_row(made))
+        if not comes:
+            asked = browser.get(made.asking()).headers.get("location", "/login?question=")
+            assert asked.startswith("/login?question=")
+            question = made.do(made.authorization.ask(made.asking().partition("?")[2]))
+            told = made.do(made.authorization.answer(question.id, person, frozenset(question.scopes)))
+            assert "error=access_denied" in told.location
+            assert len(ended(made)) == 1
+
+
+def test_sec_08_the_people_of_an_enterprise_issuer_stand_as_long_as_it_is_configured() -> None:
+    issuer = "https://idp.example"
+    ada = Person(issuer, "ada", "ada")
+    for issuers in ((issuer,), (), ("https://another.example",)):
+        ways = sign_in(None, None, GATE, (), {}, (), (), issuers)  # type: ignore[arg-type]
+        assert ways.may_come(ada) == (issuers == (issuer,))
+    given = (f"oidc={issuer}",), FORM, ("bob@example.com",), (), (issuer,)
+    ways = sign_in(None, None, GATE, *given)  # type: ignore[arg-type]
+    assert not ways.may_come(ada)  # whom she signs in by says who comes, whatever else it is trusted with
+    assert ways.may_come(Person(issuer, "bob", "bob", "bob@example.com"))
+
+
+def test_sec_08_an_address_that_is_verified_no_more_opens_nothing(tmp_path: Path, idp: Provider) -> None:
+    idp.claims = {"email": "ada@example.com", "email_verified": True}
+    with _gate(tmp_path, {"ways": ("oidc",), "users": ("*",)}, idp) as made:
+        token = made.redeem(by_provider(made, idp, made.browser(), "oidc"))["refresh_token"]
+        idp.claims = {"email": "ada@example.com", "email_verified": False}
+        by_provider(made, idp, made.browser(), "oidc")
+    with _gate(tmp_path, OIDC_ADA, idp) as made:
+        assert refreshed(made, token).status == 400
+
+
+def _browser(port: int, way: Way) -> Browser:
+    named = way["ways"][0].startswith("header=")
+    return Browser(port, {"x-user": "ada@example.com"} if named else {})
+
+
+def _gate(folder: Path, way: Way, idp: Provider) -> contextlib.AbstractContextManager[House]:
+    """A server of the same state and public URL each time; GitHub's is the stand-in, too."""
+
+    def change(ways: SignIn, web: Web) -> SignIn:
+        if "github" not in ways.providers:
+            return ways
+        allowed = Allowed(way["users"], ("github",))
+        return replace(ways, providers={"github": GitHub(CLIENT, SECRET, allowed, web.fetch, idp.url + "/g", idp.url)})
+
+    ways = (f"oidc={idp.url}" if each == "oidc" else each for each in way["ways"])
+    given: Any = {"allow_users": way.get("users", ()), "trusted_proxies": way.get("proxies", ())}
+    return house(folder, *ways, public_url=GATE, credentials=FORM, change=change, **given)
+
+
+def _person_row(made: House) -> tuple[str, ...]:
+    words = "SELECT issuer, known_as, name, email FROM oauth_person"
+    return made.do(made.store.transact(lambda connection: tuple(connection.exec_driver_sql(words).one())))
+
+
 # -- a proxy says who it is
 
 
 def test_a_trusted_proxy_names_people(tmp_path: Path) -> None:
-    with house(tmp_path, "header=X-Forwarded-User", trusted_proxies=("127.0.0.0/8",)) as made:
+    given = {"allow_users": ("*",), "trusted_proxies": ("127.0.0.0/8",)}
+    with house(tmp_path, "header=X-Forwarded-User", **given) as made:  # type: ignore[arg-type]
         ada, bob = (made.browser(x_forwarded_user=name) for name in ("ada@example.com", "bob"))
         page = ada.get(ada.get(ada.get(made.asking()).location).headers.get("location", "") or "/account")
         asked = ada.get(made.asking()).location
@@ -342,12 +529,16 @@ def test_a_trusted_proxy_names_people(tmp_path: Path) -> None:
         assert approve(ada, page).location.startswith(made.app)
         assert made.do(people_of(made)) == [Person("toolgate:header", "ada@example.com", "ada@example.com")]
         assert "Sign out" not in ada.get("/account").text
+        out = ada.get("/logout")
+        assert ("<button" in out.text, "sign out there" in out.text) == (False, True)
+        assert ada.post("/logout", {"csrf": "x"}).location == "/logout"
         nobody = made.browser()
         assert "You sign in at the gateway" in nobody.get("/login").text
 
 
 def test_the_header_is_refused_from_anybody_else(tmp_path: Path) -> None:
-    with house(tmp_path, "password", "header=X-Forwarded-User", trusted_proxies=("192.0.2.0/24",)) as made:
+    given = {"allow_users": ("*",), "trusted_proxies": ("192.0.2.0/24",)}
+    with house(tmp_path, "password", "header=X-Forwarded-User", **given) as made:  # type: ignore[arg-type]
         made.add()
         forged = made.browser(x_forwarded_user="ada", x_forwarded_for="192.0.2.1")
         for path in ("/account", made.asking(), "/login", "/logout"):
@@ -360,15 +551,13 @@ def test_the_header_is_refused_from_anybody_else(tmp_path: Path) -> None:
 def test_a_header_that_is_no_name_names_nobody(said: str) -> None:
     with pytest.raises(Refused) if said.strip() else _nothing() as caught:
         headers = {b"x-user": said.encode("latin-1")}
-        ways = sign_in(None, None, "", ["header=X-User"], {}, [], ["127.0.0.1"])  # type: ignore[arg-type]
+        ways = sign_in(None, None, "", ["header=X-User"], {}, ["*"], ["127.0.0.1"])  # type: ignore[arg-type]
         assert ways.trusted is not None
         assert ways.trusted.person(headers, "127.0.0.1") is None
     assert caught is not None
 
 
 def _nothing() -> Any:
-    import contextlib
-
     return contextlib.nullcontext(True)
 
 
@@ -381,10 +570,24 @@ def _nothing() -> Any:
         ("10.0.0.1", "1.2.3.4, 198.51.100.1, 10.0.0.2", "198.51.100.1"),
         ("::ffff:10.0.0.1", "198.51.100.1", "198.51.100.1"),
         ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "1.2.3.4:5678", "1.2.3.4"),
+        ("10.0.0.1", "9.9.9.9, [2001:db8::1]:5678, 10.0.0.2:80", "2001:db8::1"),
+        ("10.0.0.1", "[2001:db8::1]", "2001:db8::1"),
+        ("10.0.0.1", "2001:db8::1", "2001:db8::1"),
+        ("127.0.0.1", "1.2.3.4", ""),  # a proxy that is not among them: all come from there
+        ("::1", "1.2.3.4", ""),
+        ("127.0.0.1", "", "127.0.0.1"),
     ],
 )
 def test_sec_17_nobody_chooses_the_address_they_are_throttled_by(peer: str, forwarded: str, address: str) -> None:
     assert Proxies(["10.0.0.0/8"]).address(peer, forwarded) == address
+
+
+def test_sec_17_a_proxy_that_is_not_among_the_trusted_ones_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    proxies = Proxies()
+    for _ in range(3):
+        assert proxies.address("127.0.0.1", "1.2.3.4") == ""
+    assert caplog.text.count("--trusted-proxies") == 1
 
 
 def test_the_stand_in_is_strict() -> None:

@@ -34,7 +34,7 @@ def test_what_is_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> N
         assert re.fullmatch(
             rf"background task {task} \(echo one; until .*…\) exited with code 4 after [\d.]+ s; "
             "read it with ReadBgOutput",
-            notice,
+            notice.text,
         )
         read = (await me.call("ReadBgOutput", task_id=task)).structured
         assert read == {"task_id": task, "output": "two\n", "status": "exited", "exit_code": 4, "truncated": False}
@@ -48,7 +48,7 @@ def test_what_became_a_background_task_keeps_its_timeout(tmp_path: Path) -> None
         task = (await me.bash("sleep 600", timeout=400)).structured["task_id"]
         assert await me.workspace.wait(task, BOUND)
         (notice,) = me.notices.take().values()
-        assert "was killed" in notice and "timed out after 400 ms" in notice
+        assert "was killed" in notice.text and "timed out after 400 ms" in notice.text
         assert (await me.call("ReadBgOutput", task_id=task)).structured["status"] == "killed"
 
     on_caller(body, tmp_path)

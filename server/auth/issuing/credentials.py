@@ -5,7 +5,7 @@ Source: RFC 6749 section 2.3, RFC 7523 section 3, RFC 7521 section 4.2.
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
@@ -13,12 +13,12 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from toolgate.server.auth import jose
-from toolgate.server.auth.clients import Client
 from toolgate.server.auth.issuing.said import Refusal, Request
 from toolgate.server.auth.jose import InvalidToken, Key
 
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-LONGEST = 3_600.0  # seconds an assertion may hold: its id must be remembered as long
+LONGEST = 300.0  # seconds an assertion holds, from when it was made: its id must be remembered as long
+FARTHEST = 3_600.0  # seconds ahead its end may lie; that is taken for an earlier one, and what says more is refused
 MAX_ID = 256  # characters of an assertion's id
 
 
@@ -33,37 +33,46 @@ class Credentials:
     def __repr__(self) -> str:
         return f"<{self.method} of a client>"
 
-    def is_signed(
-        self,
-        client: Client,
-        keys: Sequence[Key],
-        audience: Sequence[str],
-        now: float,
-        use: Callable[[str, float], bool],
-    ) -> bool:
-        """Whether the assertion is the client's own, for us, and new. `use(id, until)` says whether an id is."""
-        try:
-            claims = jose.verify(
-                self.secret,
-                keys,
-                typ=None,  # clients say JWT, client-authentication+jwt or nothing
-                algorithms=tuple(jose.ALGORITHMS),
-                issuer=client.id,
-                audience=audience,
-                now=now,
-            )
-        except InvalidToken:
-            return False
-        id = assertion_id(claims, now)
-        return claims.get("sub") == client.id and id is not None and use(id, claims["exp"] + jose.LEEWAY)
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """What a verified assertion says. It counts once: `id` is remembered `until` then."""
+
+    claims: Mapping[str, Any]
+    id: str
+    until: float
 
 
-def assertion_id(claims: dict[str, Any], now: float) -> str | None:
-    """What a verified assertion is remembered by; None for one that has no id, or would have to be remembered long."""
-    jti = claims.get("jti")
-    if not isinstance(jti, str) or not 0 < len(jti) <= MAX_ID or claims["exp"] > now + LONGEST:
+def verified(
+    token: str, keys: Sequence[Key], issuer: str, audience: Sequence[str], typ: Collection[str] | None, now: float
+) -> Assertion | None:
+    """What an assertion says that `issuer` signed, for one of `audience`; None for any other, and for one that has no
+    id or can't be remembered as long as it holds. Takes the time of a signature: not for the loop or a transaction."""
+    try:
+        claims = jose.verify(
+            token,
+            keys,
+            typ=typ,
+            algorithms=tuple(jose.ALGORITHMS),
+            issuer=issuer,
+            audience=audience,
+            now=now,
+        )
+    except InvalidToken:
         return None
-    return f"{claims['iss']}\n{jti}"
+    jti, until = claims.get("jti"), _until(claims, now)
+    if not isinstance(jti, str) or not 0 < len(jti) <= MAX_ID or until is None or now >= until:
+        return None
+    return Assertion(claims, f"{claims['iss']}\n{jti}", until)
+
+
+def _until(claims: Mapping[str, Any], now: float) -> float | None:
+    """Until when an assertion is good, and has to be remembered: RFC 7523 section 3 leaves it to us how long that is.
+    Libraries that say an hour are taken, for less. None: it can't be told when it was made, or it says too much."""
+    end, issued = claims["exp"], claims.get("iat")
+    if end > now + (LONGEST if issued is None else FARTHEST):
+        return None
+    return float(end if issued is None else min(end, issued + LONGEST)) + jose.LEEWAY
 
 
 def presented(request: Request) -> Credentials:

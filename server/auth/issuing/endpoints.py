@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth.clients import METHODS, PROVEN
+from toolgate.server.auth.issuing import family
 from toolgate.server.auth.issuing.library import IntrospectionEndpoint, RevocationEndpoint
 from toolgate.server.auth.issuing.said import Refusal
 from toolgate.server.state import grants as rows
@@ -45,12 +46,10 @@ def find(server: Any, token: str) -> Token | None:
         over = row is None or row.denied
         return Token(str(claims["client_id"]), {"token_type": "Bearer", **told}, jti=claims["jti"], over=over)
     row = rows.refresh(server.connection, digest(token))
-    if row is None:
-        return None
-    grant = rows.grant(server.connection, row.grant_id)
+    grant = rows.grant(server.connection, row.grant_id) if row else family.forgotten(server.connection, token)
     if grant is None:
         return None
-    over = row.redeemed_at is not None or not grant.holds(server.now)
+    over = row is None or row.redeemed_at is not None or not grant.holds(server.now)
     told = {"iss": server.issuer.public_url, "client_id": grant.client, "sub": grant.subject, "scope": grant.scope}
     told |= {"iat": int(grant.made_at), "exp": int(grant.expires_at)}
     return Token(grant.client, told, grant_id=grant.id, over=over)

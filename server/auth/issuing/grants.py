@@ -6,6 +6,10 @@ within `GRACE` whoever comes with the old one again (a second process, a retry, 
 successor, the same as all the others: the family is one line and never forks. After that it is a stolen copy, and the
 whole family ends. The successor can be computed by nobody who has not both the token and the database.
 
+Who comes late may be the one who was robbed: the thief redeemed the token first, and has gone on for days. So that the
+family ends then too, and yet no row has to be kept for each use of it, a token says what family it is of (family.py).
+One that does so rightly, and has no row any more, was redeemed long ago.
+
 Source: RFC 6749 sections 4.1 and 6; RFC 7636; RFC 8707; RFC 9700 sections 2.1 and 4.14; OAuth 2.1.
 """
 
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth import clients
+from toolgate.server.auth.issuing import family
 from toolgate.server.auth.issuing.library import (
     AuthorizationCodeGrant,
     CodeChallenge,
@@ -75,7 +80,7 @@ class Issued:
 
     code: str  # digest
     grant: Grant
-    redirect_uri: str
+    redirect_uri: str  # that has to be sent; "": none was
     challenge: str
 
     def get_redirect_uri(self) -> str:
@@ -99,7 +104,13 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         subject, scope = subject_of(person.issuer, person.subject), " ".join(self.approved)
         resource = self.server.issuer.tokens.audience[0]
         rows.put_person(
-            connection, subject, issuer=person.issuer, known_as=person.subject, name=person.name, seen_at=now
+            connection,
+            subject,
+            issuer=person.issuer,
+            known_as=person.subject,
+            name=person.name,
+            email=person.email,
+            seen_at=now,
         )
         key = {"subject": subject, "client": client.id, "redirect_uri": self.redirect_uri, "resource": resource}
         grant_id = rows.put_grant(connection, now, GRANT_LIFETIME, scope=scope, **key)
@@ -107,7 +118,6 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
             connection,
             digest(code),
             grant_id=grant_id,
-            redirect_uri=request.payload.redirect_uri or "",
             challenge=request.payload.data["code_challenge"],
             expires_at=now + CODE_LIFETIME,
         )
@@ -128,7 +138,9 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
             return None
         if self.server.now >= row.expires_at or self.server.standing(grant.id) is None:
             return None
-        return Issued(row.code, grant, row.redirect_uri, row.challenge)
+        # A client of OAuth 2.1 doesn't repeat it (section 10.2 there): PKCE binds the code. What is sent must be right
+        sent = self.request.payload.redirect_uri is not None
+        return Issued(row.code, grant, grant.redirect_uri if sent else "", row.challenge)
 
     def authenticate_user(self, authorization_code: Issued) -> Grant:
         check_resource(self)
@@ -165,6 +177,9 @@ class Refresh(RefreshTokenGrant):  # type: ignore[misc]  # as above
     def authenticate_refresh_token(self, refresh_token: str) -> Presented | None:
         row = rows.refresh(self.server.connection, digest(refresh_token))
         if row is None:
+            grant = family.forgotten(self.server.connection, refresh_token)
+            if grant is not None and grant.client == self.request.client.client.id:
+                self._end(grant)
             return None
         grant = rows.grant(self.server.connection, row.grant_id)
         if grant is None or not grant.holds(self.server.now):
@@ -200,31 +215,28 @@ class Refresh(RefreshTokenGrant):  # type: ignore[misc]  # as above
         if presented.redeemed_at is None:
             salt = secrets.token_bytes(32)
             rows.redeem_refresh(connection, digest(presented.token), now, salt)
-            following = successor(presented.token, salt)
+            following = family.successor(presented.token, salt, presented.grant)
             rows.put_refresh(connection, digest(following), presented.grant.id)
             return following
         if now - presented.redeemed_at <= GRACE:
             newest = self._newest(presented)
             if newest is not None:
                 return newest
-        log.warning("a refresh token of client %s came again: its whole family is revoked", presented.grant.client)
-        self.server.end_grant(presented.grant.id)
+        self._end(presented.grant)
         raise Refusal("invalid_grant")
+
+    def _end(self, grant: Grant) -> None:
+        log.warning("a refresh token of client %s came again: its whole family is revoked", grant.client)
+        self.server.end_grant(grant.id)
 
     def _newest(self, presented: Presented) -> str | None:
         token, salt = presented.token, presented.salt
         for _ in range(MOST_STEPS):
             if salt is None:
                 return token
-            token = successor(token, salt)
+            token = family.successor(token, salt, presented.grant)
             row = rows.refresh(self.server.connection, digest(token))
             if row is None:
                 return None
             salt = row.salt
         return None
-
-
-def successor(token: str, salt: bytes) -> str:
-    """The refresh token that follows `token`: as unguessable as that is."""
-    made = hmac.new(token.encode(), salt, hashlib.sha256).digest()
-    return base64.urlsafe_b64encode(made).rstrip(b"=").decode()

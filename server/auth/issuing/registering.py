@@ -1,14 +1,14 @@
-"""Dynamic registration: one transaction makes a client. What of a registration is taken, clients.py says.
+"""Dynamic registration: one transaction makes a client. What of a registration is taken, `clients.registered` says.
 
 Source: RFC 7591 section 3.
 """
 
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.auth import clients
 from toolgate.server.auth.issuing import Answer
 from toolgate.server.auth.issuing.said import DESCRIPTIONS
 from toolgate.server.auth.issuing.server import NO_STORE, refused
@@ -26,9 +26,8 @@ TOO_MANY = Answer(
 )
 
 
-def register(server: "Server", body: object) -> Answer:
-    """A new client. Raises Rejected."""
-    kept, secret = clients.registered(body, server.served)
+def register(server: "Server", kept: Mapping[str, Any], secret: str | None) -> Answer:
+    """A new client."""
     if not rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
         return refused("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
     id = secrets.token_urlsafe(16)

@@ -2,15 +2,15 @@
 own shapes. Knows no HTTP.
 """
 
-import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth import clients
+from toolgate.server.auth.accounts import Person
 from toolgate.server.auth.clients import Client
-from toolgate.server.auth.issuing import Answer, Mistake, Redirect
-from toolgate.server.auth.issuing.credentials import Credentials, presented
+from toolgate.server.auth.issuing import Answer, Mistake, Redirect, family
+from toolgate.server.auth.issuing.credentials import Assertion, Credentials, presented
 from toolgate.server.auth.issuing.library import AuthorizationServer, OAuth2Error, add_params_to_uri
 from toolgate.server.auth.issuing.policy import OFFLINE, scopes_for
 from toolgate.server.auth.issuing.said import Refusal, Request, describe
@@ -22,16 +22,18 @@ from toolgate.server.state.oauth import digest
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
+MAX_USED = 2_000  # assertions of one client that are remembered at a time: five a second
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 section 5.1
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was had before the transaction began: keys to sign with and to verify by, the claims of a token."""
+    """What was had before the transaction began: the key to sign with, what the client says of itself and a provider of
+    a person, and the claims of a token; all verified."""
 
     signing: Key | None = None
-    client_keys: Sequence[Key] = ()
-    provider_keys: Mapping[str, Sequence[Key]] = field(default_factory=dict[str, Sequence[Key]])
+    client: Assertion | None = None
+    person: Assertion | None = None
     claims: Mapping[str, Any] | None = None
 
 
@@ -43,6 +45,12 @@ class Issuer:
     tokens: OwnTokens
     configured: Mapping[str, Client]
     kinds: frozenset[str]  # of clients that are taken
+    may_come: Callable[[Person], bool]  # SignIn's
+
+    @property
+    def audience(self) -> tuple[str, ...]:
+        """What a client's assertion must be for: issuer or token endpoint, to the letter (RFC 7523 section 3)."""
+        return (self.public_url, f"{self.public_url}/token")
 
 
 class Caller:
@@ -125,7 +133,7 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         subject = user.subject if user is not None else client.client.id
         token = self.mint(client.client.id, subject, scope or "", user.id if user is not None else None)
         if user is not None and include_refresh_token:
-            refresh = secrets.token_urlsafe(32)
+            refresh = family.first(user)
             grants.put_refresh(self.connection, digest(refresh), user.id)
             token["refresh_token"] = refresh
         return token
@@ -160,7 +168,12 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
             self.fetched.signing, subject, client, [word for word in words if word != OFFLINE]
         )
         grants.put_access(
-            self.connection, jti=minted.jti, client=client, grant_id=grant_id, expires_at=float(minted.expires)
+            self.connection,
+            jti=minted.jti,
+            client=client,
+            subject=subject,
+            grant_id=grant_id,
+            expires_at=float(minted.expires),
         )
         if grant_id is not None:
             grants.touch(self.connection, grant_id, self.now)
@@ -175,30 +188,62 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         grant = grants.grant(self.connection, id)
         if grant is None or not grant.holds(self.now):
             return None
-        person = grants.person(self.connection, grant.subject)
-        if person is not None and people.is_known(self.connection, person.issuer, person.known_as):
+        row = grants.person(self.connection, grant.subject)
+        if row is not None and self.may_come(_person(row)):
             return grant
         self.end_grant(id)
         return None
+
+    def stand(self, pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of these (subject, client) that may go on: see `Authorization.standing`."""
+        subjects = {subject for subject, _ in pairs}
+        held = (grant for grant in grants.holding(self.connection, subjects, self.now))
+        granted = {
+            (grant.subject, grant.client)
+            for grant in held
+            if (grant.subject, grant.client) in pairs and self.standing(grant.id) is not None
+        }
+        live = grants.live(self.connection, subjects, self.now).intersection(pairs)  # what was just ended is denied
+        own = {pair for pair in live if pair[0] == pair[1] and self.query_client(pair[1]) is None}
+        return granted | (live - own)
+
+    def gone(self) -> list[str]:
+        """See `Authorization.gone`."""
+        accounts = {row.subject for row in people.accounts(self.connection)}
+        known = [(row.subject, _person(row)) for row in grants.everybody(self.connection)]
+        return [
+            subject
+            for subject, person in known
+            if not self.issuer.may_come(person) or (person.issuer == people.BUILT_IN and person.subject not in accounts)
+        ]
+
+    def may_come(self, person: Person) -> bool:
+        """Whether a person could sign in this moment, as far as this server knows."""
+        return self.issuer.may_come(person) and people.is_known(self.connection, person.issuer, person.subject)
 
     def _is_proven(self, client: Client, shown: Credentials) -> bool:
         if not client.authenticates(shown.method):
             return False
         if shown.method == "private_key_jwt":
-            return shown.is_signed(client, self.fetched.client_keys, self._audience(), self.now, self._use)
+            word = self.fetched.client
+            return word is not None and word.claims.get("sub") == client.id and self.use(word, client.id)
         return shown.method == "none" or client.has_secret(shown.secret)
 
-    def _audience(self) -> tuple[str, ...]:
-        """What an assertion must be for: the issuer or the token endpoint, to the letter (RFC 7523 section 3)."""
-        return (self.issuer.public_url, f"{self.issuer.public_url}/token")
-
-    def _use(self, id: str, until: float) -> bool:
-        return grants.use(self.connection, digest(id), until)
+    def use(self, word: Assertion, client: str) -> bool:
+        """Whether an assertion that `client` came with is new. From now on it is not. Raises a Refusal where too many
+        of one client would have to be remembered."""
+        if grants.used(self.connection, client, self.now) >= MAX_USED:
+            raise Refusal("temporarily_unavailable", "The client sends too many assertions: slow down.")
+        return grants.use(self.connection, digest(word.id), word.until, client)
 
 
 def refused(error: str, description: str, status: int = 400) -> Answer:
-    """An error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2)."""
+    """An error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2); what may go later is a 503."""
     body = {"error": error, "error_description": description}
     if error == "invalid_client":
         return Answer(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
-    return Answer(status, body, NO_STORE)
+    return Answer(503 if error == "temporarily_unavailable" else status, body, NO_STORE)
+
+
+def _person(row: Any) -> Person:
+    return Person(row.issuer, row.known_as, row.name, row.email)

@@ -51,6 +51,7 @@ class Target:
     confidential: tuple[str, str] = ("", "")  # another one's id and secret
     known: set[str] = field(default_factory=set)
     ada: Attacker | None = None  # signed in
+    source: str = "127.0.0.1"  # where the others come from
 
     @property
     def port(self) -> int:
@@ -74,7 +75,9 @@ class Target:
     # -- the honest way, to compare with
 
     def browser(self, **headers: str) -> Attacker:
-        return Attacker(self, headers)
+        made = Attacker(self, headers)
+        made.source = self.source
+        return made
 
     def register(self, **more: Any) -> Got:
         body = {"client_name": "Fernhill", "redirect_uris": list(REDIRECTS), "token_endpoint_auth_method": "none"}

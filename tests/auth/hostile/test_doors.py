@@ -1,7 +1,6 @@
 """The doors of the protected resource under attack: tokens forged in every way, tokens in wrong places, foreign Hosts
 and Origins on every route, other people's sessions, and calls that hide what they are."""
 
-import base64
 import contextlib
 import hashlib
 import hmac
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from joserfc import jws
 
+from tests.auth.forging import packed
 from tests.auth.hostile.target import BACK, FORM, Target
 from tests.auth.minting import ENVELOPE, asked, challenge, request, session
 from tests.wire import STATELESS
@@ -21,11 +21,6 @@ from toolgate.server.auth import jose
 from toolgate.server.auth.jose import Key
 
 OTHER = jose.generate()
-
-
-def packed(value: Any) -> str:
-    data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def forged(target: Target, header: dict[str, Any], claims: Any = None, signer: Key | None = None) -> str:

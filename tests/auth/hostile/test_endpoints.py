@@ -44,7 +44,6 @@ WRONG = {
     "a long verifier": {"code_verifier": "w" * 129},
     "a verifier with a line": {"code_verifier": "w" * 43 + "\n"},
     "a verifier of other letters": {"code_verifier": "ü" * 43},
-    "no redirect": {"redirect_uri": None},
     "a redirect registered, but not asked": {"redirect_uri": QUERY},
     "another port": {"redirect_uri": PORT},
     "loopback": {"redirect_uri": LOOP},

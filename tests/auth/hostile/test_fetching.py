@@ -80,6 +80,15 @@ def canary() -> Iterator[Canary]:
     assert made.asked == []
 
 
+@pytest.fixture(autouse=True)
+def _source(target: Target, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test comes from an address of its own: what one makes the server fetch is limited."""
+    number = sum(request.node.name.encode()) + len(request.node.name)
+    target.source = f"127.{1 + number % 200}.{number // 200 % 200}.1"
+    yield
+    target.source = "127.0.0.1"
+
+
 @pytest.mark.parametrize("host", PRIVATE)
 def test_rg_07_mcp_04_no_client_id_makes_us_ask_what_is_not_public(target: Target, canary: Canary, host: str) -> None:
     for id in (f"https://{host}:{canary.port}/client.json", f"https://{host}/client.json"):

@@ -1,7 +1,6 @@
 """The HTTP servers measured side by side: how each is started and spoken to. All have echo(text)."""
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,7 +40,7 @@ class WebSides:
         site = Site(self.commands[name], environment(self.folder), self.folder, self.cores)
         if name == OURS_SIGNED:
             listening: Any = SimpleNamespace(state=self.folder / SIGNED_STATE, url=f"http://127.0.0.1:{site.port}")
-            self.tokens[name] = Signed(listening).token(exp=int(time.time()) + 3_600)
+            self.tokens[name] = Signed(listening).token()
         return site
 
     def dialect(self, name: str) -> Dialect:

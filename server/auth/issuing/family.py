@@ -1,0 +1,43 @@
+"""Refresh tokens of one grant, each made of the one before. Knows no request.
+
+A token is GRANT.SECRET.MARK, where MARK is HMAC(the grant's own key, SECRET): so it says what family it is of, even
+when its row is gone. Nobody gets in by a mark alone: a token is good only with a row.
+"""
+
+import base64
+import hmac
+import secrets
+from typing import TYPE_CHECKING
+
+from toolgate.server.state import grants as rows
+from toolgate.server.state.grants import Grant
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection
+
+
+def first(grant: Grant) -> str:
+    return _marked(secrets.token_urlsafe(32), grant)
+
+
+def successor(token: str, salt: bytes, grant: Grant) -> str:
+    """The token that follows `token`: as unguessable as that is."""
+    return _marked(_mac(token.encode(), salt), grant)
+
+
+def forgotten(connection: "Connection", token: str) -> Grant | None:
+    """The grant, if there is one, that made a token which has no row any more."""
+    id, _, rest = token.partition(".")
+    grant = rows.grant(connection, id)
+    if grant is None:
+        return None
+    marked = _marked(rest.partition(".")[0], grant)
+    return grant if hmac.compare_digest(marked.encode(), token.encode()) else None
+
+
+def _marked(secret: str, grant: Grant) -> str:
+    return f"{grant.id}.{secret}.{_mac(grant.family.encode(), secret.encode())}"
+
+
+def _mac(key: bytes, data: bytes) -> str:
+    return base64.urlsafe_b64encode(hmac.digest(key, data, "sha256")).rstrip(b"=").decode()

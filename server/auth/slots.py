@@ -1,0 +1,40 @@
+"""How much may be under way at once, in all and for one key: so that what is slow holds up its own kind alone. Knows
+nothing of what is under way.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+
+class Full(Exception):
+    """No slot became free in time."""
+
+
+class Slots:
+    """At most `each` at once for one key, and `all` together; who waits for more than `wait` seconds goes without."""
+
+    def __init__(self, each: int, all: int, wait: float) -> None:
+        self._each = each
+        self._all = all
+        self._wait = wait
+        self._held: Counter[str] = Counter()
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def one(self, key: str) -> AsyncGenerator[None, None]:
+        """A slot, for as long as the context lasts. Raises Full."""
+        try:
+            async with asyncio.timeout(self._wait), self._freed:
+                await self._freed.wait_for(lambda: self._held[key] < self._each and self._held.total() < self._all)
+                self._held[key] += 1
+        except TimeoutError:
+            raise Full from None
+        try:
+            yield
+        finally:
+            self._held[key] -= 1
+            self._held += Counter()  # forget the keys of which none is held
+            async with self._freed:
+                self._freed.notify_all()

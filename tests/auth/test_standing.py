@@ -1,0 +1,210 @@
+"""What ends when access is taken back: streams, sessions and calls of every transport, and what a person who is gone
+left running."""
+
+import contextlib
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auth.minting import ENVELOPE, Signed, asked, request, session, signed_site
+from tests.auth.test_ownership import called, messages, opened, text
+from tests.http_wire import events, site
+from tests.wire import COMMAND, STATELESS, eventually, processes_with
+from toolgate.server import people_cli
+from toolgate.server.auth.principals import subject_of
+from toolgate.server.state import grants, people
+from toolgate.server.state.tables import tables
+
+OFTEN = (  # the command, but for how often it looks
+    "import sys; from toolgate.server.site import Site; Site.__init__.__kwdefaults__['every'] = 0.2; "
+    "from toolgate.server.__main__ import main; sys.exit(main())"
+)
+LISTEN = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
+    folder = tmp_path_factory.mktemp("standing")
+    with signed_site(folder, workspace=False, command=(sys.executable, "-c", OFTEN)) as held:
+        yield held
+
+
+def stored(signed: Signed, function: Callable[[Any], Any]) -> Any:
+    """What it gives, done on the server's state in this process."""
+    return signed._with_store(lambda store: store.transact(function))
+
+
+def account(signed: Signed, name: str, *clients: str) -> str:
+    """Somebody with an account, who has granted everything to these clients; the subject of their tokens."""
+    subject, now = subject_of(people.BUILT_IN, f"of-{name}"), time.time()
+
+    def put(connection: Any) -> None:
+        people.add_account(connection, name=name, subject=f"of-{name}", password="none", made_at=now)
+        row = {"issuer": people.BUILT_IN, "known_as": f"of-{name}", "name": name, "seen_at": now}
+        grants.put_person(connection, subject, **row)
+        for client in clients:
+            row = {"scope": "tools:shell tools:workflow", "resource": f"{signed.issuer}/mcp", "redirect_uri": "x:/"}
+            grants.put_grant(connection, now, 900, client=client, subject=subject, used_at=now, **row)
+
+    stored(signed, put)
+    return subject
+
+
+def revoke(signed: Signed, subject: str, client: str) -> None:
+    """What `toolgate token revoke` does."""
+
+    def end(connection: Any) -> None:
+        for grant in grants.open_grants(connection, subject, client):
+            grants.end_grant(connection, grant.id, time.time())
+        grants.deny_all(connection, time.time(), subject=subject, client=client)
+
+    stored(signed, end)
+
+
+def open_everything(signed: Signed, token: str, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """A stream of each kind, past its beginning."""
+    id = session(signed, token)
+    wait = {"name": "wait", "arguments": {"seconds": 40}, "_meta": {"progressToken": "p"}}
+    streams = {
+        "GET": opened(signed, token, "GET", "/mcp", mcp_session_id=id),
+        "call": opened(signed, token, "POST", "/mcp", request("tools/call", wait, 7), mcp_session_id=id),
+        "stateless call": opened(
+            signed,
+            token,
+            "POST",
+            "/mcp",
+            request("tools/call", {**wait, "_meta": {**ENVELOPE, "progressToken": "q"}}),
+            mcp_protocol_version=STATELESS,
+            mcp_method="tools/call",
+            mcp_name="wait",
+        ),
+        "listen": opened(
+            signed,
+            token,
+            "POST",
+            "/mcp",
+            request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}),
+            **LISTEN,
+        ),
+        "HTTP+SSE": opened(signed, token, "GET", "/sse"),
+    }
+    found = {name: stack.enter_context(stream) for name, stream in streams.items()}
+    assert {response.status for response in found.values()} == {200}
+    return {**found, "session": id}
+
+
+def test_revocation_ends_what_a_client_has_open_on_every_transport_and_nothing_else(signed: Signed) -> None:
+    ada = account(signed, "ada", "one", "two")
+    token, other = signed.token(ada, "one", noted=False), signed.token(ada, "two", noted=False)
+    with contextlib.ExitStack() as stack:
+        mine = open_everything(signed, token, stack)
+        kept = stack.enter_context(opened(signed, other, "GET", "/sse"))
+        endpoint = next(events(kept))["data"]
+        begun = called(signed, token, "BackgroundBash", command="sleep 61.717")
+        revoke(signed, ada, "one")
+        for name, response in mine.items():
+            if name != "session":
+                assert b'"result"' not in response.read(), name  # to its end
+        signed.site.ask("POST", endpoint, request("ping", id="still"), authorization=f"Bearer {other}")
+        assert next(event for event in events(kept) if "still" in event.get("data", ""))
+        assert processes_with("61.717")  # the person's, who may still come
+        assert called(signed, other, "KillBgTask", task_id=begun["structuredContent"]["task_id"])["isError"] is False
+
+
+def test_the_end_of_an_access_token_ends_nothing_as_long_as_the_grant_stands(signed: Signed) -> None:
+    eve = account(signed, "eve", "one")
+    token = signed.token(eve, "one", noted=False, exp=int(time.time()) + 1)
+    with opened(signed, token, "GET", "/sse") as stream:
+        endpoint = next(events(stream))["data"]
+        assert eventually(lambda: asked(signed, token, "tools/list")[0].status == 401)
+        fresh = signed.token(eve, "one", noted=False)
+        signed.site.ask("POST", endpoint, request("ping", id="fresh"), authorization=f"Bearer {fresh}")
+        assert next(event for event in events(stream) if "fresh" in event.get("data", ""))
+
+
+def test_what_a_removed_person_left_running_ends(signed: Signed) -> None:
+    zoe, bob = account(signed, "zoe", "one"), account(signed, "bob", "one")
+    token, his = (signed.token(who, "one", noted=False) for who in (zoe, bob))
+    called(signed, token, "BackgroundBash", command="sleep 61.818")
+    called(signed, his, "BackgroundBash", command="sleep 61.919")
+    for each in (token, his):
+        called(signed, each, "SetCallback", action="set", message="turn", delay_seconds=3600, repeat_count=-1)
+    with opened(signed, token, "GET", "/mcp", mcp_session_id=session(signed, token)) as stream:
+        removed = people_cli._remove  # what the command does, on its own connection
+        signed._with_store(lambda store: removed(store, ["zoe"]))
+        stream.read()
+    assert eventually(lambda: not processes_with("61.818"))
+
+    def left(connection: Any) -> int:
+        return len(connection.execute(tables().callback.select()).all())
+
+    assert eventually(lambda: stored(signed, left) == 1)
+    assert processes_with("61.919")
+    assert "turn" in text(called(signed, his, "SetCallback", action="list"))
+
+
+# -- what only some of a person's clients may have
+
+
+def test_a_callbacks_message_goes_to_who_may_have_it(signed: Signed) -> None:
+    token = signed.token("sue", "full")
+    poor, web = signed.token("sue", "none", ()), signed.token("sue", "web", ("tools:web", "tools:plugins"))
+    id = session(signed, poor)
+    with opened(signed, poor, "GET", "/mcp", mcp_session_id=id) as unheard:
+        full = session(signed, token)
+        with opened(signed, token, "GET", "/mcp", mcp_session_id=full) as heard:
+            called(signed, token, "SetCallback", action="set", message="SECRET", delay_seconds=1)
+            news = next(message for message in messages(heard) if message.get("method") == "notifications/message")
+            assert "SECRET" in news["params"]["data"]
+        assert "SECRET" not in text(called(signed, web, "echo", text="x"))
+        assert "SECRET" in text(called(signed, token, "echo", text="x"))  # it was kept for it
+        signed.site.ask("DELETE", "/mcp", authorization=f"Bearer {poor}", mcp_session_id=id)
+        assert b"SECRET" not in unheard.read()
+
+
+def test_resources_are_listed_for_who_may_read_them(signed: Signed) -> None:
+    token, read = signed.token("kim", "full"), signed.token("kim", "read", ("tools:read",))
+    called(signed, token, "TaskManager", action="create", query="SECRET-TASK")
+
+    def listed(bearer: str) -> str:
+        return json.dumps(asked(signed, bearer, "resources/list")[2]["result"]["resources"])
+
+    assert "SECRET-TASK" in listed(token) and "callback://inbox" in listed(token)
+    assert not any(scheme in listed(read) for scheme in ("task:", "bg:", "callback:", "plan:", "SECRET"))
+    everything = asked(signed, token, "tools/list")[2]["result"]["tools"]
+    assert asked(signed, read, "tools/list")[2]["result"]["tools"] == everything  # a host needs them to ask for more
+
+
+def test_what_the_server_keeps_of_people_is_its_owners_alone(signed: Signed) -> None:
+    called(signed, signed.token("ann", "one"), "Bash", command="true")
+    for folder in ("workspaces", "spool"):
+        assert (signed.site.state / folder).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_state_that_is_held_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    held = sqlite3.connect(state / "state.db", isolation_level=None)
+    held.execute("BEGIN IMMEDIATE")
+    with site(tmp_path, "--auth", "oauth") as listening:
+        held.execute("ROLLBACK")
+        held.close()
+        assert eventually(lambda: "pairing code" in listening.log())
+        assert listening.ask("GET", "/ready")[0].status == 200
+        assert "Traceback" not in listening.log()
+
+
+def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = [COMMAND, "-t", "--port", port, "--state", str(tmp_path / "state")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
