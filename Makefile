@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test chromium conformance check bench lock clean
+.PHONY: setup demo test soak chromium conformance check bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -35,7 +35,10 @@ chromium: ## the browser that the tests of pages drive: Debian's
 		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 
 test: .venv/.dev tests/interop/node_modules/.installed chromium ## everything, against the real server
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+soak: .venv/.dev tests/interop/node_modules/.installed chromium ## what takes longer than `make test` may
+	$(BIN)/python -m pytest -m soak
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, a part of `make test`
 	$(BIN)/python -m pytest tests/conformance

@@ -15,6 +15,29 @@ PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")
 
 
+SLOW = (  # these wait more than they work: begun first, they wait beside the others
+    "auth/test_pages.py",
+    "interop/test_oauth_python_sdk.py",
+    "test_cli_people.py",
+    "deploy/test_blog_search.py",
+    "server/test_plugins.py",
+    "server/test_deferred.py",
+    "conformance/test_conformance.py",
+    "interop/test_oauth_conformance.py",
+    "interop/test_oauth_inspector.py",
+    "interop/test_oauth_typescript_sdk.py",
+    "interop/test_python_sdk.py",
+    "test_doctor.py",
+    "tools/test_resources_builtin.py",
+    "server/test_deferred_restart.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
+    items.sort(key=lambda item: order.get(str(item.path), len(order)))
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Start a server over stdio: `start(*options, revision=…, capabilities=…, answer=…)`."""

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -116,7 +117,7 @@ def _origin() -> Origin:
     return Origin()
 
 
-def start(words: Sequence[str], *, stdin: int, stdout: Any, stderr: Any, cwd: Path, env: Mapping[str, str]) -> Any:
+def start(words: Sequence[str], *, stdin: Any, stdout: Any, stderr: Any, cwd: Path, env: Mapping[str, str]) -> Any:
     """As `subprocess.Popen`, for what tests of the server need of it; another command, or an environment that Python
     itself reads as it starts, gets a process of its own."""
     if words[0] != COMMAND or any(name.startswith(("PYTHON", "LC_", "LD_")) for name in env):
@@ -138,6 +139,21 @@ def start(words: Sequence[str], *, stdin: int, stdout: Any, stderr: Any, cwd: Pa
                 ends.append(None)
                 streams.append(given.fileno())
         return _origin().start(words, cwd, env, [*streams, stderr.fileno()], *ends)
+
+
+def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run`, with `text` to read, to its end."""
+    with contextlib.ExitStack() as its:
+        given, said, complained = (its.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        given.write(text.encode())
+        given.seek(0)
+        process = start(words, stdin=given, stdout=said, stderr=complained, cwd=cwd, env=env)
+        code = process.wait(120)
+        told = []
+        for stream in (said, complained):
+            stream.seek(0)
+            told.append(stream.read().decode())
+    return subprocess.CompletedProcess(list(words), code, *told)
 
 
 # -- the process that is copied

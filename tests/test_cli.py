@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.interop.known import THIRTEEN
 from tests.wire import COMMAND, ROOT, eventually
 from toolgate.server import cli
@@ -22,15 +23,7 @@ from toolgate.server import cli
 
 def run(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **env}
-    return subprocess.run(
-        [COMMAND, *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment,
-        timeout=120,
-    )
+    return forked.run([COMMAND, *words], stdin, cwd=folder, env=environment)
 
 
 def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import ipaddress
 import secrets
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAX_NAME = 64  # characters
 MIN_PASSWORD = 8  # characters (NIST SP 800-63B)
 MAX_PASSWORD = 1_024  # characters: a passphrase fits, and hashing it costs nothing yet
+COST: Mapping[str, int] = {}  # of a hash, where it is not to be argon2-cffi's own (RFC 9106's low-memory choice)
 AT_ONCE = 2  # hashes computed at a time: each takes 64 MiB and a core for a while
 
 # A wait has to end soon for whoever owns the name, since others may try it too; an address may wait long.
@@ -154,7 +155,7 @@ class Accounts:
         from argon2 import PasswordHasher  # start-up
 
         async with self._hashing:
-            return await asyncio.to_thread(PasswordHasher().hash, password)
+            return await asyncio.to_thread(PasswordHasher(**COST).hash, password)
 
     async def _verified(self, hashed: str, password: str) -> bool:
         from argon2 import PasswordHasher  # start-up
@@ -163,7 +164,7 @@ class Accounts:
         try:
             plain = _composed(password[: MAX_PASSWORD + 1])
             async with self._hashing:
-                return await asyncio.to_thread(PasswordHasher().verify, hashed, plain)
+                return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, plain)
         except (VerificationError, UnicodeError):
             return False
 

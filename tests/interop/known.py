@@ -1,6 +1,9 @@
 """What every official client is to find, and the ways in which the two SDKs' clients negotiate."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
 
 MODES = ["legacy", "auto", "2026-07-28"]  # initialize; ask, and take the newest there is; the stateless one, unasked
 
@@ -34,3 +37,12 @@ THIRTEEN = [
     "KillBgTask",
     "SetCallback",
 ]
+
+
+def crossed(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The parameters of every pair. Each of either is in one that `make test` runs; the rest are for `make soak`."""
+    return [
+        pytest.param(one, other, id=f"{one}-{other}", marks=() if (at - place) % len(others) == 0 else pytest.mark.soak)
+        for at, one in enumerate(some)
+        for place, other in enumerate(others)
+    ]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.interop.gated import Gated, gated, visit
+from tests.interop.known import crossed
 from tests.interop.node import node, package
 from tests.wire import PATIENCE, eventually
 
@@ -48,9 +49,8 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gated]
         yield made
 
 
-@pytest.mark.parametrize("resource", ["", "/mcp", "/sse"], ids=["no resource", "mcp", "sse"])
 @pytest.mark.parametrize("client", list(OPTIONS))
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(("revision", "resource"), crossed(REVISIONS, ["", "/mcp", "/sse"]))
 def test_the_suite_finds_nothing_wrong_with_the_authorization_server(
     tmp_path: Path, gates: dict[str, Gated], revision: str, client: str, resource: str
 ) -> None:

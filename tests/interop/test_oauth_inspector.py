@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.interop.gated import CALLBACK, WAYS_IN, Gated, gated, visit
-from tests.interop.known import THIRTEEN
+from tests.interop.known import THIRTEEN, crossed
 from tests.interop.node import node, package
 from tests.wire import PATIENCE, eventually
 
@@ -28,8 +28,7 @@ QUESTION = re.compile(r"https?://[^\s\"\x00-\x1f]*code_challenge=[^\s\"\x00-\x1f
 WIDE = struct.pack("HHHH", 50, 4_000, 0, 0)  # rows and columns: no URL is broken
 
 
-@pytest.mark.parametrize("known", WAYS_IN)
-@pytest.mark.parametrize("era", ["legacy", "auto", "modern", "sse"])
+@pytest.mark.parametrize(("era", "known"), crossed(["legacy", "auto", "modern", "sse"], WAYS_IN))
 def test_the_inspector_signs_in_once_and_then_uses_what_it_kept(tmp_path: Path, era: str, known: str) -> None:
     carrier = "sse" if era == "sse" else "http"
     how = ["--transport", "sse"] if era == "sse" else ["--protocol-era", era]

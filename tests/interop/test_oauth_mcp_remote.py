@@ -12,7 +12,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from tests.interop.gated import WAYS_IN, Gated, gated, visit
-from tests.interop.known import THIRTEEN
+from tests.interop.known import THIRTEEN, crossed
 from tests.interop.node import node, package
 from tests.interop.test_oauth_python_sdk import text
 from tests.wire import PATIENCE, eventually
@@ -20,8 +20,7 @@ from tests.wire import PATIENCE, eventually
 QUESTION = re.compile(r"http://\S+code_challenge=\S+")
 
 
-@pytest.mark.parametrize("known", WAYS_IN)
-@pytest.mark.parametrize("carrier", ["http", "sse"])
+@pytest.mark.parametrize(("carrier", "known"), crossed(["http", "sse"], WAYS_IN))
 def test_a_client_of_stdio_signs_in_through_mcp_remote(tmp_path: Path, carrier: str, known: str) -> None:
     async def main(gate: Gated) -> None:
         for _ in range(2):  # the second time it has what it kept

@@ -17,7 +17,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from tests.interop.gated import WAYS_IN, Gated, gated
-from tests.interop.known import THIRTEEN, WAYS, Way
+from tests.interop.known import THIRTEEN, WAYS, Way, crossed
 from tests.wire import PATIENCE, STATELESS
 from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL
 
@@ -25,7 +25,7 @@ ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client ad
 CALLBACK = "http://127.0.0.1:3030/callback"  # nobody listens: the person's answer is handed over
 
 ways = pytest.mark.parametrize("way", [way for way in WAYS if way.carrier != "stdio"], ids=str)
-known = pytest.mark.parametrize("known", WAYS_IN)
+ways_in = pytest.mark.parametrize(("way", "known"), crossed([way for way in WAYS if way.carrier != "stdio"], WAYS_IN))
 
 
 class Kept:
@@ -110,8 +110,7 @@ def text(result: types.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-@known
-@ways
+@ways_in
 def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(tmp_path: Path, way: Way, known: str) -> None:
     async def main(gate: Gated) -> None:
         kept = Kept()
@@ -131,8 +130,7 @@ def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(tmp_path: Pat
         asyncio.run(main(gate))
 
 
-@known
-@ways
+@ways_in
 def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: str) -> None:
     async def main(gate: Gated) -> None:
         kept = Kept()

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from tests.interop.gated import WAYS_IN, Gated, gated
-from tests.interop.known import THIRTEEN, WAYS, Way
+from tests.interop.known import THIRTEEN, WAYS, Way, crossed
 from tests.interop.node import FOLDER, node, package
 from tests.wire import PATIENCE
 from toolgate.server.auth.scopes import READ, SHELL, WEB, WORKFLOW
 
 
-@pytest.mark.parametrize("known", WAYS_IN)
-@pytest.mark.parametrize("way", [way for way in WAYS if way.carrier != "stdio"], ids=str)
+@pytest.mark.parametrize(("way", "known"), crossed([way for way in WAYS if way.carrier != "stdio"], WAYS_IN))
 def test_the_typescript_client_signs_in_calls_and_outlives_its_token(tmp_path: Path, way: Way, known: str) -> None:
     with gated(tmp_path, hasty=True) as gate:
         said = _carried_out(gate, way, known)
