@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_NAME = 64  # characters
 MIN_PASSWORD = 8  # characters (NIST SP 800-63B)
 MAX_PASSWORD = 1_024  # characters: a passphrase fits, and hashing it costs nothing yet
-COST: Mapping[str, int] = {}  # of a hash, where it is not to be argon2-cffi's own (RFC 9106's low-memory choice)
+COST: Mapping[str, Any] = {}  # of a hash, where it is not to be argon2-cffi's own (RFC 9106's low-memory choice)
 AT_ONCE = 2  # hashes computed at a time: each takes 64 MiB and a core for a while
 
 # A wait has to end soon for whoever owns the name, since others may try it too; an address may wait long.
