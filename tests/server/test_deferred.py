@@ -195,7 +195,7 @@ def test_a_command_that_takes_long_becomes_a_task_and_runs_on_past_the_hold(know
     file = tmp_path / "go"
     command = f"echo begun; until [ -e {file} ]; do sleep 0.05; done; echo done"
     id = created(server, "Bash", command=command, timeout=600_000)
-    assert eventually(lambda: "begun" in get(server, id).get("statusMessage", ""))  # a second later: past the hold
+    assert eventually(lambda: get(server, id).get("statusMessage"))  # "begun", or how long it runs: past the hold
     file.touch()
     result = ended(server, id)["result"]
     assert result["structuredContent"]["stdout_and_stderr"] == "begun\ndone\n"
