@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 AGENT = "Mozilla/5.0 (compatible; toolgate)"  # many sites refuse what does not begin like a browser
 CONNECT = 10.0  # seconds for all addresses of a host; the fetch has its own limit besides
 MAX_ADDRESSES = 4  # tried in turn; more of them would all be down together
-MAX_CONNECTIONS = 64  # a dozen engines for a few callers at once
-MAX_IDLE = 16
+MAX_CONNECTIONS = 320  # sixteen to each of a dozen engines (tools/search), and pages besides: none waits for another
+MAX_IDLE = 16  # httpcore looks at each of them whenever a request begins or ends
 IDLE = 15.0  # seconds; servers close idle connections soon after
 MAX_HOST = 254  # characters, with a dot at the end
 SLACK = 65_536  # bytes by which a packed body may be larger than what it unpacks to
@@ -47,7 +47,7 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
             local_address: str | None = None,
             socket_options: "Iterable[httpcore.SOCKET_OPTION] | None" = None,
         ) -> httpcore.AsyncNetworkStream:
-            addresses = await _vetted(host, port, allowed, resolve)
+            addresses = await vetted(host, port, allowed, resolve)
             share = (timeout or CONNECT) / len(addresses)
             failure: Exception | None = None
             for address in addresses:
@@ -58,18 +58,18 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
                     return stream
                 except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                     failure = error
-            raise Unreachable(f"could not connect to {host} port {port}: {_reason(failure)}")
+            raise Unreachable(f"could not connect to {host} port {port}: {reason(failure)}")
 
     return Pinned()
 
 
-async def _vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> list[str]:
+async def vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> list[str]:
     """The addresses of `host` to be tried in turn. Raises Refused if any of them may not be reached."""
     try:
         addresses = list(dict.fromkeys(await resolve(host, port)))
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        raise Unreachable(f"could not resolve {host}: {(reason or 'no answer').lower()}") from None
+        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        raise Unreachable(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
     if not addresses:
         raise Unreachable(f"could not resolve {host}: it has no address")
     finding = check_host(host, addresses, allowed)
@@ -78,6 +78,11 @@ async def _vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> l
         where = address if address == host else f"{host} has the address {address}, which"
         raise Refused(f"refused: {where} is {kind}; the operator can allow it with --allow-private {host}")
     return addresses[:MAX_ADDRESSES]
+
+
+def usable(host: str) -> bool:
+    """Whether that is a host name or an address, as it stands in a URL without its brackets."""
+    return len(host) <= MAX_HOST and bool(NAME.fullmatch(host) or (":" in host and V6.fullmatch(host)))
 
 
 class Wire:
@@ -112,7 +117,7 @@ class Wire:
             raise Refused(f"only http and https URLs can be fetched, not {shown(url)}")
         if parsed.userinfo:
             raise Refused("a URL with a user name or password in it is not fetched; leave that part out")
-        if len(host) > MAX_HOST or not (NAME.fullmatch(host) or (":" in host and V6.fullmatch(host))):
+        if not usable(host):
             raise Unreachable(f"not a usable host name in {shown(url)}")
         if parsed.port is not None and not 0 < parsed.port < 65536:
             raise Unreachable(f"not a usable port in {shown(url)}")
@@ -146,7 +151,7 @@ class Wire:
         except zlib.error:
             raise Unreachable(f"{shown(str(url))} sent a body that does not unpack") from None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            raise Unreachable(f"could not fetch {shown(str(url))}: {_reason(error)}") from None
+            raise Unreachable(f"could not fetch {shown(str(url))}: {reason(error)}") from None
 
 
 async def _body(response: "httpcore.Response", encoding: str, limit: int) -> tuple[bytes, bool]:
@@ -223,7 +228,7 @@ def _decoded(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _reason(error: BaseException | None) -> str:
+def reason(error: BaseException | None) -> str:
     """What went wrong beneath httpcore, in the system's own words."""
     import ssl  # start-up
 
