@@ -69,10 +69,11 @@ class Call:
         """What to say of a command that ended, timed out, left something running or goes on."""
         workspace = self.ctx.workspace
         run = await workspace.run(run_id)
-        ended = await workspace.wait_shell(run_id, SETTLE if run.timed_out else 0.0)
+        dying = run.reason is not None  # its end is our doing: what is left of it is no background task
+        ended = await workspace.wait_shell(run_id, SETTLE if dying else 0.0)
         duration = round((time.monotonic() - self.began) * 1000)
         path = workspace.output_path(run_id)
-        gone = ended and await workspace.wait(run_id, SETTLE if run.timed_out else LINGER)
+        gone = ended and await workspace.wait(run_id, SETTLE if dying else LINGER)
         if not gone:
             await workspace.keep(run_id)  # before anything else is waited for: from now on its end is news
             self.ctx.list_changed()
