@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VERSION = 4  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
-BUSY = 1.0  # seconds to wait for another process's transaction, each of which takes milliseconds
+BUSY = 2.0  # seconds to wait for another process's transactions, each of which takes milliseconds
 STEP = 0.02  # seconds of that spent in SQLite, which nothing interrupts, at a time
 CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed
 
