@@ -107,7 +107,10 @@ class Exchange:
         raise AssertionError(f"no {method} came")
 
     async def json(self) -> Any:
+        """The body, or the last message of a stream: what takes a while is answered by one."""
         await self.started()
+        if self.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+            return (await self.messages())[-1]
         async with asyncio.timeout(PATIENCE):
             chunks = []
             while (chunk := await self._came.get()) is not None:

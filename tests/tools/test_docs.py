@@ -323,9 +323,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_page_is_read_in_bounded_time_and_size(name: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     readable = pages.read(pages.Raw(HOSTILE[name].encode(), "text/html", "http://site/", "markdown"))
-    assert time.monotonic() - start < 6  # a second or two
+    assert time.process_time() - start < 6  # a second or two
     assert readable.text is not None
     assert len(readable.text) <= pages.MAX_TEXT
 

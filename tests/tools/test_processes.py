@@ -232,9 +232,12 @@ def test_many_commands_start_at_once(tmp_path: Path) -> None:
 def test_processes_that_never_stop_forking_are_killed(tmp_path: Path) -> None:
     async def body(mine: Workspace) -> None:
         mark = f"603.{os.getpid()}"
-        chase = "import os\nfor _ in range(2): os.fork()\nwhile True:\n if os.fork(): os._exit(0)\n os.setsid()"
+        chase = "import os\nfor _ in range(2): os.fork()\nos.write(1, b\"x\")\n"
+        chase += "while True:\n if os.fork(): os._exit(0)\n os.setsid()"
         task = await mine.start(f"python3 -c '{chase}' {mark} & python3 -c '{chase}' {mark}", background=True)
-        await until(lambda: len(living(mark)) >= 4)
+        async with asyncio.timeout(BOUND):
+            while await mine.size(task) < 8:
+                await asyncio.sleep(0.01)
         assert (await mine.kill(task, 0.0)).status == "killed"
         assert living(mark) == set()
 
