@@ -20,7 +20,7 @@ from tests import forked
 from tests.forked import COMMAND as COMMAND
 from tests.forked import ROOT as ROOT
 
-PATIENCE = 20.0  # seconds for anything to come: these machines are slow at times
+PATIENCE = 40.0  # seconds for anything to come: these machines are slow at times
 
 RESULTS = {
     "initialize": "InitializeResult",

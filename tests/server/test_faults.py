@@ -56,7 +56,7 @@ def test_threads_that_hang_hold_up_neither_others_nor_the_end(probe: Start) -> N
     assert server.text("plain", {"word": "on"}) == "ON"
     begun = time.monotonic()
     assert server.close() == 0
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
 
 
 def test_more_hanging_calls_of_a_plain_function_than_threads_are_refused(probe: Start) -> None:

@@ -283,11 +283,11 @@ def test_a_batch_on_any_other_revision_is_refused(connect: Start, revision: str)
 def test_requests_run_side_by_side(connect: Start, revision: str) -> None:
     server = connect(revision=revision)
     begun = time.monotonic()
-    slow = [server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 0.6}}) for _ in range(8)]
+    slow = [server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 1}}) for _ in range(8)]
     assert server.text("echo", {"text": "first"}) == "first"
     for id in slow:
         assert server.result(id)["content"][0]["text"] == "waited"
-    assert time.monotonic() - begun < 8 * 0.6
+    assert time.monotonic() - begun < 8
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

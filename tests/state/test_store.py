@@ -244,8 +244,8 @@ def test_a_held_database_does_not_hold_up_the_end(tmp_path: Path, state: str) ->
             began = time.monotonic()
             said = child.stdout.read()  # to its end
             errors = child.communicate(timeout=20)[1]
-            assert time.monotonic() - began < 0.5
-            assert took < 0.4
+            assert time.monotonic() - began < 1.5
+            assert took < 1.5
             assert said.count("StateError(") == 6, errors
             assert child.returncode == 0
             assert "Fatal" not in errors and "never retrieved" not in errors
@@ -307,7 +307,7 @@ def test_a_copy_put_back_while_the_database_is_open_is_used(tmp_path: Path) -> N
 def test_those_who_wait_for_a_held_database_wait_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "BUSY", 0.3)
+    monkeypatch.setattr(store_module, "BUSY", 0.5)
 
     async def body(store: Store) -> None:
         tasks = Tasks(store, "a", "")
@@ -316,7 +316,7 @@ def test_those_who_wait_for_a_held_database_wait_at_the_same_time(
         other.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()
         told = await asyncio.gather(*(tasks.create("meanwhile") for _ in range(6)), return_exceptions=True)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 2
         assert [type(error) for error in told] == [StateError] * 6
         other.close()
 

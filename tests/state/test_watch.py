@@ -1,4 +1,4 @@
-"""Watching the skill folders, for real: each change has 8 seconds to be seen (contract, InvokeSkill)."""
+"""Watching the skill folders, for real."""
 
 import asyncio
 import shutil
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.wire import PATIENCE
 from toolgate.server.watch import watch
 from toolgate.tools.skills import Skills
 
@@ -28,7 +29,7 @@ class Watched:
         self.told.put_nowait({skill.name: skill.description for skill in self.skills.catalogue().values()})
 
     async def tells(self, expected: dict[str, str]) -> None:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE):
             while await self.told.get() != expected:
                 pass
 
@@ -42,7 +43,7 @@ def watched(skills: Skills, body: Callable[[Watched], Awaitable[None]]) -> None:
             await body(it)
         finally:
             task.cancel()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await asyncio.wait([task])
             assert task.cancelled()
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("watch")]
@@ -78,7 +79,7 @@ def test_a_change_between_describing_and_watching_is_told(tmp_path: Path) -> Non
     async def run() -> None:
         told = asyncio.Event()
         task = asyncio.create_task(watch(skills, told.set))
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE):
             await told.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -107,7 +108,7 @@ def test_what_does_not_change_the_catalogue_is_not_told(tmp_path: Path) -> None:
         with (tmp_path / "skills" / "one" / "SKILL.md").open("a") as file:
             file.write("more instructions")
         write(tmp_path / "skills", "two", "second")  # what is told is the first thing that matters
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE):
             assert "two" in await it.told.get()
         assert it.told.empty()
 

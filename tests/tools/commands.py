@@ -21,7 +21,7 @@ from toolgate.tools.shell import TOOLS
 from toolgate.tools.workspace import Workspace
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
-BOUND = 10.0  # seconds for anything here that must come
+BOUND = 30.0  # seconds for anything here that must come: these machines are slow at times
 
 
 @contextlib.asynccontextmanager

@@ -223,7 +223,7 @@ def test_eight_commands_at_once_overlap(tmp_path: Path) -> None:
         await me.bash("true")
         began = time.monotonic()
         outputs = await asyncio.gather(*(me.bash(f"sleep 1; echo {number}") for number in range(8)))
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 6
         assert [told(output) for output in outputs] == [f"{number}\n" for number in range(8)]
 
     on_caller(body, tmp_path)

@@ -98,9 +98,9 @@ def test_yaml_that_multiplies_itself_is_left_out_at_once(tmp_path: Path, caplog:
     levels = [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9)]
     front = "\n".join(["name: broken", "description: x", "a0: &a0 {k: v}", *levels])
     write(tmp_path, "broken", text=f"---\n{front}\n---\nbody")
-    start = time.monotonic()
+    start = time.process_time()
     assert found(tmp_path) == {}
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
     assert "anchors or aliases" in caplog.text
 
 

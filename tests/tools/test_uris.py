@@ -364,12 +364,12 @@ def test_matching_takes_work_in_proportion_to_the_uri(text: str, head: str, unit
     count = (MAX_URI - len(head + tail)) // len(unit)
 
     half, whole = (lines(template, head + unit * times + tail) for times in (count // 2, count))
-    began = time.monotonic()
+    began = time.process_time()
     for _ in range(10):
         template.match(head + unit * count + tail)
 
     assert whole <= 2.1 * half + 100
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_the_library_is_loaded_when_a_uri_is_matched_not_before() -> None:

@@ -79,7 +79,7 @@ def test_a_job_over_its_time_is_ended_and_the_next_goes_on() -> None:
             start = time.monotonic()
             with pytest.raises(Overtaxed, match="took more than 1 s"):
                 await workers.run("page", page(ENDLESS), Readable, timeout=1)
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 15
             assert (await workers.run("page", page(b"<p>two"), Readable)).text == "two"
 
     run(body())

@@ -198,8 +198,8 @@ def test_the_end_kills_every_child_and_exits_0(start: Start, how: str) -> None:
     else:
         server.process.send_signal(getattr(signal, how))
     assert server.process.wait(10) == 0
-    assert time.monotonic() - begun < 4.0  # grace 1.5 s, and these machines are slow
-    assert eventually(lambda: not processes_with(mark), 2)
+    assert time.monotonic() - begun < 9  # the grace is 1.5 s
+    assert eventually(lambda: not processes_with(mark))
 
 
 def test_kill_9_of_the_server_takes_its_commands_along(start: Start) -> None:
