@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import ipaddress
 import secrets
 import time
 import unicodedata
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.auth.rates import household
 from toolgate.server.auth.throttle import Pace, Throttle
 from toolgate.server.state import people
 from toolgate.server.state.people import BUILT_IN
@@ -207,7 +207,7 @@ def _usable(password: str, name: str) -> str:
 
 def _paces(name: str, address: str) -> list[tuple[str, Pace]]:
     """What a try without a known device counts for. An address that is everybody's would let one lock all out."""
-    known = [(f"address {_network(address)}", ADDRESS)] if address else []
+    known = [(f"address {household(address)}", ADDRESS)] if address else []
     return [(f"name {name}", NAME), *known, ("all", ALL)]
 
 
@@ -238,14 +238,3 @@ def _there(connection: "Connection", name: str) -> Any:
     if row is None:
         raise Refused(f"there is no account {name!r}")
     return row
-
-
-def _network(address: str) -> str:
-    """What one guesser has to itself: an IPv4 address, or an IPv6 network of 64 bits."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    return str(parsed.ipv4_mapped or ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))

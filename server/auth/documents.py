@@ -20,9 +20,9 @@ import msgspec
 
 from toolgate.server.auth import clients, jose
 from toolgate.server.auth.clients import Client, Rejected
-from toolgate.server.auth.issuing.rates import MINUTE, Rates, household
 from toolgate.server.auth.jose import InvalidToken, Key
 from toolgate.server.auth.outside import Fetch
+from toolgate.server.auth.rates import MINUTE, Rates, household
 from toolgate.server.auth.slots import Full, Slots
 from toolgate.server.auth.tokens import Unavailable
 from toolgate.server.state import clients as rows

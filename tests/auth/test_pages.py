@@ -73,13 +73,6 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[House]:
-    with house(tmp_path) as made:
-        made.add()
-        yield made
-
-
-@pytest.fixture
 def person(chromium: Any, gate: House) -> Iterator[Callable[..., Any]]:
     """A person with a browser of their own, and a first tab. What leaves this machine, or is complained of, fails."""
     contexts: list[Any] = []

@@ -34,14 +34,6 @@ DOCUMENTS = (
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[House]:
-    """With one account, ada."""
-    with house(tmp_path) as made:
-        made.add()
-        yield made
-
-
-@pytest.fixture
 def secure(tmp_path: Path) -> Iterator[House]:
     """Reached through a proxy that ends TLS."""
     with house(tmp_path, public_url=HTTPS) as made:

@@ -16,7 +16,6 @@ from toolgate.server.auth.issuing.endpoints import Introspection, Revocation
 from toolgate.server.auth.issuing.grants import S256, Code, Refresh
 from toolgate.server.auth.issuing.library import OAuth2Error
 from toolgate.server.auth.issuing.questions import Questions, Waiting
-from toolgate.server.auth.issuing.rates import Rates, household
 from toolgate.server.auth.issuing.said import DESCRIPTIONS, MAX_QUERY, Refusal, Request, describe, pairs_of
 from toolgate.server.auth.issuing.server import Fetched, Issuer, Server, refused
 from toolgate.server.auth.issuing.unattended import IdJag, Own
@@ -25,6 +24,7 @@ from toolgate.server.auth.keys import Keys
 from toolgate.server.auth.outside import Fetch
 from toolgate.server.auth.outside import Issuer as Provider
 from toolgate.server.auth.principals import subject_of
+from toolgate.server.auth.rates import Rates, household
 from toolgate.server.auth.tokens import OwnTokens, Unavailable
 from toolgate.server.seal import Seal
 from toolgate.server.state import clients as client_rows
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 SWEEP = 600.0  # seconds between two sweeps of what is over
 REGISTRATIONS = 60  # a minute and address: a hosted platform has a few addresses for all of its users
-ALL_REGISTRATIONS = (
-    3_000  # a minute in all: the oldest give way (`MAX_CLIENTS`), after a person has had the time to sign in
-)
+ALL_REGISTRATIONS = 3_000  # a minute: the oldest give way (`MAX_CLIENTS`) after one has had the time to sign in
 MALFORMED = 600  # a minute and address of those that store nothing: they cost nobody else anything
 PROVIDER_PAUSE = 30.0  # seconds between two looks for a provider's key that is not known
 SIGNATURES = 4  # verified at once; each takes a thread less than a millisecond
