@@ -67,12 +67,16 @@ class Site:
 @contextlib.asynccontextmanager
 async def site(pages: Mapping[str, Answer] | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
     place = Site(dict(pages or {}), scheme="https" if tls else "http")
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+    ending = asyncio.Event()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if ending.is_set():
+            writer.transport.abort()
+            return
         task = asyncio.ensure_future(place.serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks[task] = writer
+        task.add_done_callback(lambda _: tasks.pop(task))
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     place.port = server.sockets[0].getsockname()[1]
@@ -80,8 +84,10 @@ async def site(pages: Mapping[str, Answer] | None = None, tls: ssl.SSLContext | 
         yield place
     finally:
         server.close()
-        for task in list(tasks):
+        ending.set()
+        for task, writer in list(tasks.items()):
             task.cancel()
+            writer.transport.abort()  # one that has not begun closes nothing
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
 
