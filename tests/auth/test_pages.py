@@ -1,6 +1,7 @@
 """A person signs in and decides, in a real Chromium."""
 
 import contextlib
+import io
 import shutil
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.auth.desk import VERIFIER, query
 from tests.auth.house import DOCUMENT, LONG_URI, PASSWORD, House, house, waiting
@@ -359,7 +361,9 @@ def test_sec_10_no_page_can_be_framed(path: str, chromium: Any, gate: House) -> 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_every_page_can_be_read_and_used_by_everybody(size: str, scheme: str, person: Any, gate: House) -> None:
+def test_every_page_can_be_read_and_used_by_everybody(
+    size: str, scheme: str, person: Any, gate: House, tmp_path: Path
+) -> None:
     page = person(size, color_scheme=scheme)
     looked = 0
 
@@ -384,6 +388,10 @@ def test_every_page_can_be_read_and_used_by_everybody(size: str, scheme: str, pe
     look("Sign in")
     sign_in(page)
     look("Allow “Workbench” to use this server?")
+    picture = Image.open(io.BytesIO(page.screenshot(path=tmp_path / f"{size}-{scheme}.png", full_page=True)))
+    shades = picture.convert("L").histogram()
+    dark, light = sum(shades[:64]), sum(shades[192:])  # as many as a page of text has on its ground
+    assert (dark > 5 * light) == (scheme == "dark") and (light > 5 * dark) == (scheme == "light")
     decide(page)
     connected(page)
     assert gate.redeem(gate.caught[0], "local")["status"] == 200
