@@ -15,14 +15,14 @@ from tests.wire import ROOT
 from toolgate.server.auth.accounts import Accounts
 from toolgate.server.auth.clients import OWN, Client
 from toolgate.server.auth.issuing.grants import GRACE, GRANT_LIFETIME, MOST_STEPS
+from toolgate.server.auth.jose import InvalidToken
 from toolgate.server.auth.principals import subject_of
+from toolgate.server.state import people
 from toolgate.server.state.grants import KEEP_REDEEMED
 from toolgate.server.state.oauth import digest
 
 
-def test_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:
-    """TK-04, TK-07."""
-
+def test_tk_04_tk_07_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         tokens = await desk.granted(client, scope="tools:read tools:web offline_access")
@@ -208,9 +208,7 @@ def test_a_foreign_resource_is_refused_at_a_refresh_and_costs_nothing(tmp_path: 
     at_desk(tmp_path, body)
 
 
-def test_after_ninety_days_a_person_is_asked_again_however_often_was_refreshed(tmp_path: Path) -> None:
-    """TK-07."""
-
+def test_tk_07_after_ninety_days_a_person_is_asked_again_however_often_was_refreshed(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         token = (await desk.granted(client))["refresh_token"]
@@ -438,6 +436,52 @@ def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends
         assert not await desk.works(tokens["access_token"])
 
     at_desk(tmp_path, body, may_come=lambda person: person.subject not in gone)
+
+
+def test_sec_08_access_tokens_of_whoever_may_not_come_any_more_end_though_nothing_is_open(tmp_path: Path) -> None:
+    gone: set[str] = set()
+    ada = subject_of(ADA.issuer, ADA.subject)
+
+    async def body(desk: Desk) -> None:
+        client, given = await desk.client(), []
+        for person in (ADA, BOB):
+            given.append((await desk.granted(client, person))["access_token"])
+            await desk.tokens.verify(given[-1])
+        assert await desk.authorization.see_off() == []
+        gone.add(ADA.subject)
+        assert await desk.authorization.see_off() == [ada]
+        assert [desk.tokens.remembered(token.encode()) is None for token in given] == [True, False]
+        assert [await desk.works(token) for token in given] == [False, True]
+        assert await desk.authorization.see_off() == [ada]  # as long as they may not
+
+    at_desk(tmp_path, body, may_come=lambda person: person.subject not in gone)
+
+
+def test_sec_08_a_removed_accounts_access_tokens_end_though_nobody_ended_its_grants(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        accounts = Accounts(desk.store, now=desk.clock)
+        tokens = await desk.granted(await desk.client(), await accounts.add("ada", "correct horse"))
+        await desk.store.transact(lambda connection: people.remove_account(connection, "ada"))
+        assert await desk.works(tokens["access_token"])
+        await desk.authorization.see_off()
+        assert not await desk.works(tokens["access_token"])
+
+    at_desk(tmp_path, body)
+
+
+def test_sec_08_access_tokens_of_whoever_may_not_come_after_a_restart_end_at_the_first_look(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with desk(tmp_path) as before:
+            tokens = await before.granted(await before.client())
+        async with desk(tmp_path, before.clock, may_come=lambda _person: False) as after:
+            await after.tokens.verify(tokens["access_token"])
+            assert len(await after.authorization.see_off()) == 1
+            with pytest.raises(InvalidToken):
+                await after.tokens.verify(tokens["access_token"])
+        async with desk(tmp_path, before.clock) as again:
+            assert not await again.works(tokens["access_token"])
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_client_for_itself_stands_as_long_as_it_is_known_and_its_token_holds(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What ends when access is taken back: streams, sessions and calls of every transport, and what a person who is gone
 left running."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -17,9 +18,10 @@ import pytest
 from tests.auth.minting import ENVELOPE, Signed, asked, request, session, signed_site
 from tests.auth.test_ownership import called, messages, opened, text
 from tests.http_wire import events, site
-from tests.wire import COMMAND, STATELESS, eventually, processes_with
+from tests.wire import COMMAND, PATIENCE, STATELESS, eventually, processes_with
 from toolgate.server import people_cli
-from toolgate.server.auth.principals import subject_of
+from toolgate.server.auth.principals import Principal, subject_of
+from toolgate.server.standing import Standing
 from toolgate.server.state import grants, people
 from toolgate.server.state.tables import tables
 
@@ -149,6 +151,76 @@ def test_what_a_removed_person_left_running_ends(signed: Signed) -> None:
     assert eventually(lambda: stored(signed, left) == 1)
     assert processes_with("61.919")
     assert "turn" in text(called(signed, his, "SetCallback", action="list"))
+
+
+def test_sec_08_a_person_who_may_not_come_any_more_is_answered_401_though_nothing_was_open(signed: Signed) -> None:
+    subject, token = account(signed, "may", "one"), ""
+    for id in ("may-1", "may-2"):
+        token = signed.token(subject, "one", noted=False, jti=id)
+        row = {"jti": id, "client": "one", "subject": subject, "grant_id": None, "expires_at": time.time() + 900}
+        stored(signed, lambda connection, row=row: grants.put_access(connection, **row))
+    assert asked(signed, token, "tools/list")[0].status == 200
+    stored(signed, lambda connection: people.remove_account(connection, "may"))
+    assert eventually(lambda: asked(signed, token, "tools/list")[0].status == 401)
+    assert stored(signed, lambda connection: grants.access(connection, "may-1")).denied
+
+
+def test_sec_08_the_first_look_is_at_once_and_takes_tokens_before_it_ends_what_runs() -> None:
+    done: list[str] = []
+
+    async def body() -> None:
+        looked = asyncio.Event()
+
+        async def stand(_pairs: Any) -> set[Any]:
+            done.append("asked who stands")
+            return set()
+
+        async def see_off() -> list[str]:
+            done.append("took the tokens")
+            return ["p-ada"]
+
+        async def leave(_name: str) -> None:
+            done.append("ended what ran")
+            looked.set()
+
+        caller = Principal("toolgate", "p-ada", "one")
+        standing = Standing(
+            stand, see_off, callers=lambda: [caller], end=lambda _owner: done.append("ended what was open"), leave=leave
+        )
+        task = asyncio.get_running_loop().create_task(standing.follow(3_600))
+        async with asyncio.timeout(PATIENCE):
+            await looked.wait()
+        task.cancel()
+
+    asyncio.run(body())
+    assert done == ["took the tokens", "asked who stands", "ended what was open", "ended what ran"]
+
+
+def test_whoever_is_gone_is_ended_at_two_looks_and_again_when_they_went_again() -> None:
+    gone, left = ["p-ada"], []
+
+    async def body() -> None:
+        async def stand(_pairs: Any) -> set[Any]:
+            return set()
+
+        async def see_off() -> list[str]:
+            return gone
+
+        async def leave(name: str) -> None:
+            left.append(name)
+
+        standing = Standing(stand, see_off, callers=list, end=lambda _owner: None, leave=leave)
+        for _ in range(4):
+            await standing.look()
+        assert len(left) == 2
+        gone.clear()
+        await standing.look()
+        gone.append("p-ada")
+        for _ in range(4):
+            await standing.look()
+        assert len(left) == 4
+
+    asyncio.run(body())
 
 
 # -- what only some of a person's clients may have

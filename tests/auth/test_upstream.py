@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
+from tests.auth.desk import Desk, at_desk
 from tests.auth.house import DOCUMENT, Browser, Got, House, house
 from tests.auth.providers import CLIENT, SECRET, Provider, provider
+from tests.auth.test_issuing_clients import IDP, at_idp, encoded, jag
+from tests.auth.test_issuing_clients import SECRET as AGENT_SECRET
 from toolgate.server.auth import jose
 from toolgate.server.auth.accounts import Person, Refused
 from toolgate.server.auth.allowed import Allowed
+from toolgate.server.auth.clients import ID_JAG
+from toolgate.server.auth.issuing import Answer
+from toolgate.server.auth.principals import subject_of
 from toolgate.server.auth.proxies import Proxies
 from toolgate.server.auth.signin import SignIn, sign_in
 from toolgate.server.auth.upstream import GitHub
@@ -112,6 +118,18 @@ def test_mcp_02_a_callback_without_our_cookie_is_refused(gate: House, idp: Provi
         assert come_back(attacker, {**answer, **changed}).status == 400
     assert gate.granted() == []
     assert "/token" not in idp.seen
+
+
+def test_az_08_the_cookie_of_a_sign_in_elsewhere_is_bound_to_the_host_over_https(tmp_path: Path, idp: Provider) -> None:
+    with _gate(tmp_path, {"ways": ("oidc",), "users": ("*",)}, idp) as made:
+        browser = made.browser(host="gate.example")
+        sent = approve(browser, to_consent(made, browser))
+        (left,) = (line for line in sent.set_cookies if "away" in line)
+        shape = r"__Host-toolgate-away-\w+=[\w-]{43}; Path=/; Max-Age=600; HttpOnly; SameSite=Lax; Secure"
+        assert re.fullmatch(shape, left)
+        back = come_back(browser, idp.arrive(sent.location))
+        assert back.location.startswith(f"{made.app}?code=")
+        assert any(line.startswith("__Host-toolgate-away-") and "Max-Age=0" in line for line in back.set_cookies)
 
 
 def test_az_08_a_callback_works_once(gate: House, idp: Provider) -> None:
@@ -466,16 +484,90 @@ def test_sec_08_a_removed_person_can_neither_refresh_nor_come_back(
             assert len(ended(made)) == 1
 
 
-def test_sec_08_the_people_of_an_enterprise_issuer_stand_as_long_as_it_is_configured() -> None:
-    issuer = "https://idp.example"
-    ada = Person(issuer, "ada", "ada")
-    for issuers in ((issuer,), (), ("https://another.example",)):
-        ways = sign_in(None, None, GATE, (), {}, (), (), issuers)  # type: ignore[arg-type]
-        assert ways.may_come(ada) == (issuers == (issuer,))
-    given = (f"oidc={issuer}",), FORM, ("bob@example.com",), (), (issuer,)
-    ways = sign_in(None, None, GATE, *given)  # type: ignore[arg-type]
-    assert not ways.may_come(ada)  # whom she signs in by says who comes, whatever else it is trusted with
-    assert ways.may_come(Person(issuer, "bob", "bob", "bob@example.com"))
+def enterprise(way: str, *users: str, issuers: tuple[str, ...] = (IDP,)) -> dict[str, Any]:
+    """Options of a desk where people come so, and by what their identity provider grants."""
+    ways = sign_in(None, None, GATE, (way,), FORM, users, (), issuers)  # type: ignore[arg-type]
+    return {"may_come": ways.may_come}
+
+
+async def by_assertion(desk: Desk, **said: Any) -> Answer:
+    word = jag(now=desk.clock.now, scope="tools:shell tools:read", **said)
+    return await desk.token(encoded("agent", AGENT_SECRET), grant_type=ID_JAG, assertion=word)
+
+
+VERIFIED = {"email": "ada@corp", "email_verified": True}
+
+
+@pytest.mark.parametrize(
+    ("way", "users", "said", "comes"),
+    [
+        ("password", (), {}, True),  # whoever names the issuer and nobody of its people takes all
+        (f"oidc={IDP}", ("*",), {}, True),
+        (f"oidc={IDP}", ("oidc:ada@corp",), {}, True),
+        (f"oidc={IDP}", ("ada@corp",), VERIFIED, True),
+        (f"oidc={IDP}", ("@corp",), VERIFIED, True),
+        (f"oidc={IDP}", ("bob@corp",), VERIFIED, False),
+        (f"oidc={IDP}", ("bob@corp",), {}, False),
+        (f"oidc={IDP}", ("ada@corp",), {}, False),  # nobody has verified that the subject is an address
+        (f"oidc={IDP}", ("ada@corp",), {"email": "ada@corp"}, False),
+        (f"oidc={IDP}", ("ada@corp",), {**VERIFIED, "email_verified": False}, False),
+    ],
+)
+def test_tk_09_sec_08_an_enterprise_issuer_gets_tokens_for_those_alone_who_may_come(
+    way: str, users: tuple[str, ...], said: dict[str, Any], comes: bool, tmp_path: Path
+) -> None:
+    async def body(desk: Desk) -> None:
+        answer = await by_assertion(desk, **said)
+        if comes:
+            assert (answer.status, answer.body["scope"]) == (200, "tools:read tools:shell")
+            return
+        told = {"error": "invalid_grant", "error_description": "The person may not come here, or not any more."}
+        assert (answer.status, answer.body) == (400, told)
+        assert [await desk.rows(table) for table in ("oauth_access", "oauth_person")] == [0, 0]
+
+    at_idp(tmp_path, body, **enterprise(way, *users))
+
+
+def test_tk_09_sec_08_an_assertion_without_an_address_leaves_the_one_that_was_verified(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        for said, status in (
+            (VERIFIED, 200),
+            ({}, 200),
+            ({"email": "ada@corp"}, 200),
+            ({"email": "eve@corp", "email_verified": True}, 400),
+            ({}, 200),  # what was refused left nothing behind
+        ):
+            assert (await by_assertion(desk, **said)).status == status, said
+
+    at_idp(tmp_path, body, **enterprise(f"oidc={IDP}", "ada@corp"))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [enterprise(f"oidc={IDP}", "bob@corp"), enterprise("password", issuers=()), enterprise("github", "*", issuers=())],
+    ids=["another is allowed", "the issuer is trusted no more", "neither is"],
+)
+def test_tk_09_sec_08_what_an_enterprise_issuer_got_for_people_ends_when_they_may_come_no_more(
+    after: dict[str, Any], tmp_path: Path
+) -> None:
+    pair = (subject_of(IDP, "ada@corp"), "agent")
+    given: list[str] = []
+
+    async def before(desk: Desk) -> None:
+        given.append((await by_assertion(desk, **VERIFIED)).body["access_token"])
+        assert await desk.authorization.standing([pair]) == {pair}
+        assert await desk.authorization.see_off() == []
+
+    async def restarted(desk: Desk) -> None:
+        await desk.tokens.verify(given[0])
+        assert await desk.authorization.standing([pair]) == set()
+        assert await desk.authorization.see_off() == [pair[0]]
+        assert not await desk.works(given[0])
+        with pytest.raises(jose.InvalidToken):
+            await desk.tokens.verify(given[0])
+
+    at_idp(tmp_path, before, **enterprise("password"))
+    at_desk(tmp_path, restarted, **after)
 
 
 def test_sec_08_an_address_that_is_verified_no_more_opens_nothing(tmp_path: Path, idp: Provider) -> None:

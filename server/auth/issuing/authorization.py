@@ -66,7 +66,8 @@ class Authorization:
     documents and configured), "metadata" (documents and configured), "closed" (configured). `client_hosts`: whose
     documents are taken; none: everybody's. `providers`: issuers whose ID-JAG are taken. `fetch`: `Web.fetch`,
     of what clients name; `fetch_trusted`: of what the operator named.
-    `may_come`: whether a person could still sign in (`SignIn.may_come`): asked before anything is given for them.
+    `may_come`: whether a person could still sign in (`SignIn.may_come`): asked before anything is given for them, also
+    where an identity provider asks for them, and from then on by `standing` and `see_off`.
     """
 
     def __init__(
@@ -266,15 +267,17 @@ class Authorization:
 
         One stands as long as a grant of that subject to that client holds and its person may still come, so that the
         client can have a new token whenever it likes; and where there is no grant (a client for itself, what an
-        identity provider said for a person) as long as a token that it got has neither expired nor been denied, and a
-        client for itself is still known. All are looked at in one transaction. Raises StateError.
+        identity provider said for a person) as long as a token that it got has neither expired nor been denied, and the
+        client for itself is still known, or the person may still come. All are looked at in one transaction. Raises
+        StateError.
         """
         asked = frozenset(pairs)
         return await self._act(lambda server: server.stand(asked)) if asked else set()
 
-    async def gone(self) -> list[str]:
-        """The subjects of people who have been here, and could not sign in any more. Raises StateError."""
-        return await self._act(lambda server: server.gone())
+    async def see_off(self) -> list[str]:
+        """The subjects of people who have been here, and could not sign in any more. Their access tokens are denied:
+        here at once, elsewhere within `tokens.FRESH`. Raises StateError."""
+        return await self._act(lambda server: server.see_off())
 
     async def close(self) -> None:
         await self._documents.close()

@@ -204,22 +204,30 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
             if (grant.subject, grant.client) in pairs and self.standing(grant.id) is not None
         }
         live = grants.live(self.connection, subjects, self.now).intersection(pairs)  # what was just ended is denied
-        own = {pair for pair in live if pair[0] == pair[1] and self.query_client(pair[1]) is None}
-        return granted | (live - own)
+        return granted | {(subject, client) for subject, client in live if self._lives(subject, client)}
 
-    def gone(self) -> list[str]:
-        """See `Authorization.gone`."""
+    def see_off(self) -> list[str]:
+        """See `Authorization.see_off`."""
         accounts = {row.subject for row in people.accounts(self.connection)}
         known = [(row.subject, _person(row)) for row in grants.everybody(self.connection)]
-        return [
+        gone = [
             subject
             for subject, person in known
             if not self.issuer.may_come(person) or (person.issuer == people.BUILT_IN and person.subject not in accounts)
         ]
+        self.denied += grants.deny_subjects(self.connection, gone, self.now)
+        return gone
 
     def may_come(self, person: Person) -> bool:
         """Whether a person could sign in this moment, as far as this server knows."""
         return self.issuer.may_come(person) and people.is_known(self.connection, person.issuer, person.subject)
+
+    def _lives(self, subject: str, client: str) -> bool:
+        """Whether what was given without a grant may be used on: by a client for itself, or for a person."""
+        if subject == client:
+            return self.query_client(client) is not None
+        row = grants.person(self.connection, subject)
+        return row is None or self.may_come(_person(row))
 
     def _is_proven(self, client: Client, shown: Credentials) -> bool:
         if not client.authenticates(shown.method):

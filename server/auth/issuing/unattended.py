@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server.auth import clients
+from toolgate.server.auth.accounts import Person
 from toolgate.server.auth.issuing.credentials import Assertion
 from toolgate.server.auth.issuing.grants import check_resource
 from toolgate.server.auth.issuing.library import BaseGrant, ClientCredentialsGrant, TokenEndpointMixin
@@ -51,21 +52,34 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
         self.scope = self._scope(caller.client)
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
-        issuer, known_as = self.claims["iss"], self.claims["sub"]
-        subject = subject_of(issuer, known_as)
-        name = self.claims.get("email") if self.claims.get("email_verified") in (True, "true") else None
+        person = self._person(self.claims["iss"], self.claims["sub"])
+        if not self.server.may_come(person):
+            raise Refusal("invalid_grant", "The person may not come here, or not any more.")
+        subject = subject_of(person.issuer, person.subject)
         rows.put_person(
             self.server.connection,
             subject,
-            issuer=issuer,
-            known_as=known_as,
-            name=clients.shown_name(name if isinstance(name, str) else known_as),
+            issuer=person.issuer,
+            known_as=person.subject,
+            name=person.name,
+            email=person.email,
             seen_at=self.server.now,
         )
         client = self.request.client.client.id
         token = self.server.mint(client, subject, self.scope, None)
         client_rows.approved(self.server.connection, client, self.server.now)  # by the provider, for its people
         return 200, token, self.TOKEN_RESPONSE_HEADER
+
+    def _person(self, issuer: str, known_as: str) -> Person:
+        """Whom it is about. An address counts when the provider says that it has verified it; where it does not say
+        whether, the one counts that was verified before."""
+        said, verified = self.claims.get("email"), self.claims.get("email_verified")
+        if verified is None:
+            row = rows.person(self.server.connection, subject_of(issuer, known_as))
+            email = row.email if row is not None else None
+        else:
+            email = said if isinstance(said, str) and verified in (True, "true") else None
+        return Person(issuer, known_as, clients.shown_name(email or known_as), email)
 
     def _claims(self, client: str) -> Mapping[str, Any]:
         """What a provider we trust has signed for us, when it is for this client, and new."""
