@@ -45,7 +45,13 @@ INITIALIZE = msgspec.json.encode(
 REDIRECT = "http://127.0.0.1:33418/"  # nobody listens: a code is never asked for
 SOON = 14 * 86_400.0  # seconds before a certificate's end that it is told
 HOPS = 5  # redirects from /authorize to the page a person sees
+CERTIFICATES = {  # what of one does not hold, as OpenSSL numbers it (X509_V_ERR_…) → what to do
+    10: "renew the certificate, and let the proxy do that by itself from now on",
+    62: "have the proxy serve a certificate for {host}: this one is for another name",
+    64: "paste the URL with the name that the certificate is for, or get one for {host}",
+}
 BUFFERS = "have the proxy pass event streams on as they come: proxy_buffering off, gzip off"
+METHODS = "token_endpoint_auth_methods_supported"
 ONCE_SIGNED_IN = "needs an access token in TOOLGATE_TOKEN"
 
 
@@ -138,7 +144,8 @@ class Chain:
             async with asyncio.timeout(TIMEOUT):
                 _, sink = await asyncio.open_connection(host, self._port, ssl=True)
         except ssl.SSLCertVerificationError as error:
-            raise Broken(error.verify_message, "serve the whole chain of a certificate that browsers trust") from None
+            remedy = CERTIFICATES.get(error.verify_code, "serve the whole chain of a certificate that browsers trust")
+            raise Broken(error.verify_message, remedy.format(host=host)) from None
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no connection in time"
             raise Broken(reason, "have the proxy speak TLS there") from None
@@ -254,7 +261,15 @@ class Chain:
         empty = [name for name, value in server.items() if value is None]
         if empty:
             raise Broken(f"{empty[0]} is null", "clients refuse that: it has to be left out")
-        return "code, S256" + (", iss" if server.get("authorization_response_iss_parameter_supported") else "")
+        told = "code, S256" + (", iss" if server.get("authorization_response_iss_parameter_supported") else "")
+        if server.get("client_id_metadata_document_supported") is not True or "none" in listed(server, METHODS):
+            return told
+        if server.get("registration_endpoint") is None:
+            raise Broken(
+                f'clients come by metadata document, and those without a secret do not: no "none" in {METHODS}',
+                "claude.ai needs it: have the issuer take and announce it, or choose another for --auth",
+            )
+        return f'{told}; no "none" in {METHODS}: claude.ai comes by registration alone'
 
     async def _cors(self) -> str:
         for url, got in self._shared:

@@ -145,6 +145,13 @@ def registration(word: str) -> str:
     return word
 
 
+def challenge_word(word: str) -> str:
+    """What proves a domain to somebody who asks for it there."""
+    if not re.fullmatch(r"[!-~]{1,500}", word):
+        raise ValueError("must be one word of ASCII, as it was given to you")
+    return word
+
+
 def login_way(word: str) -> str:
     """How people sign in."""
     way, _, value = word.partition("=")
@@ -309,12 +316,19 @@ OPTIONS = (
     ),
     Option(
         "client-hosts",
-        "hosts whose clients' documents are taken (default: all); repeatable",
+        "hosts whose clients' documents are taken, and those below them (default: all); repeatable",
         host_name,
         (),
         None,
         "HOST",
         True,
+        remote=True,
+    ),
+    Option(
+        "openai-challenge",
+        "the word that proves to ChatGPT whose domain this is, told at /.well-known/openai-apps-challenge",
+        challenge_word,
+        metavar="WORD",
         remote=True,
     ),
     Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True, remote=True),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import BaseRoute, Route, Router
 
 from toolgate.server import envelope, shape
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from toolgate.transports.oauth import OAuth
 
 PAIRING_TRIES = 5
+CHALLENGE = "/.well-known/openai-apps-challenge"  # asked for before a server is listed at ChatGPT, without signing in
 
 log = logging.getLogger("toolgate.http")
 
@@ -81,6 +82,8 @@ class Site:
             routes.append(Route("/sse", self._gated(SSE, self._sse.stream)))
             routes.append(Route("/messages", self._gated(SSE, self._sse.message)))
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
+        if self._config.openai_challenge is not None:
+            routes.append(Route(CHALLENGE, self._challenge))
         documents = self._documents(access.resource) if access is not None else {}
         routes += [Route(path, document) for path, document in documents.items()]
         oauth = self._oauth(access, public_url) if access is not None else None
@@ -142,7 +145,7 @@ class Site:
             return
         standing = Standing(
             authorization.standing,
-            authorization.gone,
+            authorization.see_off,
             callers=self._callers,
             end=self._end,
             leave=self._leave,
@@ -224,6 +227,9 @@ class Site:
 
     async def _health(self, _request: Any) -> JSONResponse:
         return JSONResponse({"status": "ok"})
+
+    async def _challenge(self, _request: Any) -> PlainTextResponse:
+        return PlainTextResponse(self._config.openai_challenge)
 
     async def _ready(self, _request: Any) -> JSONResponse:
         return JSONResponse({"status": "ending" if self._ending else "ready"}, 503 if self._ending else 200)

@@ -326,6 +326,7 @@ def test_config_of_a_hosted_client_is_the_url_to_paste(tmp_path: Path, client: s
         (["--clients", "/no/such/file"], "--clients"),
         (["--enterprise-issuers", "idp.example"], "--enterprise-issuers"),
         (["--registration", "sometimes"], "--registration"),
+        (["--openai-challenge", "two words"], "--openai-challenge"),
     ],
 )
 def test_wrong_values_of_signing_in_are_refused_before_the_port_is_bound(

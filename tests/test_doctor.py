@@ -2,24 +2,28 @@
 
 import asyncio
 import contextlib
+import datetime
 import http.server
 import json
 import os
 import re
 import socket
 import sqlite3
+import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.http_wire import site
 from tests.test_cli import run
 from tests.test_cli_people import granted, registered
+from tests.tools.test_web import certificate
 from toolgate.server import chain_wire, config, doctor
 from toolgate.server.checks import Broken
 from toolgate.server.errors import UsageError
@@ -46,6 +50,10 @@ LINKS = [
     "first call",
     "event streams",
 ]
+
+
+METHODS = "token_endpoint_auth_methods_supported"
+BY_DOCUMENT = {"client_id_metadata_document_supported": True}
 
 
 def verdicts(told: str) -> dict[str, str]:
@@ -234,6 +242,68 @@ def walked(url: str, capsys: pytest.CaptureFixture[str], **environment: str) -> 
     return capsys.readouterr().out
 
 
+HOUR = datetime.timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "verdict", "said"),
+    [
+        ("localhost", 24 * HOUR, "ok", ["it ends in 1 days: renew it"]),
+        (
+            "shop.example",
+            24 * HOUR,
+            "FAIL",
+            ["mismatch", "mend is TLS: have the proxy serve a certificate for localhost"],
+        ),
+        ("localhost", -HOUR, "FAIL", ["expired", "mend is TLS: renew"]),
+    ],
+    ids=["good for a day", "of another name", "expired"],
+)
+def test_a_certificate_that_does_not_hold_is_named_with_what_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    left: datetime.timedelta,
+    verdict: str,
+    said: list[str],
+) -> None:
+    server, _ = certificate(tmp_path, name, left)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.pem"))
+    with listening(http.server.BaseHTTPRequestHandler, server) as url:
+        told = walked(f"{url.replace('127.0.0.1', 'localhost')}/mcp", capsys)
+    assert verdicts(told)["connection"] == "ok" and verdicts(told)["TLS"] == verdict
+    assert all(each in told for each in said), told
+
+
+@pytest.mark.parametrize(
+    ("metadata", "link", "said"),
+    [
+        ({"lost": "yes"}, "server metadata", "route /.well-known/oauth-authorization-server of http://127.0.0.1"),
+        ({"issuer": "https://login.example"}, "issuer", "--auth"),
+        ({**BY_DOCUMENT, "registration_endpoint": None}, "abilities", "none"),
+        ({**BY_DOCUMENT, "registration_endpoint": None, METHODS: ["client_secret_post"]}, "abilities", "none"),
+    ],
+    ids=["missing", "of another issuer", "documents, and no methods", "documents, and secrets alone"],
+)
+def test_metadata_that_clients_can_not_use_is_named_with_what_to_do(
+    metadata: dict[str, Any], link: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with liar({}, **metadata) as (url, _):
+        told = walked(f"{url}/mcp", capsys)
+    assert next(name for name, verdict in verdicts(told).items() if verdict == "FAIL") == link, told
+    assert said in told[told.index(f"FAIL  {link}") :], told
+
+
+def test_clients_without_a_secret_that_may_register_only_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    with liar({}, **BY_DOCUMENT) as (url, _):
+        told = walked(f"{url}/mcp", capsys)
+    assert verdicts(told)["abilities"] == "ok" and "claude.ai comes by registration alone" in told
+    with liar({}, **BY_DOCUMENT, **{METHODS: ["none"]}) as (url, _):
+        told = walked(f"{url}/mcp", capsys)
+    assert verdicts(told)["abilities"] == "ok" and "claude.ai" not in told
+
+
 def test_a_proxy_that_buffers_is_found_with_a_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,9 +363,12 @@ def test_a_server_elsewhere_can_send_nobody_inside() -> None:
 
 
 @contextlib.contextmanager
-def liar(registration: dict[str, str], resource: str = "") -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+def liar(
+    registration: dict[str, str], resource: str = "", lost: str = "", **metadata: Any
+) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """A server that says what it likes: its URL, and what it hears as method, path and Authorization. A path in what it
-    says of a registration is of its own origin."""
+    says of a registration is of its own origin. `metadata` of the authorization server is said besides, None left out;
+    `lost`: it has none."""
     heard: list[tuple[str, str, str]] = []
 
     class Liar(http.server.BaseHTTPRequestHandler):
@@ -312,8 +385,11 @@ def liar(registration: dict[str, str], resource: str = "") -> Iterator[tuple[str
                     "registration_endpoint": f"{url}/register",
                     "code_challenge_methods_supported": ["S256"],
                     "response_types_supported": ["code"],
+                    **metadata,
                 },
             }
+            said = documents["authorization-server"]
+            documents["authorization-server"] = {name: value for name, value in said.items() if value is not None}
             status, told = 200, next((told for name, told in documents.items() if name in self.path), {})
             if self.path.startswith("/mcp"):
                 status = 401
@@ -322,6 +398,8 @@ def liar(registration: dict[str, str], resource: str = "") -> Iterator[tuple[str
             elif self.path == "/register":
                 own = {name: url + value if value.startswith("/") else value for name, value in registration.items()}
                 status, told = 201, {"client_id": "c", **own}
+            elif lost and "authorization-server" in self.path:
+                status = 404
             body = json.dumps(told).encode() if status != 204 else b""
             self.send_response(status)
             self.send_header(
@@ -373,12 +451,14 @@ def proxy(change: Change) -> Iterator[tuple[str, Callable[[str], None]]]:
 
 
 @contextlib.contextmanager
-def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+def listening(handler: type[http.server.BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http{'s' if tls is not None else ''}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 
+from toolgate.server.auth.rates import household
 from toolgate.server.auth.throttle import Pace, Throttle
 
 LIFETIME = 600.0  # seconds
@@ -46,11 +47,12 @@ class Pairing:
 
     def fits(self, code: str, address: str) -> bool:
         """Whether `code` is the one in the log; `address` is "" where nobody knows it. Raises Throttled."""
-        known = [(f"address {address}", ADDRESS)] if address else []
+        whose = f"address {household(address)}"
+        known = [(whose, ADDRESS)] if address else []
         self._throttle.take([*known, ("all", ALL)])
         right = hmac.compare_digest(_hashed(code), self._hash) and self._now() < self._until
         if right:
-            self._throttle.forgive(f"address {address}")
+            self._throttle.forgive(whose)
         return right
 
     def end(self) -> None:

@@ -306,6 +306,17 @@ def test_the_pairing_code_is_128_bits_and_only_in_the_log(caplog: pytest.LogCapt
     assert not pairing.fits(found[0], "192.0.2.1")
 
 
+def test_sec_17_one_network_of_ipv6_guesses_at_the_pairing_code_as_one() -> None:
+    pairing = Pairing("https://gate.example/login", now=Time())
+    pairing.offer()
+    for host in range(5):
+        assert not pairing.fits("A" * 26, f"2001:db8::{host}")
+    with pytest.raises(Throttled):
+        pairing.fits("A" * 26, "2001:db8::ffff")
+    assert not pairing.fits("A" * 26, "2001:db8:0:1::1")
+    assert not pairing.fits("A" * 26, "2001:db8:0:1::1")
+
+
 def test_a_pairing_code_holds_ten_minutes_and_then_another_is_offered(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     clock = Time()

@@ -16,7 +16,8 @@ SAID = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(LAST)})[-_](\d\d)(?!\d)", re.IGN
 
 
 def test_every_item_of_the_checklist_is_in_some_test() -> None:
-    found = {item for path in (ROOT / "tests").rglob("test_*.py") for item in _said_in(path)}
+    files = (path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))  # ours are examples
+    found = {item for path in files for item in _said_in(path)}
     assert not set(ITEMS) - found
     assert not found - set(ITEMS), "ids that the checklist does not have"
 

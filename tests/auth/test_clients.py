@@ -43,9 +43,7 @@ def document(**more: Any) -> dict[str, Any]:
 # Dynamic registration
 
 
-def test_a_public_client_is_told_what_was_taken_and_no_secret(tmp_path: Path) -> None:
-    """RG-01, RG-04."""
-
+def test_rg_01_rg_04_a_public_client_is_told_what_was_taken_and_no_secret(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         given = {
             "redirect_uris": [BACK, "http://localhost:3000/cb", "cursor://anysphere.cursor-mcp/oauth/callback"],
@@ -70,9 +68,7 @@ def test_a_public_client_is_told_what_was_taken_and_no_secret(tmp_path: Path) ->
     at_desk(tmp_path, body)
 
 
-def test_what_is_missing_gets_defaults_and_what_is_too_much_is_left_out(tmp_path: Path) -> None:
-    """RG-01, RG-03."""
-
+def test_rg_01_rg_03_what_is_missing_gets_defaults_and_what_is_too_much_is_left_out(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         bare = await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
         assert bare.body["grant_types"] == ["authorization_code", "refresh_token"]
@@ -362,9 +358,7 @@ def test_a_private_key_that_came_along_is_not_kept(tmp_path: Path) -> None:
 # Metadata documents
 
 
-def test_a_metadata_document_makes_a_client_that_its_host_vouches_for(tmp_path: Path) -> None:
-    """RG-06, RG-09."""
-
+def test_rg_06_rg_09_a_metadata_document_makes_a_client_that_its_host_vouches_for(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = document()
         question = await desk.asked(DOCUMENT)
@@ -685,9 +679,7 @@ def test_a_document_that_changed_is_gone_by_from_then_on(tmp_path: Path) -> None
     at_desk(tmp_path, body)
 
 
-def test_an_operator_may_say_whose_documents_are_taken(tmp_path: Path) -> None:
-    """RG-09."""
-
+def test_rg_09_an_operator_may_say_whose_documents_are_taken(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         for host, taken in (("app.example", True), ("eu.app.example", True), ("notapp.example", False)):
             url = f"https://{host}/client.json"
@@ -758,8 +750,7 @@ def listed(folder: Path, text: str) -> dict[str, Client]:
     return clients(file)
 
 
-def test_an_operator_lists_clients_in_a_file(tmp_path: Path) -> None:
-    """RG-10."""
+def test_rg_10_an_operator_lists_clients_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a-long-secret-of-gemini\n")
     found = listed(
         tmp_path,

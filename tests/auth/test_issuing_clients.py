@@ -368,7 +368,7 @@ def jag(key: Key = IDP_KEY, typ: str = "oauth-id-jag+jwt", **more: Any) -> str:
     return assertion("", key, typ=typ, **{**given, **more})
 
 
-def at_idp(tmp_path: Path, body: Any) -> None:
+def at_idp(tmp_path: Path, body: Any, **options: Any) -> None:
     async def prepared(desk: Desk) -> None:
         jwks = f"{IDP}/jwks"
         desk.pages.held[f"{IDP}/.well-known/oauth-authorization-server"] = {"issuer": IDP, "jwks_uri": jwks}
@@ -376,7 +376,7 @@ def at_idp(tmp_path: Path, body: Any) -> None:
         await body(desk)
 
     configured = {**CONFIGURED, "agent": AGENT}
-    at_desk(tmp_path, prepared, configured=configured, providers=(IDP,))
+    at_desk(tmp_path, prepared, configured=configured, providers=(IDP,), **options)
 
 
 def test_an_identity_provider_speaks_for_a_person(tmp_path: Path) -> None:
@@ -548,9 +548,7 @@ def nulls(value: Any) -> bool:
     return any(map(nulls, value)) if isinstance(value, list) else value is None
 
 
-def test_the_metadata_tells_what_works(tmp_path: Path) -> None:
-    """AS-01, AS-02, AS-03, AS-04."""
-
+def test_as_01_as_03_as_04_the_metadata_tells_what_works(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         told = await desk.authorization.metadata()
         assert not nulls(told)
@@ -568,7 +566,9 @@ def test_the_metadata_tells_what_works(tmp_path: Path) -> None:
         assert told["response_types_supported"] == ["code"]
         assert "none" in told["token_endpoint_auth_methods_supported"]
         assert "ES256" in told["token_endpoint_auth_signing_alg_values_supported"]
+        assert told["revocation_endpoint_auth_methods_supported"] == list(METHODS)
         assert "none" not in told["introspection_endpoint_auth_methods_supported"]
+        assert "authorization_grant_profiles_supported" not in told
         assert told["grant_types_supported"] == ["authorization_code", "refresh_token"]
         assert told["authorization_response_iss_parameter_supported"] is True
         assert told["client_id_metadata_document_supported"] is True
@@ -578,9 +578,20 @@ def test_the_metadata_tells_what_works(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
+def test_as_03_tk_09_the_metadata_names_what_an_identity_provider_and_clients_for_themselves_may(
+    tmp_path: Path,
+) -> None:
+    async def body(desk: Desk) -> None:
+        told = await desk.authorization.metadata()
+        assert told["grant_types_supported"] == ["authorization_code", "refresh_token", OWN, ID_JAG]
+        assert told["authorization_grant_profiles_supported"] == ["urn:ietf:params:oauth:grant-profile:id-jag"]
+
+    at_idp(tmp_path, body)
+
+
 @pytest.mark.parametrize("registration", ["open", "closed"])
-def test_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Path, registration: str) -> None:
-    """AS-03: where only the operator's come, theirs; RFC 8414 section 3.2 has no empty lists."""
+def test_as_03_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Path, registration: str) -> None:
+    """Where only the operator's come, theirs; RFC 8414 section 3.2 has no empty lists."""
 
     async def body(desk: Desk) -> None:
         async def told() -> Any:
@@ -596,8 +607,8 @@ def test_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Path, re
     at_desk(tmp_path, body, registration=registration)
 
 
-def test_no_answer_has_a_null_or_words_of_the_caller(tmp_path: Path) -> None:
-    """AS-04, gotcha: descriptions are fixed sentences that every client's parser takes."""
+def test_as_04_no_answer_has_a_null_or_words_of_the_caller(tmp_path: Path) -> None:
+    """Descriptions are fixed sentences that every client's parser takes."""
 
     async def body(desk: Desk) -> None:
         client = await desk.client()

@@ -34,8 +34,8 @@ from toolgate.server.auth.principals import Principal, subject_of
 from toolgate.server.auth.tokens import OURS
 
 
-def test_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: Path) -> None:
-    """AZ-06, TK-07, RFC 9068."""
+def test_az_06_tk_07_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: Path) -> None:
+    """RFC 9068."""
 
     async def body(desk: Desk) -> None:
         client = await desk.client()

@@ -22,9 +22,7 @@ def kids(jwks: object) -> list[str]:
     return [key["kid"] for key in jwks["keys"]]
 
 
-def test_the_key_set_holds_public_parts_only(tmp_path: Path) -> None:
-    """AS-05."""
-
+def test_as_05_the_key_set_holds_public_parts_only(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         told = await desk.authorization.jwks()
         (key,) = told["keys"]
@@ -35,8 +33,8 @@ def test_the_key_set_holds_public_parts_only(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
-def test_a_key_is_replaced_after_thirty_days_and_known_as_long_as_it_matters(tmp_path: Path) -> None:
-    """AS-05, server-rotate-keys."""
+def test_as_05_a_key_is_replaced_after_thirty_days_and_known_as_long_as_it_matters(tmp_path: Path) -> None:
+    """OpenID Connect's suite calls it server-rotate-keys."""
     assert KEEP >= CACHED + LIFETIME and ANNOUNCED >= CACHED + LOOK
 
     async def body(desk: Desk) -> None:
@@ -137,9 +135,7 @@ def test_all_keys_are_dropped_at_once_and_clients_refresh(tmp_path: Path) -> Non
     asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_two_processes_and_a_restart_serve_the_same_keys(tmp_path: Path) -> None:
-    """AS-05."""
-
+def test_as_05_two_processes_and_a_restart_serve_the_same_keys(tmp_path: Path) -> None:
     async def run() -> None:
         clock = Clock()
         async with desk(tmp_path, clock) as one, desk(tmp_path, clock) as two:

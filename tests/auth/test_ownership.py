@@ -155,14 +155,17 @@ def test_mcp_05_a_subscription_hears_of_its_own_principals_resources_and_is_ende
     signed: Signed,
 ) -> None:
     ada, bob = signed.token("ada", "one"), signed.token("bob", "one")
+    told = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
     wanted = {"notifications": {"resourceSubscriptions": ["many://1"]}, "_meta": ENVELOPE}
     listen = request("subscriptions/listen", wanted, "same")
-    told = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
     with opened(signed, ada, "POST", "/mcp", listen, **told) as stream:
         heard = messages(stream)
         assert next(heard)["method"] == "notifications/subscriptions/acknowledged"
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "same"}}
-        signed.site.ask("POST", "/mcp", cancel, authorization=f"Bearer {bob}", mcp_protocol_version=STATELESS)
+        for token in others(signed).values():  # her own other client too
+            signed.site.ask("POST", "/mcp", cancel, authorization=f"Bearer {token}", mcp_protocol_version=STATELESS)
+            with opened(signed, token, "POST", "/mcp", listen, **told) as other:
+                assert next(messages(other))["method"] == "notifications/subscriptions/acknowledged"
         with opened(signed, bob, "POST", "/mcp", listen, **told) as other:
             others_news = messages(other)
             next(others_news)

@@ -49,7 +49,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
 
 
 @pytest.mark.parametrize(("method", "path"), DOORS)
-def test_pr_01_pr_02_pr_03_without_a_token_every_door_says_where_to_sign_in(
+def test_pr_01_pr_02_pr_03_pr_06_without_a_token_every_door_says_where_to_sign_in(
     signed: Signed, method: str, path: str
 ) -> None:
     response, _, _ = signed.site.ask(method, path)
@@ -217,7 +217,7 @@ def test_a_token_is_in_no_log_though_it_was_refused_or_a_call_failed(signed: Sig
         (f"/sse{WELL_KNOWN}", "/sse"),
     ],
 )
-def test_pr_05_the_metadata_names_the_resource_a_person_typed(signed: Signed, path: str, about: str) -> None:
+def test_pr_05_pr_06_the_metadata_names_the_resource_a_person_typed(signed: Signed, path: str, about: str) -> None:
     response, _, said = signed.site.ask("GET", path)
     assert (response.status, response.getheader("content-type")) == (200, "application/json")
     assert said == {
@@ -275,6 +275,18 @@ def test_metadata_comes_from_the_public_url_and_not_from_the_request(tmp_path: P
             hello = request("initialize", HELLO)
             assert held.site.ask("POST", path, hello, **told, authorization=held.bearer())[0].status == 200
         assert "--sandbox none" in held.site.log()
+
+
+def test_the_word_that_proves_the_domain_is_told_to_anyone_and_only_when_there_is_one(
+    signed: Signed, tmp_path: Path
+) -> None:
+    path = "/.well-known/openai-apps-challenge"
+    with signed_site(tmp_path, "--openai-challenge", "Abc-123_x") as held:
+        response, content, _ = held.site.ask("GET", path)
+        assert (response.status, content) == (200, b"Abc-123_x")
+        assert (response.getheader("content-type") or "").startswith("text/plain")
+        assert held.site.ask("POST", path, {})[0].status == 405
+    assert signed.site.ask("GET", path)[0].status == 404
 
 
 def test_without_plugins_their_scope_is_not_asked_for(tmp_path: Path) -> None:

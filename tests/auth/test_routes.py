@@ -75,6 +75,12 @@ def test_pr_07_as_01_documents_are_for_everybody_and_never_by_a_redirect(path: s
     assert "null" not in got.text
 
 
+def test_as_02_all_names_of_the_metadata_are_of_one_document(gate: House) -> None:
+    told = {gate.browser().get(path).body for path in DOCUMENTS}
+    assert len(told) == 1
+    assert json.loads(told.pop())["issuer"] == gate.url
+
+
 def test_pr_07_documents_answer_head_and_options(gate: House) -> None:
     browser = gate.browser(origin="https://inspector.example")
     head = browser.ask("HEAD", DOCUMENTS[0])

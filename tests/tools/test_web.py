@@ -482,8 +482,10 @@ def test_the_system_resolves_names_and_addresses() -> None:
     run(scenario())
 
 
-def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Contexts for a server that is `name`, and for a client that trusts it."""
+def certificate(
+    folder: Path, name: str, left: datetime.timedelta = datetime.timedelta(days=1)
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Contexts for a server that is `name`, and for a client that trusts it; `left` is how long it still holds."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -498,7 +500,7 @@ def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext
         .public_key(key.public_key())
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(now + left)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .sign(key, hashes.SHA256())
     )

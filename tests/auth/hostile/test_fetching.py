@@ -1,18 +1,20 @@
 """Addresses that others choose: a client's id, its keys, its logo. Nothing that is not public is ever asked."""
 
 import asyncio
+import contextlib
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from tests.auth.hostile.target import BACK, Target, refused, shut_out
 from tests.wire import PATIENCE
-from toolgate.tools.errors import ToolError
-from toolgate.tools.web import Web
+from toolgate.tools.web import Refused, Web
 
 PRIVATE = [
     "127.0.0.1",
@@ -158,9 +160,10 @@ def test_rg_08_mcp_04_no_address_in_a_registration_is_asked(
     assert canary.asked == []
 
 
+MAY = "127.0.0.2"  # in these tests what is public elsewhere, so that nothing off this machine is aimed at
 REBINDING = {
-    "loopback second": [["93.184.216.34"], ["127.0.0.1"]],
-    "loopback beside": [["93.184.216.34", "127.0.0.1"]],
+    "loopback beside": [[MAY, "127.0.0.1"]],
+    "loopback first": [["127.0.0.1", MAY]],
     "NAT64": [["64:ff9b::7f00:1"]],
     "6to4": [["2002:7f00:1::"]],
     "mapped": [["::ffff:127.0.0.1"]],
@@ -171,24 +174,75 @@ REBINDING = {
 
 
 @pytest.mark.parametrize("answers", REBINDING.values(), ids=REBINDING)
-def test_rg_07_mcp_04_a_name_that_turns_private_is_not_asked(canary: Canary, answers: list[list[str]]) -> None:
-    """The resolver is the attacker's; the first good answer is for a port where nobody is."""
+def test_rg_07_mcp_04_a_name_with_an_answer_that_is_not_public_is_not_asked(
+    canary: Canary, answers: list[list[str]]
+) -> None:
+    with public(canary.port) as asked:
+        assert fetched(canary.port, answers) == ["refused"]
+    assert canary.asked == asked == []
+
+
+def test_rg_07_mcp_04_a_name_is_resolved_once_and_what_was_vetted_is_asked(
+    canary: Canary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The resolver is the attacker's, and so is the system's: who asked either again would be sent to the canary."""
+    system: list[str] = []
+    known = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *rest: Any, **more: Any) -> Any:
+        system.append(str(host))
+        return known("127.0.0.1" if "evil" in str(host) else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with public(canary.port) as asked:
+        assert fetched(canary.port, [[MAY], ["127.0.0.1"]]) == ["welcome", "refused"]
+    assert asked == ["/x"]
+    assert not [host for host in system if "evil" in host]
+    assert canary.asked == []
+
+
+def fetched(port: int, answers: list[list[str]]) -> list[str]:
+    """What becomes of a fetch for each of the resolver's answers."""
     left = list(answers)
 
     async def resolve(_host: str, _port: int) -> Sequence[str]:
-        return left.pop(0) if len(left) > 1 else left[0]
+        return left.pop(0)
 
-    async def run() -> None:
-        web = Web(resolve=resolve)
+    async def run() -> list[str]:
+        web, found = Web([MAY], resolve=resolve), list[str]()
         try:
-            for _ in range(2):
-                with pytest.raises((ToolError, TimeoutError)):
-                    async with asyncio.timeout(PATIENCE):
-                        await web.fetch(
-                            f"https://evil.example:{canary.port}/x", headers=None, limit=10, timeout=0.3, redirects=0
-                        )
+            while left:
+                try:
+                    page = await web.fetch(
+                        f"http://evil.example:{port}/x", headers=None, limit=10, timeout=PATIENCE, redirects=0
+                    )
+                    found.append(page.body.decode())
+                except Refused:
+                    found.append("refused")
         finally:
             await web.close()
+        return found
 
-    asyncio.run(run())
-    assert canary.asked == []
+    return asyncio.run(run())
+
+
+@contextlib.contextmanager
+def public(port: int) -> Iterator[list[str]]:
+    """A server at `MAY`, on the canary's port; the paths that it is asked for."""
+    asked: list[str] = []
+
+    class Heard(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)  # and closes: the next fetch has to connect
+            self.end_headers()
+            self.wfile.write(b"welcome")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer((MAY, port), Heard) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield asked
+        server.shutdown()
+        thread.join(PATIENCE)
