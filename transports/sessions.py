@@ -18,6 +18,7 @@ IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that co
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
 MAX_OWNED = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
 MAX_PERSONAL = 300  # of one person, through however many clients: anybody may register more of those
+COMING = object()  # a reader that is not there yet
 MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
 MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
 
@@ -54,6 +55,12 @@ class HttpSession:
         made = Stream(f"{self._last_stream:x}", numbered=True)
         self._make_room()
         self.streams[made.id] = made
+        return made
+
+    def awaited(self) -> Stream:
+        """A new stream whose reader is on its way: many may begin at the same moment, and none makes room for them."""
+        made = self.stream()
+        made.attach(COMING)
         return made
 
     def standing(self) -> Stream:

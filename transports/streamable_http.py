@@ -190,7 +190,7 @@ class Endpoint:
         send: Send,
         extra: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        reply = Reply(held.stream)
+        reply = Reply(held.awaited if _wants_answer(message) else held.stream)
         if isinstance(message, Malformed):
             await replies.answer(send, Failure(message.id, message.error), 400)
         elif not _wants_answer(message):

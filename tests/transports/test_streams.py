@@ -60,6 +60,28 @@ def test_a_call_may_let_its_reader_go_and_come_back_on_2025_11_25_only(tmp_path:
     run(body, tmp_path)
 
 
+def test_a_hundred_calls_that_turn_into_streams_at_the_same_moment_are_all_answered(tmp_path: Path) -> None:
+    async def body(here: Inside) -> None:
+        session = await here.session("2025-06-18")
+        calls = [
+            here.ask(
+                "POST",
+                {
+                    "jsonrpc": "2.0",
+                    "id": id,
+                    "method": "tools/call",
+                    "params": {"name": "wait", "arguments": {"seconds": 1.5}},
+                },
+                mcp_session_id=session,
+            )
+            for id in range(100)
+        ]
+        answers = await asyncio.gather(*(call.messages() for call in calls))
+        assert [messages[-1]["id"] for messages in answers if messages] == list(range(100))
+
+    run(body, tmp_path, patience=0.3)
+
+
 # -- resumption
 
 
