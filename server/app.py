@@ -29,6 +29,7 @@ from toolgate.server.state.plans import Plan
 from toolgate.server.state.store import Store
 from toolgate.server.state.tasks import Tasks
 from toolgate.tools import search, skills
+from toolgate.tools.browser.program import program
 from toolgate.tools.callbacks import INBOX
 from toolgate.tools.context import Belongings, Place, Settings
 from toolgate.tools.notices import Notices
@@ -64,8 +65,6 @@ class App:
         self.root = _workspace(config)
         self.settings = Settings(
             hold=config.hold - min(MARGIN, config.hold / 4),
-            engines=config.engines,
-            search_deadline=config.search_deadline,
             any_file=not config.remote,
         )
         self.store = Store(self.state)
@@ -74,6 +73,7 @@ class App:
         self.processes = Processes()
         self.changes = Changes()
         self.web = _web(config)
+        self.search = _search(config, self.web)
         self.skills = skills.Skills(_skill_folders(config), self.state / "cache" / "skills.json")
         self.modules = Modules()
         self.isolation: Isolation | None = None
@@ -225,6 +225,7 @@ class App:
             updated=partial(self.server.updates.changed, principal),
             listed=partial(self.server.listed, principal),
             changes=partial(self.changes.of, root=workspace.root),
+            search=self.search,
         )
 
     def _workspace_of(self, principal: str, notices: Notices) -> Workspace:
@@ -308,13 +309,25 @@ def _state_folder(config: Config) -> Path:
     return state
 
 
-def _web(config: Config) -> Web:
+def _search(config: Config, web: Web) -> search.Search:
     try:
-        search.verify(config.engines)
+        keys = search.read_keys(config.search_keys, config.environment)
+    except ValueError as error:
+        raise UsageError(f"--search-keys: {error}") from None
+    try:
+        engines = search.chosen(config.engines, config.searxng, keys)
     except ValueError as error:
         raise UsageError(f"--engines: {error}") from None
+    return search.Search(web, engines, deadline=config.search_deadline, contact=config.search_contact)
+
+
+def _web(config: Config) -> Web:
     try:
-        return Web(config.allow_private)
+        chromium = program(config.browser, config.environment.get("PATH"))
+    except ValueError as error:
+        raise UsageError(f"--browser: {error}") from None
+    try:
+        return Web(config.allow_private, chromium=chromium)
     except ValueError as error:
         raise UsageError(f"--allow-private: {error}") from None
 

@@ -80,7 +80,7 @@ def _show(name: str, part: dict[str, Any]) -> None:
 
 def _server(config: Config, url: str | None) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
     if url is None:
-        return spawned(config.words(), config.own_environment)
+        return spawned(config.words(), config.servers_environment)
     from toolgate.server.http_client import connected  # start-up: most ask a server of their own
 
     return connected(url, token=config.token)

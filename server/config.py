@@ -4,6 +4,7 @@ reads the environment; what options there are, options.py says.
 
 import argparse
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from toolgate.server.options import OFF, OPTIONS, Option
 
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
+KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 
 
@@ -76,8 +78,14 @@ class Config:
 
     @property
     def own_environment(self) -> dict[str, str]:
-        """The environment less what is ours: a server that we start has its options in `words`, and no token."""
+        """The environment less what is ours."""
         return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
+
+    @property
+    def servers_environment(self) -> dict[str, str]:
+        """What a server that we start gets: its options are in `words`, but the keys of search engines are not."""
+        keys = {name: value for name, value in self.environment.items() if KEY.fullmatch(name)}
+        return {**self.own_environment, **keys}
 
     @property
     def children_environment(self) -> dict[str, str]:

@@ -118,7 +118,7 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
             *("--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
             *config.words(),
         ]
-        environment = config.own_environment
+        environment = config.servers_environment
         visit = Tour(screen, work, web, heard)
         screen.chapter("stdio: a client starts the server and talks to it")
         begun = time.perf_counter()

@@ -18,7 +18,6 @@ from toolgate.server.errors import UsageError
 
 OLDEST = 1_767_225_600.0  # 2026-01-01: a clock that says less was never set, and no certificate or token is good then
 DRIFT = 300.0  # seconds the files of the state may be newer than the clock
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PROBE = 3.0  # seconds for a server of ours to say that it is there
 LOAD = 30.0  # seconds for all plugins
 
@@ -135,11 +134,27 @@ async def _commands(config: Config) -> str:
 
 
 async def _browser(config: Config) -> str:
-    for name in BROWSERS:
-        found = shutil.which(name, path=config.environment.get("PATH"))
-        if found is not None:
-            return found
-    raise Skipped("no Chromium in PATH; this version reads pages without one")
+    """Started for real: whether its own sandbox holds here is not to be seen otherwise."""
+    from toolgate.tools.browser.browser import Browser  # start-up
+    from toolgate.tools.browser.chromium import NotStarted
+    from toolgate.tools.browser.program import program
+    from toolgate.tools.guard import Allowed
+
+    try:
+        found = program(config.browser, config.environment.get("PATH"))
+    except ValueError as error:
+        raise Broken(str(error), "--browser names it") from None
+    if found is None:
+        without = "ReadDocs fetches pages without running their scripts"
+        raise Skipped(f"{without}; for a browser: apt-get install chromium, pip install 'toolgate[browser]'")
+    browser = Browser(found, Allowed())
+    try:
+        sandboxed = await browser.try_start()
+    except NotStarted as failure:
+        raise Broken(f"{found}: {failure}", "ReadDocs does without; --browser none says so") from None
+    finally:
+        await browser.close()
+    return f"{found}, its sandbox {'on' if sandboxed else 'OFF: this machine does not let it make one'}"
 
 
 async def _plugins(config: Config) -> str:

@@ -183,6 +183,21 @@ def host_name(word: str) -> str:
     return word
 
 
+def web_address(word: str) -> str:
+    """An http or https URL, wherever it leads: --allow-private decides that."""
+    parts = urlsplit(word)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("must be an http or https URL without ? and #")
+    return word
+
+
+def contact(word: str) -> str:
+    """Goes into a header, in parentheses."""
+    if not re.fullmatch(r"[A-Za-z0-9.@:/_~+%=-]{3,200}", word):
+        raise ValueError("must be a URL or an e-mail address")
+    return word
+
+
 def sandbox_level(word: str) -> str:
     if word in ("bwrap", "uid"):
         raise ValueError(f"{word} is not available in this version")
@@ -352,7 +367,8 @@ OPTIONS = (
     ),
     Option(
         "engines",
-        "search engines to ask (default: all without a key); repeatable",
+        "search engines to ask, or NAME=URL to ask one elsewhere (default: eleven without a key, and those a key or an "
+        "address is given for); repeatable",
         str,
         (),
         None,
@@ -360,7 +376,27 @@ OPTIONS = (
         True,
     ),
     Option("search-deadline", "longest a search takes, in seconds (default 6)", seconds, 6.0, metavar="SECONDS"),
-    Option("browser", "the browser ReadDocs drives", later=True),
+    Option("searxng", "a SearXNG instance to ask too", web_address, None, metavar="URL"),
+    Option(
+        "search-keys",
+        "file of lines ENGINE = KEY, for brave-api, tavily, exa, kagi and serper; or TOOLGATE_BRAVE_API_KEY and so on",
+        folder,
+        metavar="FILE",
+    ),
+    Option(
+        "search-contact",
+        "a URL or an address told to engines, for whoever wants us to stop",
+        contact,
+        "",
+        metavar="WHO",
+    ),
+    Option(
+        "browser",
+        "Chromium, for ReadDocs: its path, or none (default: the one in PATH)",
+        str,
+        None,
+        metavar="PATH",
+    ),
     Option(
         "sandbox",
         "isolation of commands; in this version there is none yet, and off loopback that must be said: none",

@@ -13,6 +13,7 @@ HOMES = {
     "authlib": "server/auth/issuing/library.py",
     "PIL": "tools/pictures.py",
     "cryptography": "server/seal.py",
+    "ddgs": "tools/search/borrowed.py",
     "certifi": "tools/wire.py",
     "html_to_markdown": "tools/pages.py",
     "httpcore": "tools/wire.py",
@@ -21,6 +22,9 @@ HOMES = {
     "joserfc": "server/auth/jose.py",
     "jsonschema_rs": "tools/schema.py",
     "lxml": "tools/article.py",
+    "h11": "tools/browser/talk.py",
+    "playwright": "tools/browser/",
+    "pypdf": "tools/pdf.py",
     "psutil": "tools/supervisor.py",
     "httptools": "transports/http.py",
     "sqlalchemy": "server/state/",
@@ -118,7 +122,8 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "sse.py",
         "streamable_http.py",
         "library.py",
-    }  # themselves loaded only when HTTP is served
+        "talk.py",
+    }  # themselves loaded only when HTTP is served, or the browser runs
     for path in sources("server") + sources("tools") + sources("transports"):
         if path.name in only_http:
             continue

@@ -10,7 +10,10 @@ from datetime import datetime  # the types are read at run time (server/lent.py)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from toolgate.tools.errors import ToolError
+
 if TYPE_CHECKING:
+    from toolgate.tools.search import Search
     from toolgate.tools.skills import Skills
     from toolgate.tools.web import Web
     from toolgate.tools.workers import Workers
@@ -122,8 +125,6 @@ class Settings:
     image_bytes: int = 1_000_000  # of base64: desktop clients refuse more
     image_pixels: int = 2_000  # long edge
     any_file: bool = True  # may ReadImage leave the workspace: true for the local user, false over HTTP
-    engines: Sequence[str] = ()  # names; empty: every keyless engine
-    search_deadline: float = 6.0
 
 
 def _nobody(uri: str) -> None:
@@ -156,6 +157,7 @@ class Belongings:
     updated: Callable[[str], None] = _nobody  # tell the principal's subscribers that the resource of this URI changed
     listed: Callable[[], None] = _unlisted  # tell the principal's clients that their list of resources changed
     changes: Callable[[Path], AsyncIterator[object]] = _unwatched  # something each time that file or folder changed
+    search: "Search | None" = None  # not lent to a process of its own: it knows keys
 
 
 class Peer(Protocol):
@@ -242,6 +244,13 @@ class Context:
     @property
     def web(self) -> "Web":
         return self._belongings.web
+
+    @property
+    def search(self) -> "Search":
+        """The search engines."""
+        if self._belongings.search is None:
+            raise ToolError("search engines are not lent here")
+        return self._belongings.search
 
     @property
     def workers(self) -> "Workers":

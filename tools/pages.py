@@ -54,12 +54,14 @@ MAGIC = {
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """A body that came from `url` under the header `content_type`, and what HTML is to become: `read` tells."""
+    """A body that came from `url` under the header `content_type`, and what HTML is to become: `read` tells. `offset`
+    is the character of what it becomes at which the answer begins."""
 
     body: bytes
     content_type: str
     url: str
     form: str
+    offset: int = 0
 
     @property
     def kind(self) -> str:
@@ -72,13 +74,14 @@ class Raw(msgspec.Struct, frozen=True):
 
 
 class Readable(msgspec.Struct, frozen=True):
-    """A page's media type, title ("" when it has none) and text (None when its type is not one of text): its first
-    MAX_TEXT characters, of `length`."""
+    """A page's media type, title ("" when it has none) and text (None when its type is not one of text): MAX_TEXT
+    characters from the offset, of `length`. `note` is what else its reader should know."""
 
     kind: str
     title: str
     text: str | None
     length: int
+    note: str = ""
 
     @property
     def is_html(self) -> bool:
@@ -102,7 +105,7 @@ def read(raw: Raw) -> Readable:
     title, text = "", clean(decoded(raw.body, raw.content_type))
     if kind in HTML_TYPES:
         title, text = (_titled(text), text) if raw.form == "html" else converted(text, raw.url, raw.form)
-    return Readable(kind, title, text[:MAX_TEXT], len(text))
+    return Readable(kind, title, text[raw.offset : raw.offset + MAX_TEXT], len(text))
 
 
 def media_type(declared: str, body: bytes) -> str:

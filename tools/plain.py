@@ -2,10 +2,14 @@
 
 import re
 
-# C0 and C1 but tab and newline, lone surrogates, overrides of writing direction, the invisible "tag" letters:
-# what a terminal would act on, an encoder would choke on, or a reader would not see.
-_UNSEEN = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
-_TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?-->"
+# C0 and C1 but tab and newline, lone surrogates, overrides of writing direction, and in what text can be hidden ("tag"
+# letters, annotations, the supplement of variation selectors, operators that are not seen): what a terminal would act
+# on, an encoder would choke on, or a reader would not see.
+_UNSEEN = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2061-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e01ef]"
+)
+_TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?(?:-->|\Z)"  # a comment without an end is one to the end, as in HTML
 
 MAX_DIGITS = 20
 MAX_BITS = 10_000  # Python prints no number of more than 4300 digits

@@ -18,6 +18,7 @@ from toolgate.tools.workers import Workers
 if TYPE_CHECKING:
     import ssl
 
+    from toolgate.tools.browser.browser import Browser
     from toolgate.tools.wire import Wire
 
 MAX_BODY = 8 * 2**20  # decoded; a page larger than this is not read by a model
@@ -65,7 +66,8 @@ class Web:
 
     `allow_private`: host names, addresses and networks that may be reached although they are not public;
     raises ValueError for what is none of these. `verify` and `resolve` replace the certificates and the DNS.
-    `workers` read what was fetched: they are here because they end with it.
+    `workers` read what was fetched: they are here because they end with it. So is `browser`, by the same guard, where
+    `chromium` is the path of one.
     """
 
     def __init__(
@@ -74,12 +76,28 @@ class Web:
         *,
         verify: "ssl.SSLContext | None" = None,
         resolve: Resolve | None = None,
+        chromium: str | None = None,
     ) -> None:
         self.allowed = Allowed.parse(allow_private)
         self._verify = verify
         self._resolve = resolve
         self._wire: Wire | None = None
         self.workers = Workers()
+        self._chromium = chromium
+        self._browser: Browser | None = None
+
+    @property
+    def browser(self) -> "Browser | None":
+        """The one browser of all calls; None where there is none."""
+        if self._browser is None and self._chromium is not None:
+            from toolgate.tools.browser.browser import Browser  # start-up
+
+            self._browser = Browser(self._chromium, self.allowed, self._resolve)
+        return self._browser
+
+    def target(self, url: str) -> str:
+        """`url` as it may be asked for, in ASCII. Raises Unreachable and Refused."""
+        return str(self._opened().target(url))
 
     async def fetch(
         self,
@@ -91,36 +109,40 @@ class Web:
         limit: int = MAX_BODY,
         timeout: float = 30.0,
         redirects: int = 10,
+        lane: str = "",
     ) -> Page:
         """Fetch `url`, following up to `redirects` redirects, within `timeout` seconds in all.
 
         A request with a `body` follows none: it was meant for one address. At most `limit` unpacked bytes of the
-        answer are kept. Any HTTP status is a Page. Raises Refused for what may not be reached (at any hop), TimedOut,
+        answer are kept. `lane`: a name whose connections are its own, so that it never waits for those of others; there
+        must be few. Any HTTP status is a Page. Raises Refused for what may not be reached (at any hop), TimedOut,
         and Unreachable for every other way to fail.
         """
         try:
             async with asyncio.timeout(timeout):
                 if body:
                     wire = self._opened()
-                    return await wire.exchange(method, wire.target(url), headers or {}, limit, body)
-                return await self._follow(url, method, dict(headers or {}), limit, redirects)
+                    return await wire.exchange(method, wire.target(url), headers or {}, limit, body, lane)
+                return await self._follow(url, method, dict(headers or {}), limit, redirects, lane)
         except TimeoutError:
             raise TimedOut(f"{shown(url)} did not come in full within {timeout:g} s") from None
 
     async def close(self) -> None:
-        """Close the idle connections and end the workers. A later fetch opens new ones."""
+        """Close the idle connections, end the workers and the browser. A later fetch opens new ones."""
         wire, self._wire = self._wire, None
-        try:
-            if wire is not None:
-                await wire.close()
-        finally:
-            await self.workers.close()
+        browser, self._browser = self._browser, None
+        closing = [part.close() for part in (wire, browser, self.workers) if part is not None]
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
-    async def _follow(self, url: str, method: str, headers: dict[str, str], limit: int, redirects: int) -> Page:
+    async def _follow(
+        self, url: str, method: str, headers: dict[str, str], limit: int, redirects: int, lane: str
+    ) -> Page:
         wire = self._opened()
         target = wire.target(url)
         for _ in range(redirects + 1):
-            page = await wire.exchange(method, target, headers, limit)
+            page = await wire.exchange(method, target, headers, limit, lane=lane)
             location = page.headers.get("location", "")
             if page.status not in REDIRECTS or not location:
                 return page

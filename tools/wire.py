@@ -3,6 +3,7 @@
 httpx and httpcore are imported where they are first needed: they cost more than the rest of the start-up.
 """
 
+import asyncio
 import os
 import re
 import zlib
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
 AGENT = "Mozilla/5.0 (compatible; toolgate)"  # many sites refuse what does not begin like a browser
 CONNECT = 10.0  # seconds for all addresses of a host; the fetch has its own limit besides
 MAX_ADDRESSES = 4  # tried in turn; more of them would all be down together
-MAX_CONNECTIONS = 64  # a dozen engines for a few callers at once
-MAX_IDLE = 16
+MAX_CONNECTIONS = 128  # in a lane: who takes them all, with pages that never end, takes none of another lane
+MAX_IDLE = 16  # in a lane; httpcore looks at each of them whenever a request begins or ends
 IDLE = 15.0  # seconds; servers close idle connections soon after
 MAX_HOST = 254  # characters, with a dot at the end
+MAX_PIECES = 10_000  # that a body may come in beyond one for each SMALL bytes: each costs more than many bytes do
+SMALL = 16  # bytes
+AT_A_TIME = 64  # pieces, which come out of one read; then others have their turn
 SLACK = 65_536  # bytes by which a packed body may be larger than what it unpacks to
 NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
 V6 = re.compile(r"[0-9a-f:]+(\d+\.\d+\.\d+\.\d+)?")  # no zone: it would choose the interface
@@ -47,7 +51,7 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
             local_address: str | None = None,
             socket_options: "Iterable[httpcore.SOCKET_OPTION] | None" = None,
         ) -> httpcore.AsyncNetworkStream:
-            addresses = await _vetted(host, port, allowed, resolve)
+            addresses = await vetted(host, port, allowed, resolve)
             share = (timeout or CONNECT) / len(addresses)
             failure: Exception | None = None
             for address in addresses:
@@ -58,18 +62,18 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
                     return stream
                 except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                     failure = error
-            raise Unreachable(f"could not connect to {host} port {port}: {_reason(failure)}")
+            raise Unreachable(f"could not connect to {host} port {port}: {reason(failure)}")
 
     return Pinned()
 
 
-async def _vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> list[str]:
+async def vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> list[str]:
     """The addresses of `host` to be tried in turn. Raises Refused if any of them may not be reached."""
     try:
         addresses = list(dict.fromkeys(await resolve(host, port)))
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        raise Unreachable(f"could not resolve {host}: {(reason or 'no answer').lower()}") from None
+        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        raise Unreachable(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
     if not addresses:
         raise Unreachable(f"could not resolve {host}: it has no address")
     finding = check_host(host, addresses, allowed)
@@ -80,22 +84,36 @@ async def _vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> l
     return addresses[:MAX_ADDRESSES]
 
 
+def usable(host: str) -> bool:
+    """Whether that is a host name or an address, as it stands in a URL without its brackets."""
+    return len(host) <= MAX_HOST and bool(NAME.fullmatch(host) or (":" in host and V6.fullmatch(host)))
+
+
 class Wire:
-    """A pool of connections to vetted addresses."""
+    """Connections to vetted addresses, in a pool for each lane: a search engine each, and one for all pages."""
 
     def __init__(self, allowed: Allowed, verify: "ssl.SSLContext | None", resolve: Resolve | None) -> None:
-        import httpcore  # start-up
-
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=verify or _trusted(),
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=MAX_IDLE,
-            keepalive_expiry=IDLE,
-            network_backend=pinned(allowed, resolve or Names().addresses),
-        )
+        self._trusted = verify or _trusted()
+        self._backend = pinned(allowed, resolve or Names().addresses)
+        self._pools: dict[str, httpcore.AsyncConnectionPool] = {}
 
     async def close(self) -> None:
-        await self._pool.aclose()
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.aclose()
+
+    def _pool(self, lane: str) -> "httpcore.AsyncConnectionPool":
+        import httpcore  # start-up
+
+        if lane not in self._pools:
+            self._pools[lane] = httpcore.AsyncConnectionPool(
+                ssl_context=self._trusted,
+                max_connections=MAX_CONNECTIONS,
+                max_keepalive_connections=MAX_IDLE,
+                keepalive_expiry=IDLE,
+                network_backend=self._backend,
+            )
+        return self._pools[lane]
 
     def target(self, url: str, base: "httpx.URL | None" = None) -> "httpx.URL":
         """`url`, relative to `base`, as something that may be asked for. Raises Unreachable or Refused."""
@@ -112,14 +130,20 @@ class Wire:
             raise Refused(f"only http and https URLs can be fetched, not {shown(url)}")
         if parsed.userinfo:
             raise Refused("a URL with a user name or password in it is not fetched; leave that part out")
-        if len(host) > MAX_HOST or not (NAME.fullmatch(host) or (":" in host and V6.fullmatch(host))):
+        if not usable(host):
             raise Unreachable(f"not a usable host name in {shown(url)}")
         if parsed.port is not None and not 0 < parsed.port < 65536:
             raise Unreachable(f"not a usable port in {shown(url)}")
         return parsed
 
     async def exchange(
-        self, method: str, url: "httpx.URL", headers: Mapping[str, str], limit: int, body: bytes = b""
+        self,
+        method: str,
+        url: "httpx.URL",
+        headers: Mapping[str, str],
+        limit: int,
+        body: bytes = b"",
+        lane: str = "",
     ) -> Page:
         """Send one request and read its answer, up to `limit` decoded bytes of it."""
         import httpcore  # start-up
@@ -131,7 +155,7 @@ class Wire:
         if body:
             given["content-length"] = str(len(body))
         try:
-            async with self._pool.stream(
+            async with self._pool(lane).stream(
                 method,
                 address,
                 headers=list(given.items()),
@@ -146,19 +170,24 @@ class Wire:
         except zlib.error:
             raise Unreachable(f"{shown(str(url))} sent a body that does not unpack") from None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            raise Unreachable(f"could not fetch {shown(str(url))}: {_reason(error)}") from None
+            raise Unreachable(f"could not fetch {shown(str(url))}: {reason(error)}") from None
 
 
 async def _body(response: "httpcore.Response", encoding: str, limit: int) -> tuple[bytes, bool]:
     """Unpacks as it reads and stops at the limit: a few bytes may unpack to gigabytes."""
     unpack = _unpacker(encoding)
     body = bytearray()
-    received = 0
+    received = pieces = 0
     if limit == 0:
         return b"", True
     async for chunk in response.aiter_stream():
         body += unpack(chunk, limit + 1 - len(body))
         received += len(chunk)
+        pieces += 1
+        if pieces > MAX_PIECES + received // SMALL:
+            raise Unreachable("the server sent its body in too many small pieces")
+        if pieces % AT_A_TIME == 0:
+            await asyncio.sleep(0)
         if len(body) > limit or received > limit + SLACK:  # much that unpacks to nothing is an attack too
             return bytes(body[:limit]), True
     return bytes(body), False
@@ -223,7 +252,7 @@ def _decoded(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _reason(error: BaseException | None) -> str:
+def reason(error: BaseException | None) -> str:
     """What went wrong beneath httpcore, in the system's own words."""
     import ssl  # start-up
 

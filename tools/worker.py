@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from toolgate.tools import jobs, pages, pictures
+from toolgate.tools import jobs, pages, pdf, pictures
 from toolgate.tools.errors import ToolError
 from toolgate.tools.jobs import Done, Job
+from toolgate.tools.search import borrowed, scraped
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 WORN_JOBS = 200  # after so many, leaks of the libraries would begin to tell
@@ -30,6 +31,8 @@ NICE = 5  # the server must stay quick beside it
 # name → the type of its requests, what loads its libraries, what does it
 JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
     "page": (pages.Raw, pages.prepare, pages.read),
+    "search": (scraped.Jobs, borrowed.prepare, borrowed.answered),
+    "pdf": (pages.Raw, pdf.prepare, pdf.read),
     "picture": (pictures.Raw, pictures.prepare, pictures.fitted),
 }
 

@@ -20,7 +20,7 @@ from toolgate.tools.errors import ToolError
 from toolgate.tools.jobs import Done, Job
 
 MOST = 2  # jobs of one kind at once: each may take a processor and MEMORY
-IDLE = 60.0  # seconds a worker waits for the next job: starting one takes a third of a second
+IDLE = 60.0  # seconds workers wait for the next job: starting one takes a third of a second
 END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
 CHUNK = 2**18
 PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.worker")
@@ -38,11 +38,11 @@ class Broken(Exception):
 
 
 class Workers:
-    """Workers for jobs by name; the first is started when it is needed, and one of each name is kept for a while."""
+    """Workers for jobs by name; each is started when it is needed, and kept for a while after its last job."""
 
     def __init__(self) -> None:
         self._slots: dict[str, asyncio.Semaphore] = {}
-        self._idle: dict[str, Worker] = {}
+        self._idle: dict[str, list[Worker]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._living: set[Worker] = set()
         self._none_living = asyncio.Event()
@@ -75,30 +75,33 @@ class Workers:
                 await asyncio.wait_for(self._none_living.wait(), END_WITHIN)
 
     def _taken(self, name: str) -> "Worker":
-        worker = self._idle.pop(name, None)
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        if worker is not None and not worker.is_alive:
-            self._end(worker)
-            worker = None
+        worker = None
+        idle = self._idle.get(name, [])
+        while idle and worker is None:
+            worker = idle.pop()
+            if not worker.is_alive:
+                self._end(worker)
+                worker = None
         worker = worker or Worker()
         self._living.add(worker)
         self._none_living.clear()
         return worker
 
     def _give_back(self, name: str, worker: "Worker", worn: bool) -> None:
-        if worn or name in self._idle:
+        if worn:
             self._end(worker)
             return
-        self._idle[name] = worker
+        self._idle.setdefault(name, []).append(worker)
+        if name in self._timers:
+            self._timers[name].cancel()
         self._timers[name] = asyncio.get_running_loop().call_later(IDLE, self._end_idle, name)
 
     def _end_idle(self, name: str) -> None:
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
-        self._end(self._idle.pop(name))
+        for worker in self._idle.pop(name, []):
+            self._end(worker)
 
     def _end(self, worker: "Worker") -> None:
         """Kill it now, and see to it in the background that it goes."""

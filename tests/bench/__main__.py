@@ -9,7 +9,7 @@ from pathlib import Path
 import tests.bench.http.measure as http_measure
 import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
-from tests.bench import sides
+from tests.bench import reading, search, sides
 from tests.bench.driver import Cores
 from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, measure
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4, help="medians are over this many")
     parser.add_argument("--quick", action="store_true", help="one short round, for a first look")
-    parser.add_argument("--only", choices=PARTS, help="one of the two parts")
+    parser.add_argument("--only", choices=PARTS, help="one of the parts")
     options = parser.parse_args()
     cores = Cores()
     where = "server and client each pinned to a core" if cores.pinned else "NOT pinned: fewer than two cores"
@@ -47,7 +47,15 @@ def _http(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return http_report.report(http_measure.measure(http_sides.prepared(folder, cores), effort, _tell))
 
 
-PARTS = {"stdio": _stdio, "http": _http}
+def _search(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    return search.report(search.measure(rounds, 0.2 if quick else 1.0, _tell))
+
+
+def _reading(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    return reading.report(reading.measure(rounds, 2 if quick else 5, _tell))
+
+
+PARTS = {"stdio": _stdio, "http": _http, "search": _search, "reading": _reading}
 
 
 def _tell(text: str) -> None:

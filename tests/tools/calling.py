@@ -19,11 +19,13 @@ async def call(
     *,
     workspace: Any = None,
     web: Any = None,
+    search: Any = None,
     settings: Settings | None = None,
 ) -> Output:
     """The tool's answer; its structured content, which must fit its schema, comes back as plain data."""
     nothing: Any = None
-    belongings = Belongings("me", Place(), workspace, nothing, nothing, nothing, nothing, web, settings or Settings())
+    given = settings or Settings()
+    belongings = Belongings("me", Place(), workspace, nothing, nothing, nothing, nothing, web, given, search=search)
     output = await asyncio.wait_for(tool.run(arguments, Context(belongings, nothing)), BOUND)
     structured = msgspec.to_builtins(output.structured)
     if structured is not None:

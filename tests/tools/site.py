@@ -14,6 +14,8 @@ class Request:
     target: str
     headers: dict[str, str]
     writer: asyncio.StreamWriter
+    body: bytes = b""
+    reader: asyncio.StreamReader | None = None
 
     @property
     def path(self) -> str:
@@ -44,7 +46,8 @@ class Site:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
                 headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-                request = Request(head[0].split(" ")[1], headers, writer)
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
+                request = Request(head[0].split(" ")[1], headers, writer, body, reader)
                 self.requests.append(request)
                 if not await self._answer(request):
                     break
@@ -94,6 +97,12 @@ async def site(pages: Mapping[str, Answer] | None = None, tls: ssl.SSLContext | 
 
 def redirect(location: str, status: int = 302) -> tuple[int, Mapping[str, str], bytes]:
     return status, {"location": location}, b"elsewhere"
+
+
+async def gone(request: Request) -> None:
+    """Say nothing, and return when the other side has closed the connection."""
+    assert request.reader is not None
+    await request.reader.read()
 
 
 async def never(request: Request) -> None:

@@ -1,6 +1,7 @@
 """ReadDocs against a real server on loopback."""
 
 import asyncio
+import io
 import json
 import time
 from collections.abc import Coroutine
@@ -8,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pypdf import PdfWriter
 
 from tests.tools.calling import call, text
 from tests.tools.site import Answer, never, redirect, site
@@ -188,6 +190,26 @@ def test_what_is_not_text_is_named_and_refused(kind: str, body: bytes, named: st
     assert named in text(output)
     assert "\x1b" not in text(output)
     assert output.structured["status"] == 200
+
+
+def locked(password: str, algorithm: str) -> Answer:
+    writer = PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.add_metadata({"/Title": "Locked"})
+    writer.encrypt(password, "the owner's", algorithm=algorithm)
+    body = io.BytesIO()
+    writer.write(body)
+    return 200, {"content-type": "application/pdf"}, body.getvalue()
+
+
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-128", "AES-256"])
+def test_a_pdf_that_needs_a_password_is_told_and_one_that_only_forbids_printing_is_read(algorithm: str) -> None:
+    output = read({"/": locked("secret", algorithm)})
+    assert output.is_error
+    assert text(output) == "http://site/ is a PDF that needs a password; look for an open version of it"
+    output = read({"/": locked("", algorithm)})
+    assert not output.is_error
+    assert output.structured["title"] == "Locked"
 
 
 def test_a_fault_is_an_error_with_its_status_and_what_the_page_says() -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import datetime
 import gzip
+import socket
 import ssl
+import threading
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from tests.tools.site import Request, Site, never, redirect, site
 from toolgate.tools.errors import ToolError
 from toolgate.tools.guard import Allowed, check_address, check_host
+from toolgate.tools.names import Names
 from toolgate.tools.web import Page, Refused, TimedOut, Unreachable, Web
 
 T = TypeVar("T")
@@ -428,6 +431,45 @@ def test_a_cancelled_fetch_closes_its_connection() -> None:
     run(scenario())
 
 
+async def crumbled(request: Request) -> None:
+    """Much work for few bytes."""
+    await request.send(200, {"transfer-encoding": "chunked"})
+    for _ in range(100):
+        request.writer.write(b"1\r\nx\r\n" * 1_000)
+        await request.writer.drain()
+
+
+def test_a_body_in_too_many_small_pieces_is_given_up() -> None:
+    async def scenario() -> None:
+        async with site({"/": crumbled}) as place:
+            with pytest.raises(Unreachable, match="small pieces"):
+                await got(place, "/")
+
+    run(scenario())
+
+
+def test_a_lane_has_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.tools.wire.MAX_CONNECTIONS", 1)
+    asked = asyncio.Event()
+
+    async def held(request: Request) -> None:
+        asked.set()
+        await never(request)
+
+    async def scenario() -> None:
+        async with site({"/slow": held, "/": b"quick"}) as place:
+            web = Web(["127.0.0.1"])
+            slow = asyncio.ensure_future(web.fetch(place.url("/slow"), lane="slow"))
+            await asked.wait()
+            for lane in ("quick", ""):
+                assert (await web.fetch(place.url("/"), lane=lane)).body == b"quick"
+            slow.cancel()
+            await asyncio.gather(slow, return_exceptions=True)
+            await web.close()
+
+    run(scenario())
+
+
 async def headless(request: Request) -> None:
     request.writer.write(b"HTTP/1.1 200 x\r\n" + b"x-long: " + b"y" * 2**20)
     await request.writer.drain()
@@ -478,6 +520,37 @@ def test_the_system_resolves_names_and_addresses() -> None:
             for host in ("localhost", "127.1"):
                 assert (await web.fetch(place.url("/", host))).body == b"home"
             await web.close()
+
+    run(scenario())
+
+
+def test_a_name_is_looked_up_once_for_all_who_want_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, go = [], threading.Event()
+
+    def answer(host: str, port: int, type: int, flags: int) -> list[object]:
+        if flags:
+            raise socket.gaierror(socket.EAI_NONAME, "not known")
+        looked.append(host)
+        assert go.wait(BOUND)
+        if host == "none.example":
+            raise socket.gaierror(socket.EAI_NONAME, "not known")
+        return [(socket.AF_INET, type, 6, "", ("192.0.2.1", port))]
+
+    monkeypatch.setattr("toolgate.tools.names.socket.getaddrinfo", answer)
+
+    async def scenario() -> None:
+        resolver = Names()
+        wanted = [resolver.addresses(host, 443) for host in ("a.example", "none.example") for _ in range(100)]
+        tasks = [asyncio.ensure_future(one) for one in wanted]
+        await asyncio.sleep(0)
+        tasks.pop(0).cancel()  # who began it leaves: the others still get it
+        go.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[:99] == [["192.0.2.1"]] * 99
+        assert all(isinstance(one, socket.gaierror) for one in answers[99:])
+        assert sorted(looked) == ["a.example", "none.example"]
+        assert await resolver.addresses("a.example", 443) == ["192.0.2.1"]
+        assert len(looked) == 3  # nothing is remembered
 
     run(scenario())
 

@@ -1,11 +1,11 @@
 """Reads arXiv's answer, an Atom feed (info.arxiv.org/help/api)."""
 
-from toolgate.tools.search.engine import MAX_FOUND, Found
+from toolgate.tools.search.engine import Reading, found
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 
 
-def parse(body: bytes) -> list[Found]:
+def parse(body: bytes) -> Reading:
     """Raises ValueError for what is no Atom feed, or has a document type: entities are how XML attacks."""
     from xml.etree import ElementTree  # start-up
 
@@ -18,11 +18,6 @@ def parse(body: bytes) -> list[Found]:
         raise ValueError(f"not XML: {error}") from None
     if feed.tag != f"{ATOM}feed":
         raise ValueError("not an Atom feed")
-    return [
-        Found(
-            entry.findtext(f"{ATOM}title", ""),
-            entry.findtext(f"{ATOM}id", ""),
-            entry.findtext(f"{ATOM}summary", ""),
-        )
-        for entry in feed.findall(f"{ATOM}entry")[:MAX_FOUND]
-    ]
+    names = [f"{ATOM}{name}" for name in ("title", "id", "summary")]
+    entries = ([entry.findtext(name, "") for name in names] for entry in feed.iterfind(f"{ATOM}entry"))
+    return Reading(found((title, url, snippet) for title, url, snippet in entries))

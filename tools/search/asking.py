@@ -1,97 +1,115 @@
-"""Asks engines, all at once, and says how each did. Knows statuses and deadlines; ranks nothing."""
+"""Asks one engine and says how it did. Knows statuses and time limits; remembers nothing and ranks nothing."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
 from toolgate.tools.errors import ToolError
-from toolgate.tools.search.engine import Engine, Found
-from toolgate.tools.search.fusion import usable
+from toolgate.tools.plain import folded
+from toolgate.tools.search.engine import Blocked, Engine, Failed, Found, Request
+from toolgate.tools.search.reader import Reader
+from toolgate.tools.search.scraped import Results, Wording
 from toolgate.tools.web import TimedOut
 
 if TYPE_CHECKING:
     from toolgate.tools.web import Page, Web
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-ENGINE_TIME = 5.0  # seconds for one engine; the deadline of all may be shorter
-MAX_ANSWER = 2 * 2**20  # bytes of an engine's answer
-BLOCKED = frozenset({202, 403, 429})  # DuckDuckGo asks for a proof of being human with a 202
-# What stands on a page that is shown instead of results. Looked for only where there are no results.
-REFUSALS = (
-    b"captcha",
-    b"anomaly",
-    b"unusual traffic",
-    b"are you a robot",
-    b"throttle_violation",
-    b"rate limit",
-)
-REFUSALS_WITHIN = 200_000  # bytes
+MAX_ANSWER = 2 * 2**20  # bytes of an engine's answer; pages of results have up to one
+MAX_REASON = 160  # characters
 
 Status = Literal["ok", "empty", "blocked", "timeout", "error"]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """How one engine did: `found` is its results, best first, and `ms` how long it took."""
+class Outcome(msgspec.Struct, frozen=True):
+    """How one engine did: `found` is its results, best first; `ms` how long it took; `reason` why it has none.
+
+    `wait`: seconds it wants to be left alone for. `faulty`: this tells of the engine, not of what it was asked, nor of
+    how busy we are. `age`: seconds since it said so, where it was not asked again.
+    """
 
     name: str
     status: Status
-    found: list[Found]
-    ms: int
-
-
-async def ask_all(web: "Web", engines: Sequence[Engine], query: str, deadline: float) -> list[Asked]:
-    """Ask all engines together, for at most `deadline` seconds; in the order given, each with what it did."""
-    start = time.monotonic()
-    tasks = {engine.name: asyncio.ensure_future(_ask(web, engine, query, deadline)) for engine in engines}
-    try:
-        await asyncio.wait(tasks.values(), timeout=deadline)
-    finally:
-        late = [task for task in tasks.values() if not task.done()]
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-    ms = round((time.monotonic() - start) * 1000)
-    return [Asked(name, "timeout", [], ms) if task in late else task.result() for name, task in tasks.items()]
-
-
-async def _ask(web: "Web", engine: Engine, query: str, deadline: float) -> Asked:
-    start = time.monotonic()
     found: list[Found] = []
-    try:
-        page = await web.fetch(
-            engine.address(query),
-            headers=engine.headers,
+    ms: int = 0
+    reason: str = ""
+    wait: float = 0.0
+    faulty: bool = False
+    age: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """What is put to an engine. `queued`: it waits for other questions, so that the engine is not to blame if it is
+    late."""
+
+    engine: Engine
+    query: str
+    queued: bool = True
+
+    def begin(self) -> None:
+        self.queued = False
+
+
+async def ask(web: "Web", reader: Reader, question: Question, contact: str = "") -> Outcome:
+    """Ask it, for at most the engine's own time. Raises nothing but CancelledError."""
+    engine = question.engine
+
+    async def fetch(request: Request) -> "Page":
+        headers = {**_identity(contact), **request.headers}
+        return await web.fetch(
+            request.url,
+            method=request.method,
+            headers=headers,
+            body=request.body,
             limit=MAX_ANSWER,
-            timeout=min(ENGINE_TIME, deadline),
+            redirects=5,
+            lane=engine.name,
         )
-        status, found = await asyncio.to_thread(_read, engine, page)
-    except TimedOut:
-        status = "timeout"
-    except ToolError as error:
-        log.info("search engine %s: %s", engine.name, error.text)
-        status = "error"
-    return Asked(engine.name, status, found, round((time.monotonic() - start) * 1000))
 
+    async def work(job: Wording | Results, kind: type[T]) -> T:
+        question.queued = True
+        return await reader.read(job, kind, question.begin)
 
-def _read(engine: Engine, page: "Page") -> tuple[Status, list[Found]]:
-    if page.status in BLOCKED:
-        return "blocked", []
-    if page.status >= 400:
-        return _without(page, "error"), []
+    question.begin()
+    start = time.monotonic()
     try:
-        found = engine.parse(page.body)
+        async with asyncio.timeout(engine.seconds):
+            reading = await engine.ask(question.query, fetch, work)
+        status: Status = "ok" if reading.found else "empty"
+        outcome = Outcome(engine.name, status, reading.found, wait=reading.wait)
+    except (TimeoutError, TimedOut):
+        outcome = late(question, f"within {engine.seconds:g} s")
+    except Blocked as error:
+        outcome = Outcome(engine.name, "blocked", reason=error.reason, wait=error.wait, faulty=True)
+    except Failed as error:
+        outcome = Outcome(engine.name, "error", reason=error.reason, wait=error.wait, faulty=error.faulty)
+    except ToolError as error:
+        outcome = Outcome(engine.name, "error", reason=folded(error.text, MAX_REASON), faulty=True)
     except Exception:  # an engine that answers nonsense must not take the others with it
-        log.info("search engine %s answered what can't be read", engine.name, exc_info=True)
-        return _without(page, "error"), []
-    return ("ok", found) if usable(found) else (_without(page, "empty"), [])
+        log.warning("search engine %s answered what can't be read", engine.name, exc_info=True)
+        outcome = Outcome(engine.name, "error", reason="its answer can't be read", faulty=True)
+    return msgspec.structs.replace(outcome, ms=since(start))
 
 
-def _without(page: "Page", status: Status) -> Status:
-    """Whether an answer without results is a refusal."""
-    start = page.body[:REFUSALS_WITHIN].lower()
-    return "blocked" if any(words in start for words in REFUSALS) else status
+def late(question: Question, when: str) -> Outcome:
+    name = question.engine.name
+    if question.queued:
+        return Outcome(name, "timeout", reason="too many searches at once: its turn did not come")
+    return Outcome(name, "timeout", reason=f"no answer {when}", faulty=True)
+
+
+def since(start: float) -> int:
+    """Milliseconds."""
+    return round((time.monotonic() - start) * 1000)
+
+
+def _identity(contact: str) -> dict[str, str]:
+    """Who asks: whoever runs an engine can then ask us to stop."""
+    return {"user-agent": f"Mozilla/5.0 (compatible; toolgate; +{contact})"} if contact else {}

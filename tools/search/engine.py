@@ -1,88 +1,158 @@
-"""What a search engine is: where to ask, and how to read its answer. Knows no connections, no ranking."""
+"""What a search engine is, and what may come of asking one. Knows no connections, no formats, no ranking."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
-from urllib.parse import quote, urlencode
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from toolgate.tools.plain import stripped
+from toolgate.tools.search.address import page_key, untracked, unwrapped
+
+if TYPE_CHECKING:
+    from toolgate.tools.web import Page
+
+T = TypeVar("T")
+
 MAX_FOUND = 20  # results taken from one engine
+MAX_TITLE = 200  # characters
+MAX_SNIPPET = 300
 NO_HEADERS: Mapping[str, str] = {}
+ENGINE_TIME = 5.0  # seconds; most answer within one, and what takes five is not worth the sixth
+# 202: DuckDuckGo asks for a proof of being human; 999: Yahoo does; 403 also when GitHub's hourly share is used up.
+BLOCKED = frozenset({202, 403, 418, 429, 999})
+# What stands where results should be. Only looked for where there are none.
+REFUSAL = re.compile(
+    r"captcha|anomaly|unusual (?:traffic|activity)|(?:are you|not) a robot|you are (?:a )?human|throttle_violation"
+    r"|rate.?limit|too many requests|automated (?:quer|request)|just a moment"
+)
+REFUSED_AT = re.compile(r"captcha|/sorry|/blocked|challenge")  # in the address it leads to instead
+REFUSALS_WITHIN = 200_000  # bytes or characters
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One result as the engine gave it: `title` and `snippet` may hold markup."""
+    """One result, made plain: `url` is a usable http URL, the texts have no markup and one line."""
 
     title: str
     url: str
     snippet: str
 
 
-Parse = Callable[[bytes], list[Found]]  # best first; raises ValueError or msgspec.DecodeError for what it can't read
+class Reading(msgspec.Struct, frozen=True):
+    """What an engine answered: results, best first, and the seconds it wants to be left alone for."""
+
+    found: list[Found]
+    wait: float = 0.0
 
 
-class Engine(msgspec.Struct, frozen=True):
-    """A row of the table. In the values of `params`, `{query}` stands for what is searched for."""
-
-    name: str
+class Request(msgspec.Struct, frozen=True):
     url: str
-    params: Mapping[str, str]
-    parse: Parse
+    method: str = "GET"
     headers: Mapping[str, str] = NO_HEADERS
-
-    def address(self, query: str) -> str:
-        """The URL that asks for `query`."""
-        params = {name: value.replace("{query}", query) for name, value in self.params.items()}
-        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(params)}"
+    body: bytes = b""
 
 
-class Pick(msgspec.Struct, frozen=True):
-    """Reads a JSON answer: which of its parts are the results, and which of a result's are what.
+class Blocked(Exception):
+    """It does not want to be asked. `wait`: for how many seconds, if it says so."""
 
-    A path is keys joined by dots; `*` is every element of a list, whose texts are joined. `url` is a path, or
-    an address with a path in braces, which is quoted; of several the first that can be filled is taken.
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason, self.wait = reason, wait
+
+
+class Failed(Exception):
+    """It answered, but with nothing that helps. `faulty`: the fault is the engine's, not that of what it was asked."""
+
+    def __init__(self, reason: str, wait: float = 0.0, *, faulty: bool = True) -> None:
+        super().__init__(reason)
+        self.reason, self.wait, self.faulty = reason, wait, faulty
+
+
+Fetch = Callable[[Request], Awaitable["Page"]]
+
+
+class Work(Protocol):
+    """Has a worker do a job: read a page that was made to be read by a browser. Raises Overtaxed and ToolError."""
+
+    async def __call__(self, job: Any, kind: type[T]) -> T: ...
+
+
+class Engine(Protocol):
+    """A row of the table. `standard`: asked when no engines are chosen."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def standard(self) -> bool: ...
+
+    def at(self, url: str) -> "Engine":
+        """The same at another address."""
+        ...
+
+    async def ask(self, query: str, fetch: Fetch, work: Work) -> Reading:
+        """Raises Blocked, Failed, ToolError; ValueError or msgspec.DecodeError for an answer that can't be read."""
+        ...
+
+
+def found(results: Iterable[tuple[str, str, str]]) -> list[Found]:
+    """The results worth having: (title, url, snippet) with whatever the engine put into them; each page once."""
+    pages: dict[str, Found] = {}
+    for title, url, snippet in results:
+        target = untracked(unwrapped(url))
+        key = page_key(target)
+        if key is not None and key not in pages:
+            pages[key] = Found(stripped(title, MAX_TITLE) or target, target, stripped(snippet, MAX_SNIPPET))
+        if len(pages) == MAX_FOUND:
+            break
+    return list(pages.values())
+
+
+def checked(page: "Page") -> "Page":
+    """The page, if it is an answer. Raises Blocked or Failed otherwise."""
+    status, wait = page.status, wanted_wait(page)
+    if status in BLOCKED or REFUSED_AT.search(page.headers.get("location", "")):
+        raise Blocked(f"HTTP {status}", wait)
+    if status >= 400 and refuses(page.body):
+        raise Blocked(f"HTTP {status}: it asks for patience or a proof of being human", wait)
+    if status >= 400:
+        told = " (it does not take the key)" if status == 401 else ""
+        raise Failed(f"HTTP {status}{told}", wait, faulty=status >= 500 or status in (401, 402, 404, 410))
+    if status >= 300:
+        raise Failed(f"HTTP {status}: it sends a search elsewhere")
+    return page
+
+
+def refuses(body: bytes) -> bool:
+    """Whether an answer without results is a refusal."""
+    return REFUSAL.search(body[:REFUSALS_WITHIN].decode("utf-8", "replace").lower()) is not None
+
+
+def wanted_wait(page: "Page") -> float:
+    """Seconds, from `Retry-After` (RFC 9110, 10.2.3: seconds or a date) or GitHub's x-ratelimit headers; else 0.
+
+    A date is compared with the engine's own clock where it tells that, since ours may be off.
     """
-
-    items: str
-    title: str
-    url: tuple[str, ...]
-    snippet: str = ""
-
-    def __call__(self, body: bytes) -> list[Found]:
-        items = _at(msgspec.json.decode(body), self.items)
-        if not isinstance(items, list):
-            raise ValueError(f"no list at {self.items!r}")
-        found = [self._found(item) for item in items[:MAX_FOUND]]
-        return [one for one in found if one.url]
-
-    def _found(self, item: Any) -> Found:
-        addresses = (_filled(item, url) for url in self.url)
-        url = next((address for address in addresses if address), "")
-        return Found(_text(item, self.title), url, _text(item, self.snippet) if self.snippet else "")
+    after = page.headers.get("retry-after", "").strip()
+    if after.isascii() and after.isdigit():
+        return float(after[:9])
+    now = _date(page.headers.get("date", "")) or time.time()
+    if after:
+        return max(_date(after) - now, 0.0)
+    reset = page.headers.get("x-ratelimit-reset", "")
+    if page.headers.get("x-ratelimit-remaining") == "0" and reset.isascii() and reset.isdigit():
+        return max(float(reset[:12]) - now, 0.0)
+    return 0.0
 
 
-def _filled(item: Any, url: str) -> str:
-    if "{" not in url:
-        return _text(item, url)
-    head, _, rest = url.partition("{")
-    path, _, tail = rest.partition("}")
-    value = _text(item, path)
-    return f"{head}{quote(value, safe='/:@')}{tail}" if value else ""
+def _date(word: str) -> float:
+    from email.utils import parsedate_to_datetime  # start-up
 
-
-def _text(item: Any, path: str) -> str:
-    value = _at(item, path)
-    if isinstance(value, list):
-        return "".join(part for part in value if isinstance(part, str))
-    return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
-
-
-def _at(value: Any, path: str) -> Any:
-    for key in filter(None, path.split(".")):
-        if key == "*":
-            rest = path.partition("*.")[2]
-            return [_at(one, rest) for one in value] if isinstance(value, list) else None
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
+    try:
+        return parsedate_to_datetime(word).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,258 @@
+"""The one warm browser of a server: started when it is needed, shared by all calls, replaced before it goes bad. Knows
+when; chromium.py knows how, visit.py what for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, WAYS, Chromium, NotStarted
+from toolgate.tools.browser.gateway import Gateway
+from toolgate.tools.browser.turns import Full, Turns
+from toolgate.tools.errors import ToolError
+from toolgate.tools.guard import Allowed
+from toolgate.tools.web import Resolve
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext
+
+    from toolgate.tools.browser.gateway import Ticket
+    from toolgate.tools.browser.visit import Seen
+
+PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a processor while it loads
+AGAIN = 30.0  # seconds before one that did not start is tried again: to find out may take START of each call
+QUEUE = 30.0  # seconds a call waits for its turn; the rest of the time it is held is for the page
+WORN_PAGES = 500  # after so many, leaks begin to tell
+MEMORY = 1_536 * 2**20  # bytes of all its processes, beyond which it is replaced once its pages are done
+PAGE_MEMORY = 768 * 2**20  # bytes of one page's process
+MOST_MEMORY = 3 * 2**30  # bytes of all its processes, beyond which the largest page is ended
+LOOK = 0.25  # seconds between looks at the memory, while there are pages
+IDLE = 300.0  # seconds without a page before it ends
+CLOSE = 3.0  # seconds for a page to be closed; one that does not takes its browser with it
+
+log = logging.getLogger(__name__)
+
+
+class Busy(ToolError):
+    """Too many pages are being read."""
+
+
+class Condemned(ToolError):
+    """The browser ended for no reason of this page's: it may be read in another."""
+
+
+class Running:
+    """One Chromium and what it has done. `worn`: it gets no more pages, and ends with the last that it has."""
+
+    def __init__(self, chromium: Chromium) -> None:
+        self.chromium = chromium
+        self.pages = 0
+        self.count = 0
+        self.worn = False
+        self.condemned = False  # for a page that was done: the others may be read again
+        self.watch: asyncio.Task[None] | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return not self.worn and self.chromium.is_alive
+
+
+class Browser:
+    """`program` is Chromium's path. Nothing is started before the first page; `close` ends all."""
+
+    def __init__(self, program: str, allowed: Allowed, resolve: Resolve | None = None, *, idle: float = IDLE) -> None:
+        self.program = program
+        self.gateway = Gateway(allowed, resolve)
+        self.sandboxed: bool | None = None  # None: not known before the first start
+        self._idle = idle
+        self._way = 0  # of WAYS, the first that works here
+        self._turns = Turns(PAGES)
+        self._starting = asyncio.Lock()
+        self._failure: tuple[float, NotStarted] | None = None  # when by the loop's clock, and why
+        self._current: Running | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def read(self, url: str, principal: str, wait: float, hold: float, *, is_source: bool) -> "Seen":
+        """The page at `url`, in a context of its own: `wait` seconds beyond the moment it is quiet, all in `hold`.
+
+        Raises NotStarted, Busy and what a Visit does.
+        """
+        until = asyncio.get_running_loop().time() + hold
+        try:
+            return await self._read(url, principal, wait, until, is_source)
+        except Condemned:
+            return await self._read(url, principal, wait, until, is_source)
+
+    async def _read(self, url: str, principal: str, wait: float, until: float, is_source: bool) -> "Seen":
+        hold = until - asyncio.get_running_loop().time()
+        try:
+            await self._turns.take(principal, min(QUEUE, hold * 0.7))
+        except (TimeoutError, Full):
+            raise Busy(f"the browser is busy: {PAGES} pages are being read at once; try again in a minute") from None
+        try:
+            running = await self._good()
+            running.pages += 1
+            running.count += 1
+        except BaseException:
+            self._turns.give()
+            raise
+        with self.gateway.admitted() as ticket:
+            try:
+                return await self._visited(running, ticket, url, wait, until, is_source)
+            finally:
+                self._rest_later()
+
+    async def _visited(
+        self, running: Running, ticket: "Ticket", url: str, wait: float, until: float, is_source: bool
+    ) -> "Seen":
+        from playwright.async_api import Error  # start-up
+
+        from toolgate.tools.browser.visit import Broken, Visit
+
+        context: BrowserContext | None = None
+        try:
+            context = await running.chromium.context(ticket)
+            return await Visit(context, ticket, url, wait, until, is_source).read()
+        except (Error, Broken) as error:
+            running.worn = running.worn or context is None  # it is at its end, though its end was not heard of yet
+            if running.condemned or context is None:
+                raise Condemned("the browser ended; the next call starts another: try again") from None
+            if isinstance(error, Broken):
+                raise
+            raise Broken("the browser ended; the next call starts another: try again") from None
+        finally:
+            self._in_background(self._leave(running, context))
+
+    async def try_start(self) -> bool:
+        """Start it, and tell whether its own sandbox is on. Raises NotStarted."""
+        return (await self._good()).chromium.sandboxed
+
+    async def close(self) -> None:
+        """End the browser and the gateway, and wait until they are gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        running, self._current = self._current, None
+        if running is not None:
+            await self._end(running)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2 * END)
+        await self.gateway.close()
+
+    async def _good(self) -> Running:
+        """The browser that takes the next page."""
+        if self._timer is not None:
+            self._timer.cancel()
+        async with self._starting:
+            if self._current is not None and not self._current.is_good:
+                self._retire(self._current)
+            if self._current is None:
+                await self.gateway.open()
+                self._current = Running(await self._started_lately())
+                self._current.watch = asyncio.get_running_loop().create_task(self._watch(self._current))
+            return self._current
+
+    async def _started_lately(self) -> Chromium:
+        """What did not start a moment ago is not tried again at once."""
+        now = asyncio.get_running_loop().time()
+        if self._failure is not None and now - self._failure[0] < AGAIN:
+            raise self._failure[1]
+        try:
+            return await self._started()
+        except NotStarted as failure:
+            self._failure = (now, failure)
+            log.warning("the browser did not start: %s", failure)
+            raise
+
+    async def _started(self) -> Chromium:
+        """With its own sandbox wherever that works."""
+        while True:
+            way = WAYS[self._way]
+            try:
+                chromium = await Chromium.start(self.program, self.gateway.port, way)
+            except NotStarted as failure:
+                if not ABOUT_SANDBOX.search(str(failure)) or self._way + 1 == len(WAYS):
+                    raise
+                self._way += 1
+                log.warning("Chromium does not start with its sandbox as it is here: %s", failure)
+                continue
+            self.sandboxed = way.sandbox
+            if not way.sandbox:
+                log.warning("Chromium runs WITHOUT its own sandbox: this machine does not let it make one")
+            return chromium
+
+    def _retire(self, running: Running) -> None:
+        """It gets no more pages."""
+        running.worn = True
+        if self._current is running:
+            self._current = None
+        if running.pages == 0 or not running.chromium.is_alive:
+            self._in_background(self._end(running))
+
+    async def _leave(self, running: Running, context: "BrowserContext | None") -> None:
+        """Close the page, and only then let another have its turn."""
+        try:
+            if context is not None and running.chromium.is_alive:
+                async with asyncio.timeout(CLOSE):
+                    await context.close()
+        except TimeoutError:
+            log.warning("a page does not close: its browser ends")
+            running.condemned = True
+            await self._give_up(running)
+        except Exception:  # the browser ended meanwhile, and said so in one of many ways
+            log.debug("closing a page", exc_info=True)
+        finally:
+            running.pages -= 1
+            self._turns.give()
+            if running.count >= WORN_PAGES or not running.is_good or _total(running) > MEMORY:
+                self._retire(running)
+
+    async def _end(self, running: Running) -> None:
+        if running.watch is not None:
+            running.watch.cancel()
+        await running.chromium.close()
+
+    async def _watch(self, running: Running) -> None:
+        """End a page that takes too much memory, before it takes all of it."""
+        while True:
+            await asyncio.sleep(LOOK)
+            if not running.pages:
+                continue
+            held = running.chromium.memory()
+            if not held:
+                continue
+            largest = max(held, key=held.__getitem__)
+            if held[largest] <= PAGE_MEMORY and sum(held.values()) <= MOST_MEMORY:
+                continue
+            size = held[largest] // 2**20
+            if running.chromium.end_pages(largest):
+                log.warning("a page took %d MiB of memory: it is ended", size)
+                continue
+            log.warning("the browser itself took %d MiB of memory, for what pages store: it is ended", size)
+            self._in_background(self._give_up(running))
+            return
+
+    async def _give_up(self, running: Running) -> None:
+        """End it with all its pages."""
+        running.worn = True
+        await running.chromium.close()
+
+    def _rest_later(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._idle, self._rest)
+
+    def _rest(self) -> None:
+        running = self._current
+        if running is not None and running.pages == 0:
+            self._retire(running)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _total(running: Running) -> int:
+    return sum(running.chromium.memory().values()) if running.count % 8 == 0 else 0

@@ -1,0 +1,297 @@
+"""One running Chromium, and Playwright's driver beside it. Knows how they are started, confined and ended; knows
+nothing of pages, nor of when another is needed.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolgate.tools import supervisor
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Playwright
+
+    from toolgate.tools.browser.gateway import Ticket
+
+KEEPER = Path(__file__).with_name("keeper.py")
+NOBODY = 65533  # whose Chromium is when the server is root's: a number that systems keep free
+PATH = "/usr/local/bin:/usr/bin:/bin"  # for the shell script that Debian's program is
+MAX_SOCKET = 90  # characters of a unix socket's path; the system's limit is about 104
+START = 20.0  # seconds; one takes
+END = 5.0  # seconds; it is killed: a tenth of one
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# Of Playwright's own, those that matter without a window and with many pages; what keeps Chromium from going out by
+# itself; and what keeps pages from going round the proxy.
+ARGUMENTS = (
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-startup-window",
+    "--hide-scrollbars",
+    "--mute-audio",
+    "--disable-gpu",
+    "--disable-software-rasterizer",
+    "--disable-dev-shm-usage",  # containers have little of it
+    "--disable-field-trial-config",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-back-forward-cache",
+    "--disable-hang-monitor",
+    "--disable-prompt-on-repost",
+    "--disable-breakpad",
+    "--disable-crash-reporter",
+    "--disable-search-engine-choice-screen",
+    "--password-store=basic",
+    "--use-mock-keychain",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--no-service-autorun",
+    "--disable-background-networking",
+    "--disable-component-extensions-with-background-pages",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-domain-reliability",
+    "--disable-extensions",
+    "--disable-sync",
+    "--disable-client-side-phishing-detection",
+    "--metrics-recording-only",
+    "--disable-features=MediaRouter,Translate,OptimizationHints,NetworkTimeServiceQuerying,GlobalMediaControls,"
+    "DestroyProfileOnBrowserClose,HttpsUpgrades,AimEnabled,PreconnectToSearch,DialMediaRouteProvider,WebUIReloadButton,"
+    "PreloadTopChromeWebUI",
+    "--disable-blink-features=WebTransport,WebUSB,WebBluetooth,DirectSockets",
+    "--disable-quic",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # as it was called once
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--dns-prefetch-disable",
+    "--proxy-bypass-list=<-loopback>",  # without it loopback is not asked of the proxy
+)
+PREFERENCES = {
+    "plugins": {"always_open_pdf_externally": True},  # no viewer of ours gets to see what a page sends
+    "alternate_error_pages": {"enabled": False},  # no looking for a captive portal, in the page's name
+    "net": {"network_prediction_options": 2},
+    "webrtc": {"ip_handling_policy": "disable_non_proxied_udp", "multiple_routes_enabled": False},
+}
+
+
+class NotStarted(Exception):
+    """No browser to be had. The text says why: "there is no Chromium"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How it is confined: by its own sandbox or not, and whether it may gain privileges to make one."""
+
+    sandbox: bool
+    privileges: str  # "none" or "some", as the keeper has it
+
+
+# In this order; a kernel that gives a user no namespaces leaves the sandbox a helper that is setuid root
+WAYS = (Way(True, "none"), Way(True, "some"), Way(False, "none"))
+ABOUT_SANDBOX = re.compile(r"sandbox|namespace|zygote", re.IGNORECASE)
+
+
+class Chromium:
+    """`sandboxed`: whether its own sandbox is on."""
+
+    def __init__(
+        self, driver: "Playwright", browser: "Browser", line: socket.socket, gateway: int, sandboxed: bool
+    ) -> None:
+        self.sandboxed = sandboxed
+        self._driver = driver
+        self._browser = browser
+        self._line = line
+        self._gateway = gateway
+        self._keeper = _peer(line)
+        self._ending: asyncio.Task[None] | None = None
+        major = browser.version.partition(".")[0]
+        self._agent = (
+            f"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{major}.0.0.0 Safari/537.36"
+        )
+
+    @classmethod
+    async def start(cls, program: str, gateway: int, way: Way) -> "Chromium":
+        """Start `program`, whose only way out is the gateway's port. Raises NotStarted."""
+        try:
+            from playwright.async_api import Error, async_playwright  # start-up: half a second
+        except ImportError:
+            raise NotStarted("the package playwright is not installed: pip install 'toolgate[browser]'") from None
+        folder = await asyncio.to_thread(_folder)
+        driver = None
+        try:
+            with socket.socket(socket.AF_UNIX) as door:
+                door.bind(str(folder / "line"))
+                door.listen(1)
+                door.setblocking(False)
+                async with asyncio.timeout(START):
+                    with _kept_from_driver(folder):
+                        driver = await async_playwright().start()
+                    browser = await driver.chromium.launch(
+                        executable_path=sys.executable,
+                        ignore_default_args=True,
+                        args=_arguments(program, folder, gateway, way),
+                        env=_environment(folder / "home"),
+                        handle_sigint=False,
+                        handle_sigterm=False,
+                        handle_sighup=False,
+                        timeout=START * 1000,
+                    )
+                    line, _ = await asyncio.get_running_loop().sock_accept(door)
+        except BaseException as error:
+            if driver is not None:
+                await _stopped(driver)
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, Error | OSError):  # TimeoutError is an OSError
+                raise NotStarted(_told(error)) from None
+            raise
+        return cls(driver, browser, line, gateway, way.sandbox)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._browser.is_connected()
+
+    async def context(self, ticket: "Ticket") -> "BrowserContext":
+        """A browser as if new: no cookies, no cache, no permissions, no downloads. Raises Playwright's Error."""
+        return await self._browser.new_context(
+            proxy={
+                "server": f"http://127.0.0.1:{self._gateway}",
+                "bypass": "<-loopback>",
+                "username": ticket.name,
+                "password": ticket.password,
+            },
+            accept_downloads=False,
+            service_workers="block",
+            user_agent=self._agent,
+        )
+
+    def memory(self) -> dict[int, int]:
+        """Bytes that each of its processes has for itself; nothing where the system does not tell (not Linux)."""
+        held = {pid: _held(pid) for pid in supervisor.descendants(self._keeper)} if self._keeper else {}
+        return {pid: size for pid, size in held.items() if size}
+
+    def end_pages(self, pid: int) -> bool:
+        """Kill one of its processes, and so the pages it had; False for one that all pages need."""
+        if not _is_renderer(pid):
+            return False
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        return True
+
+    async def close(self) -> None:
+        """End all its processes, the driver too. The keeper sees to it, and removes the folder."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        with self._line, contextlib.suppress(OSError, TimeoutError):
+            self._line.setblocking(False)
+            self._line.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(END):
+                await asyncio.get_running_loop().sock_recv(self._line, 1)  # it says nothing: this is its end
+        await _stopped(self._driver)
+
+
+@contextlib.contextmanager
+def _kept_from_driver(folder: Path) -> Generator[None, None, None]:
+    """Let the driver, a child too, have nothing of the server's environment. Playwright has no option for that; a test
+    holds that this still works."""
+    transport: Any = importlib.import_module("playwright._impl.transport")  # start-up
+    usual = transport.get_driver_env
+    given = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(folder), "TMPDIR": str(folder), "PW_LANG_NAME": "python"}
+    transport.get_driver_env = lambda: dict(given)
+    try:
+        yield
+    finally:
+        transport.get_driver_env = usual
+
+
+async def _stopped(driver: "Playwright") -> None:
+    with contextlib.suppress(TimeoutError, Exception):  # it is gone already
+        async with asyncio.timeout(END):
+            await driver.stop()
+
+
+def _folder() -> Path:
+    """The browser's own: home/ is its user's, the rest the server's."""
+    folder = Path(tempfile.mkdtemp(prefix="toolgate-browser-"))
+    if len(str(folder)) > MAX_SOCKET:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="toolgate-browser-", dir="/tmp"))  # mkdtemp makes it ours
+    folder.chmod(0o711)
+    defaults = folder / "home" / "profile" / "Default"
+    defaults.mkdir(parents=True, mode=0o700)
+    (defaults / "Preferences").write_text(json.dumps(PREFERENCES))
+    home = folder / "home"
+    home.chmod(0o700)
+    user = _user()
+    if user >= 0:
+        for path in (home, *home.rglob("*")):
+            os.chown(path, user, user)
+    return folder
+
+
+def _user() -> int:
+    """Who Chromium is to be; -1: who we are."""
+    return NOBODY if os.geteuid() == 0 else -1
+
+
+def _arguments(program: str, folder: Path, gateway: int, way: Way) -> list[str]:
+    keeper = ["-I", "-S", str(KEEPER), str(folder / "line"), str(folder), str(_user()), way.privileges, program]
+    own = [f"--user-data-dir={folder / 'home' / 'profile'}", f"--proxy-server=http://127.0.0.1:{gateway}"]
+    return [*keeper, *ARGUMENTS, *own, *([] if way.sandbox else ["--no-sandbox"])]
+
+
+def _environment(home: Path) -> dict[str, str | float | bool]:
+    """Nothing of the server's."""
+    names = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "TMPDIR")
+    return {**dict.fromkeys(names, str(home)), "PATH": PATH, "LANG": "C.UTF-8", "TZ": "UTC"}
+
+
+def _told(error: BaseException) -> str:
+    """The line of Playwright's long words, or of Chromium's, that says what is wrong."""
+    if isinstance(error, TimeoutError):
+        return f"it did not start within {START:g} s"
+    lines = [line.strip(" -") for line in str(error).splitlines()]
+    telling = [line for line in lines if re.search(r"FATAL|ERROR|\[err\]|Errno", line)]
+    return (telling or lines or ["it did not start"])[0][:300]
+
+
+def _peer(line: socket.socket) -> int:
+    """The process at the other end; 0 where the system does not tell."""
+    if not supervisor.LINUX:
+        return 0
+    credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
+
+
+def _held(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            _, resident, shared = file.read().split()[:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * PAGE
+
+
+def _is_renderer(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"--type=renderer" in file.read()
+    except OSError:
+        return False

@@ -1,0 +1,20 @@
+"""Where Chromium is. Imported at the start, so it imports nothing that is not there."""
+
+import shutil
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def program(word: str | None, path: str | None) -> str | None:
+    """Where Chromium is: `word` is the option's (a path, "none", or None for one of PROGRAMS in the PATH `path`).
+
+    None when there is none. Raises ValueError when `word` names no program.
+    """
+    if word == "none":
+        return None
+    if word is not None:
+        found = shutil.which(word, path=path)
+        if found is None:
+            raise ValueError(f"there is no program {word}")
+        return found
+    return next((found for name in PROGRAMS if (found := shutil.which(name, path=path))), None)

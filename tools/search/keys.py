@@ -1,0 +1,47 @@
+"""Reads the keys of engines that want one. From a file or the environment: a command line is seen by everyone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolgate.tools.search.engines import KEYED, variable
+
+MAX_KEY = 500  # characters
+MAX_FILE = 64 * 1024  # bytes; it holds a few lines
+
+
+def read(path: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Engine → key. The environment's `TOOLGATE_…_API_KEY` beats the file's lines `engine = key`.
+
+    Raises ValueError, whose text never has a key in it.
+    """
+    keys = _lines(path) if path is not None else {}
+    for name in KEYED:
+        given = environment.get(f"TOOLGATE_{variable(name)}", "").strip()
+        if given:
+            keys[name] = _checked(name, given)
+    return keys
+
+
+def _lines(path: Path) -> dict[str, str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_FILE)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ValueError(f"{path} can't be read: {reason}") from None
+    keys: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or name.startswith("#"):
+            continue
+        if not equals or name.lower() not in KEYED:
+            raise ValueError(f"line {number} of {path} is no `ENGINE = KEY`, with one of {', '.join(KEYED)}")
+        keys[name.lower()] = _checked(name.lower(), value.strip("\"'"))
+    return keys
+
+
+def _checked(name: str, key: str) -> str:
+    """It goes into a header."""
+    if not key or len(key) > MAX_KEY or not key.isascii() or not key.isprintable():
+        raise ValueError(f"the key for {name} must be 1 to {MAX_KEY} printable ASCII characters")
+    return key
