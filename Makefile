@@ -35,7 +35,7 @@ chromium: ## the browser that the tests of pages drive: Debian's
 		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 
 test: .venv/.dev tests/interop/node_modules/.installed chromium ## everything, against the real server
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 soak: .venv/.dev tests/interop/node_modules/.installed chromium ## what takes longer than `make test` may
 	$(BIN)/python -m pytest -m soak

@@ -16,6 +16,7 @@ TRANSPORTS = ("stdio", "http", "sse")
 
 
 SLOW = (  # these wait more than they work: begun first, they wait beside the others
+    "tools/test_browser.py",
     "auth/test_pages.py",
     "interop/test_oauth_python_sdk.py",
     "test_cli_people.py",

@@ -85,6 +85,14 @@ def test_an_account_is_added_listed_given_a_new_password_and_removed_offline(tmp
     assert command(tmp_path, "user", "list").stdout == ""
 
 
+@pytest.fixture(scope="module")
+def knows_ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose state has one account: for commands that change nothing."""
+    folder = tmp_path_factory.mktemp("ada")
+    assert command(folder, "user", "add", "ada", stdin=PASSWORD).returncode == 0
+    return folder
+
+
 @pytest.mark.parametrize(
     ("words", "stdin", "code", "said"),
     [
@@ -120,10 +128,9 @@ def test_an_account_is_added_listed_given_a_new_password_and_removed_offline(tmp
     ],
 )
 def test_what_cant_be_done_is_a_sentence_and_an_exit_code(
-    tmp_path: Path, words: list[str], stdin: str, code: int, said: str
+    knows_ada: Path, words: list[str], stdin: str, code: int, said: str
 ) -> None:
-    assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0
-    told = command(tmp_path, *words, stdin=stdin)
+    told = command(knows_ada, *words, stdin=stdin)
     assert (told.returncode, told.stdout) == (code, ""), told
     assert said in told.stderr and "Traceback" not in told.stderr
     if stdin.strip():

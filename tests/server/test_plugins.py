@@ -557,6 +557,9 @@ async def census() -> list[int]:
 """
 
 
+@pytest.mark.parametrize(
+    "connect", ["http", *(pytest.param(one, marks=pytest.mark.soak) for one in ("stdio", "sse"))], indirect=True
+)
 def test_two_hundred_reloads_under_load_lose_no_call_and_leave_nothing_behind(connect: Start, tmp_path: Path) -> None:
     folder, packs = tmp_path / "plugins", range(5)
 
