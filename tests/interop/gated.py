@@ -10,6 +10,7 @@ import ssl
 import sys
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,12 @@ class Gated:
     def outlive(self, token: str) -> None:
         """Wait until the token has expired."""
         assert eventually(lambda: not self.takes(token))
+
+    def revoke(self, token: str, client: str) -> None:
+        """Let the token be good no more."""
+        form = urllib.parse.urlencode({"token": token, "client_id": client})
+        self.site.ask("POST", "/revoke", form, content_type="application/x-www-form-urlencoded")
+        assert not self.takes(token)
 
 
 def visit(url: str) -> int:

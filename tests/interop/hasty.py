@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate.server.auth import tokens
 
-SECONDS, EARLY = 3, 2  # what they hold, and how much sooner clients are told that they end
+SECONDS, EARLY = 8, 7  # what they hold, and how much sooner clients are told that they end
 
 
 class Hasty(tokens.OwnTokens):

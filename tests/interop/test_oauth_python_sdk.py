@@ -151,18 +151,19 @@ def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: 
 
 
 def test_a_client_that_comes_back_signs_in_with_what_it_kept(tmp_path: Path) -> None:
-    """Unless that has ended: this one doesn't keep until when tokens are good, and sends the person away anew."""
+    """Unless that has ended: this one then sends the person away anew."""
 
     async def main(gate: Gated) -> None:
         kept = Kept()
         for visits in (1, 1, 2):
             if visits > 1:
-                await asyncio.to_thread(gate.outlive, kept.access)
+                assert kept.client is not None and kept.client.client_id is not None
+                await asyncio.to_thread(gate.revoke, kept.access, kept.client.client_id)
             async with connected(gate, kept, Way("http", "auto")) as client:
                 assert text(await client.call_tool("Bash", {"command": "echo in"})) == "in\n"
             assert kept.visits == visits
 
-    with gated(tmp_path, hasty=True) as gate:
+    with gated(tmp_path) as gate:
         asyncio.run(main(gate))
 
 
