@@ -49,6 +49,13 @@ class Figures:
     def median(self, side: str, metric: str) -> float:
         return statistics.median(self._values[side, metric])
 
+    def ratio(self, side: str, metric: str, other: str, of: str) -> float:
+        """Of two sides: the median over pairs that were measured one after the other: the pace of a machine changes."""
+        ours, theirs = self._values[side, metric], self._values[other, of]
+        if len(ours) != len(theirs):
+            return statistics.median(ours) / statistics.median(theirs)
+        return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
 
 def measure(sides: Sides, effort: Effort, tell: Callable[[str], None]) -> Figures:
     """All figures. Raises RuntimeError or TimeoutError when a side breaks."""

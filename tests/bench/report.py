@@ -43,8 +43,9 @@ class Target:
     side: str = OURS
 
     def ratio(self, figures: Figures) -> float:
-        own = figures.median(self.side, self.metric)
-        return own / figures.median(self.to, self.of or self.metric) if self.to else own
+        if not self.to:
+            return figures.median(self.side, self.metric)
+        return figures.ratio(self.side, self.metric, self.to, self.of or self.metric)
 
     def met(self, ratio: float) -> bool:
         return ratio >= self.limit if self.at_least else ratio < self.limit
