@@ -272,7 +272,9 @@ def test_the_throttle_remembers_a_bounded_number_of_keys() -> None:
         throttle.take([(str(MOST + 99), pace)])
 
 
-def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path) -> None:
+def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts_module, "COST", {})  # as it is in earnest: that is most of the work
+
     async def body(store: Store) -> tuple[float, float]:
         accounts = Accounts(store, Throttle())
         await accounts.add("ada", GOOD)
@@ -280,9 +282,9 @@ def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path) -> 
         took: dict[str, list[float]] = {"ada": [], "nobody": []}
         for attempt in range(4):
             for name, times in took.items():
-                begun = time.perf_counter()
+                begun = time.process_time()
                 await accounts.check(name, "wrong password", f"203.0.113.{attempt}")
-                times.append(time.perf_counter() - begun)
+                times.append(time.process_time() - begun)
         return statistics.median(took["ada"]), statistics.median(took["nobody"])
 
     known, unknown = with_store(tmp_path, body)

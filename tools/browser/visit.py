@@ -23,6 +23,8 @@ PAGE_TIME = 30.0  # seconds to load a page and to let it settle
 READ_TIME = 4.0  # seconds kept for reading it at the end
 QUIET, MOST_QUIET = 500, 5_000  # ms without a change of the DOM; ms that this is waited for
 REDIRECTS = 10
+LAST = 5.0  # seconds for the last of pages that lead on without end
+STILL = 3  # looks a tenth of a second apart at which it is all there
 MAX_HOPS = 20  # pages that scripts lead on to, one after the other
 MAX_HTML = 8 * 2**20  # characters: what is read of a page without a browser, too (tools/web.py)
 MAX_FRAMES = 20
@@ -120,7 +122,7 @@ class Visit:
                 if is_loaded and await self._is_quiet(session, stop_at, is_first=hop == 0):
                     break
             else:
-                await _stop(session)
+                await _let_last_come(session)
                 self.notes.append("it goes on to other pages without end: read as it was")
         except TimeoutError:
             self.notes.append("it had not finished loading: read as it was")
@@ -332,12 +334,37 @@ async def _told(session: "CDPSession", frame: str, expression: str) -> Any:
 
 async def _stop(session: "CDPSession") -> None:
     """Its loading, and its scripts: also one that never ends."""
+    await _end_scripts(session)
+    await _stop_loading(session)
+
+
+async def _let_last_come(session: "CDPSession") -> None:
+    """Of pages that lead on and on the one that comes now, without the scripts that would lead on."""
+    await _end_scripts(session)
+    looks = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LAST):
+            while looks < STILL:  # the next one may be on its way
+                await asyncio.sleep(0.1)
+                is_there = await _told(session, await _main(session), "document.readyState === 'complete'")
+                looks = looks + 1 if is_there else 0
+    await _stop_loading(session)
+
+
+async def _end_scripts(session: "CDPSession") -> None:
     from playwright.async_api import Error  # start-up
 
     with contextlib.suppress(Error, TimeoutError):
         async with asyncio.timeout(1):
             await session.send("Runtime.terminateExecution")
             await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
+
+
+async def _stop_loading(session: "CDPSession") -> None:
+    from playwright.async_api import Error  # start-up
+
+    with contextlib.suppress(Error, TimeoutError):
+        async with asyncio.timeout(1):
             await session.send("Page.stopLoading")
 
 
