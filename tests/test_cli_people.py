@@ -239,7 +239,7 @@ def test_removing_a_user_ends_their_grants_in_a_server_that_runs(tmp_path: Path)
             assert database.execute("SELECT count(*) FROM login").fetchone() == (0,)
 
 
-@pytest.mark.parametrize("whose", ["user", "client", "grant"])
+@pytest.mark.parametrize("whose", ["user", *(pytest.param(one, marks=pytest.mark.soak) for one in ("client", "grant"))])
 def test_revoking_by_user_client_or_grant_ends_the_tokens(tmp_path: Path, whose: str) -> None:
     with site(tmp_path, "--auth", "oauth") as at:
         assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0

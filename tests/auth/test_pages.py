@@ -326,12 +326,16 @@ def test_sec_10_the_second_click_of_a_double_click_on_another_page_approves_noth
     trap = f"<!doctype html><body style='height:3000px'><script>onmousedown = () => location = '{asking}'</script>"
     page.route("**/trap", lambda route: route.fulfill(content_type="text/html", body=trap))
     slow_down(page)
-    page.goto(gate.app.removesuffix("back") + "trap")
-    page.mouse.move(box["x"] + 40, box["y"] + 20)
+    for _ in range(20):
+        page.goto(gate.app.removesuffix("back") + "trap")
+        page.mouse.move(box["x"] + 40, box["y"] + 20)
+        page.mouse.click(box["x"] + 40, box["y"] + 20)
+        shows(page, "Allow “Fernhill” to use this server?")
+        if page.evaluate(ARMED):  # else this machine took too long for a double click
+            break
+    else:
+        pytest.fail("the page never was armed as it came")
     page.mouse.click(box["x"] + 40, box["y"] + 20)
-    shows(page, "Allow “Fernhill” to use this server?")
-    page.mouse.click(box["x"] + 40, box["y"] + 20)
-    assert page.evaluate(ARMED)
     assert eventually(lambda: not page.evaluate(ARMED))
     assert page.url.startswith(gate.url)
     assert gate.granted() == []

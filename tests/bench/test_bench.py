@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.bench.driver import Cores
 from tests.bench.measure import Effort, measure
 from tests.bench.report import TARGETS, report
 from tests.bench.sides import FLOOR, OURS, PYTHON, TYPESCRIPT, prepared
 
 
+@pytest.mark.soak  # the one over HTTP is measured and told in the same way
 def test_the_benchmark_measures_all_sides_and_holds_them_against_the_targets(tmp_path: Path) -> None:
     told: list[str] = []
     cores = Cores()

@@ -253,7 +253,11 @@ FAILURES: dict[str, Answer] = {
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+IN_SHORT = ("no such model", "too large a number")
+MORE = (pytest.param(each, marks=pytest.mark.soak) for each in FAILURES if each not in IN_SHORT)
+
+
+@pytest.mark.parametrize("failure", [*IN_SHORT, *MORE])
 def test_an_ollama_that_fails_is_done_without(examples: Start, tmp_path: Path, failure: str) -> None:
     with standing_in(lambda *_: FAILURES[failure]) as service:
         blog = write(tmp_path / "blog", POSTS)

@@ -481,6 +481,7 @@ def test_a_page_that_takes_all_memory_is_ended_and_no_other(world: World, monkey
     assert "Fine: " in text(output)
 
 
+@pytest.mark.soak
 def test_a_page_that_has_the_browser_store_without_end_costs_that_browser(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -537,6 +538,7 @@ def test_a_page_whose_scripts_never_end_is_read_all_the_same(
     assert "they were stopped" in text(output) or "it had not finished loading" in text(output)
 
 
+@pytest.mark.soak
 def test_a_page_that_changes_for_ever_is_read_after_a_while(world: World) -> None:
     script = "setInterval(() => { a.textContent = 'now ' + Date.now() }, 50)"
     assert "now " in text(world.read({"/": html(f"<p id=a></p><script>{script}</script>")}))
@@ -893,6 +895,7 @@ def test_https_is_read_through_the_gateway_and_its_certificate_is_checked(world:
     assert {*world.looked_up} == {"shop.test"}  # Chromium asks nobody about it
 
 
+@pytest.mark.soak
 def test_sockets_do_not_pile_up(world: World) -> None:
     def held() -> int:
         return len(os.listdir("/proc/self/fd"))
