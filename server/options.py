@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from toolgate.tools import limits
+
 OFF = frozenset(("0", "false", "no", "off"))
 ON = frozenset(("1", "true", "yes", "on"))
 
@@ -405,6 +407,16 @@ OPTIONS = (
         metavar="LEVEL",
     ),
     Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", truth, False),
+    Option(
+        "limit",
+        "what a principal may use, as NAME=VALUE: " + ", ".join(limits.ROWS) + ", calls:SCOPE; repeatable",
+        limits.limit_word,
+        (),
+        None,
+        "NAME=VALUE",
+        True,
+        joined=r"calls:[^=:]+(?::[^=:]+)*=[0-9]+",
+    ),
     Option("sandbox-network", "network of sandboxed commands", later=True),
     Option("approve", "tools a person must approve", later=True),
     Option("database", "PostgreSQL for several replicas", later=True),

@@ -1,0 +1,94 @@
+"""What a sandboxed principal and its commands may use: every limit, declared once. Knows numbers; enforces nothing.
+
+`--limit NAME=VALUE` sets one. Sizes are bytes, or with K, M, G (powers of 1024); times are seconds, or with m, h, d;
+0 is no limit. `calls` and `calls:SCOPE` are of calls a minute.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+MOST = 2**53  # what every reader of JSON can hold
+CALLS = "calls"
+
+
+def size(word: str) -> int:
+    """Bytes, as in 512M."""
+    return _scaled(word.upper().removesuffix("IB").removesuffix("B"), SIZES, "a size such as 512M")
+
+
+def duration(word: str) -> int:
+    """Seconds, as in 30m."""
+    return _scaled(word, TIMES, "a time such as 90, 30m or 12h")
+
+
+def count(word: str) -> int:
+    return _scaled(word, {"": 1}, "a number")
+
+
+def _limit(default: int, kind: Callable[[str], int], help: str) -> int:
+    return field(default=default, metadata={"kind": kind, "help": help})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """0 is no limit. What a row says of a process holds for each one; of a principal for all its commands together."""
+
+    cpu: int = _limit(3600, duration, "CPU time of a process")
+    memory: int = _limit(2 * 2**30, size, "memory of a principal's commands; of each process where there is no cgroup")
+    processes: int = _limit(512, count, "processes and threads of a principal")
+    files: int = _limit(4096, count, "open files of a process")
+    file_size: int = _limit(2 * 2**30, size, "one file that is written")
+    workspace: int = _limit(4 * 2**30, size, "all that is in a principal's workspace")
+    entries: int = _limit(500_000, count, "files and folders in a principal's workspace")
+    tmp: int = _limit(512 * 2**20, size, "the private /tmp of a principal's sandbox, which is memory")
+    commands: int = _limit(32, count, "commands of a principal at once, background tasks included")
+    background: int = _limit(16, count, "background tasks of a principal at once")
+    age: int = _limit(86_400, duration, "how old a background task gets")
+    calls: Mapping[str, int] = field(
+        default_factory=lambda: {"": 600, "tools:shell": 240, "tools:web": 120},
+        metadata={"help": "calls of a principal in a minute: calls=N of all tools, calls:SCOPE=N of those of a scope"},
+    )
+
+
+ROWS = {each.name.replace("_", "-"): each for each in fields(Limits)}
+
+
+def limit_word(word: str) -> str:
+    """The word, when it is NAME=VALUE as it should be. Raises ValueError."""
+    _read(word)
+    return word
+
+
+def parse(words: Iterable[str], base: Limits | None = None) -> Limits:
+    """`base`, or what holds by default, with the limits that the words say."""
+    limits = base or Limits()
+    for name, value in map(_read, words):
+        known, _, scope = name.partition(":")
+        if known == CALLS:
+            limits = replace(limits, calls={**limits.calls, scope: value})
+        else:
+            changed: dict[str, Any] = {ROWS[known].name: value}
+            limits = replace(limits, **changed)
+    return limits
+
+
+def _read(word: str) -> tuple[str, int]:
+    name, equals, value = (part.strip() for part in word.partition("="))
+    known, _, scope = name.partition(":")
+    row = ROWS.get(known)
+    if not equals or row is None or (scope and known != CALLS):
+        raise ValueError(f"{word!r} is not NAME=VALUE with one of the names {', '.join(ROWS)}, calls:SCOPE")
+    if scope and not re.fullmatch(r"[a-z][a-z0-9:._-]{0,63}", scope):
+        raise ValueError(f"{scope!r} is not the name of a scope, such as tools:shell")
+    return name, row.metadata.get("kind", count)(value)
+
+
+def _scaled(word: str, units: Mapping[str, int], what: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,15})([A-Za-z]?)", word)
+    if match is None or match[2] not in units or (value := int(match[1]) * units[match[2]]) > MOST:
+        raise ValueError(f"{word!r} is not {what}")
+    return value
