@@ -16,6 +16,7 @@ from toolgate.server import VERSION, builtin, methods
 from toolgate.server.changes import Changes
 from toolgate.server.clock import Clock, Firing
 from toolgate.server.config import CLASSIC_FILE, Config
+from toolgate.server.confinement import Confinement
 from toolgate.server.deferrals import Deferrals
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
@@ -73,6 +74,7 @@ class App:
         self.processes = Processes()
         self.changes = Changes()
         self.web = _web(config)
+        self.confinement = Confinement(config, self.state, self.web, self.processes, public=config.public)
         self.search = _search(config, self.web)
         self.skills = skills.Skills(_skill_folders(config), self.state / "cache" / "skills.json")
         self.modules = Modules()
@@ -121,7 +123,14 @@ class App:
         from toolgate.server.site import Site  # start-up: stdio does without all of HTTP
 
         access = self._access if self._signs_in else None
-        site = Site(self.config, self.server, self.dispatcher, access, leave=self._leave)
+        site = Site(
+            self.config,
+            self.server,
+            self.dispatcher,
+            access,
+            leave=self._leave,
+            sandbox=self.confinement.level,
+        )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         try:
@@ -231,12 +240,13 @@ class App:
     def _workspace_of(self, principal: str, notices: Notices) -> Workspace:
         held = self._workspaces.get(principal)
         if held is None:
+            root, spool = self._root_of(principal), self.state / "spool" / principal
             held = self._workspaces[principal] = Workspace(
-                self._root_of(principal),
-                self.state / "spool" / principal,
+                root,
+                spool,
                 self.config.children_environment,
                 notices,
-                processes=self.processes,
+                quarters=self.confinement.quarters(root, spool, alone=self.root is None),
                 private=self.state,
             )
         return held
@@ -246,8 +256,7 @@ class App:
         if self.root is not None:
             return self.root
         own = self.state / "workspaces" / principal
-        for folder in (own.parent, own):  # `parents` would make the first one readable by all
-            folder.mkdir(mode=0o700, exist_ok=True)
+        own.mkdir(mode=0o700, exist_ok=True)
         return own
 
     def _serves(self, principal: str) -> bool:
@@ -300,7 +309,7 @@ def _state_folder(config: Config) -> Path:
     state: Path = config.state
     try:
         state.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (state, state / "spool", state / "keys"):
+        for folder in (state, state / "spool", state / "keys", state / "workspaces"):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not os.access(state, os.W_OK | os.X_OK):
             raise PermissionError(f"{state} is not writable")

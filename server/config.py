@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from toolgate.server.errors import UsageError
-from toolgate.server.options import OFF, OPTIONS, Option
+from toolgate.server.options import OFF, OPTIONS, Option, is_loopback
 
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
@@ -88,9 +89,22 @@ class Config:
         return {**self.own_environment, **keys}
 
     @property
+    def public(self) -> bool:
+        """Whether anybody off this machine may reach what is served."""
+        public = urlsplit(self.public_url or "http://127.0.0.1").hostname or ""
+        return self.remote and not (is_loopback(self.host) and is_loopback(public))
+
+    @property
+    def sandbox_level(self) -> str:
+        """What `--sandbox` says, or would."""
+        level: str = self.sandbox or ("auto" if self.remote else "none")
+        return level
+
+    @property
     def children_environment(self) -> dict[str, str]:
-        """What commands get: over stdio the server's environment less what is ours, over HTTP a short list."""
-        if self.remote:
+        """What commands get: over stdio the server's environment less what is ours, over HTTP and in a sandbox a short
+        list."""
+        if self.remote or self.sandbox_level != "none":
             return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
         return self.own_environment
 
@@ -179,6 +193,8 @@ def _from_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
 
 
 def _spelled(value: Any) -> str:
+    if isinstance(value, range):
+        return f"{value[0]}-{value[-1]}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

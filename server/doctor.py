@@ -65,11 +65,20 @@ async def _options(config: Config) -> str:
 
 
 async def _sandbox(config: Config) -> str:
-    if not config.remote:
-        raise Skipped("stdio has none: commands run as whoever starts the client")
-    user = "root" if os.geteuid() == 0 else f"uid {os.geteuid()}"
-    told = f"none in this version: whoever is granted tools:shell runs commands as {user}"
-    return f"{told}; give the server a user, container or machine of its own"
+    from toolgate.server import confinement  # start-up
+
+    try:
+        found = await asyncio.to_thread(confinement.tried, config)
+    except UsageError as error:
+        raise Broken(str(error), "mend what is named, or name another --sandbox") from None
+    if found is None:
+        raise Skipped("stdio has none unless --sandbox asks for one: commands run as whoever starts the client")
+    lacking = "".join(f"; no stronger one: {why}" for why in found.lacking)
+    if found.level == "none":
+        raise Broken(
+            f"{found.told()}{lacking}", "whoever may use tools:shell has all this user has: install bubblewrap"
+        )
+    return found.told() + lacking
 
 
 async def _state(config: Config) -> str:

@@ -201,11 +201,23 @@ def contact(word: str) -> str:
 
 
 def sandbox_level(word: str) -> str:
-    if word in ("bwrap", "uid"):
-        raise ValueError(f"{word} is not available in this version")
-    if word not in ("auto", "none"):
-        raise ValueError("must be auto or none")
+    if word not in ("auto", "bwrap", "uid", "none"):
+        raise ValueError("must be auto, bwrap, uid or none")
     return word
+
+
+def sandbox_network(word: str) -> str:
+    if word not in ("none", "public", "all"):
+        raise ValueError("must be none, public or all")
+    return word
+
+
+def uid_range(word: str) -> range:
+    """FIRST-LAST, of user ids that nobody else has."""
+    match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", word)
+    if match is None or not 1000 <= int(match[1]) < int(match[2]) < 2**31:
+        raise ValueError("must be FIRST-LAST, as 40000-49999: two user ids or more, none below 1000")
+    return range(int(match[1]), int(match[2]) + 1)
 
 
 def _url(word: str) -> SplitResult:
@@ -401,9 +413,10 @@ OPTIONS = (
     ),
     Option(
         "sandbox",
-        "isolation of commands; in this version there is none yet, and off loopback that must be said: none",
+        "how commands are kept apart: bwrap, uid, none, or auto, the strongest there is (default: auto over HTTP, none "
+        "over stdio)",
         sandbox_level,
-        "auto",
+        None,
         metavar="LEVEL",
     ),
     Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", truth, False),
@@ -417,7 +430,29 @@ OPTIONS = (
         True,
         joined=r"calls:[^=:]+(?::[^=:]+)*=[0-9]+",
     ),
-    Option("sandbox-network", "network of sandboxed commands", later=True),
+    Option(
+        "sandbox-network",
+        "what sandboxed commands reach: none, public (no private addresses) or all (default: public over HTTP, all over "
+        "stdio)",
+        sandbox_network,
+        None,
+        metavar="WHAT",
+    ),
+    Option(
+        "sandbox-paths",
+        "further folder that sandboxed commands may read; repeatable",
+        folder,
+        (),
+        metavar="DIR",
+        many=True,
+    ),
+    Option(
+        "sandbox-uids",
+        "users that principals' commands run as, where the server is root (default 40000-49999)",
+        uid_range,
+        None,
+        metavar="FIRST-LAST",
+    ),
     Option("approve", "tools a person must approve", later=True),
     Option("database", "PostgreSQL for several replicas", later=True),
     Option("redis", "Redis for several replicas", later=True),

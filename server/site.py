@@ -44,7 +44,7 @@ log = logging.getLogger("toolgate.http")
 class Site:
     """The transports of one server on one port, and what they share. `access(public_url)` opens what people sign in
     with; None where nobody has to. `leave(principal)` ends what a person has going on that is no request's; `every` is
-    how many seconds pass between two looks at who may still come."""
+    how many seconds pass between two looks at who may still come; `sandbox` the level that commands have."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Site:
         *,
         leave: Callable[[str], Awaitable[None]],
         every: float = EVERY,
+        sandbox: str = "none",
     ) -> None:
         each, personal = (None, None) if access is None else (MAX_OWNED, MAX_PERSONAL)
         self._config = config
@@ -63,6 +64,7 @@ class Site:
         self._open = access
         self._leave = leave
         self._every = every
+        self._sandbox = sandbox
         self._sessions = Sessions(server.close_session, each=each, personal=personal)
         self._sse_sessions = Sessions(server.close_session, each=each, personal=personal)
         self._access: Access | None = None
@@ -112,7 +114,7 @@ class Site:
         base = _base(host, port)
         served = [path for path, on in (("/mcp", self._config.http), ("/sse", self._config.sse)) if on]
         log.info("serving %s", " and ".join(base + path for path in served))
-        if is_public(self._config):
+        if self._config.public and self._sandbox == "none":
             log.warning("--sandbox none: whoever may use the shell has all that this process has")
         try:
             application = self.application(self._config.public_url or _base(self._config.host, port))
@@ -232,7 +234,8 @@ class Site:
         return PlainTextResponse(self._config.openai_challenge)
 
     async def _ready(self, _request: Any) -> JSONResponse:
-        return JSONResponse({"status": "ending" if self._ending else "ready"}, 503 if self._ending else 200)
+        status = "ending" if self._ending else "ready"
+        return JSONResponse({"status": status, "sandbox": self._sandbox}, 503 if self._ending else 200)
 
 
 class _Raw:
@@ -257,21 +260,15 @@ def check(config: Config) -> None:
             raise UsageError(f"--host: --auth none serves on loopback only, not on {config.host}")
         if not is_loopback(public):
             raise UsageError("--public-url: --auth none serves on loopback only")
-    if not is_public(config):
+    if not config.public:
         return
     if config.public_url is None:
         raise UsageError("--public-url: off loopback it must be said under which https URL clients reach this server")
-    if config.sandbox != "none" or not config.accept_unsandboxed:
+    if config.sandbox_level == "none" and not config.accept_unsandboxed:
         raise UsageError(
-            "--sandbox: commands are not isolated in this version, and who signs in may run them; off loopback say "
-            "--sandbox none --accept-unsandboxed if they may have all that this process has"
+            "--sandbox: who signs in may run commands, and none keeps them from nothing that this process may do; off "
+            "loopback it needs --accept-unsandboxed too"
         )
-
-
-def is_public(config: Config) -> bool:
-    """Whether anybody off this machine may reach what is served."""
-    public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
-    return not (is_loopback(config.host) and is_loopback(public))
 
 
 def _base(host: str, port: int) -> str:

@@ -26,6 +26,7 @@ HOMES = {
     "playwright": "tools/browser/",
     "pypdf": "tools/pdf.py",
     "psutil": "tools/supervisor.py",
+    "pyseccomp": "tools/sandbox/syscalls.py",
     "httptools": "transports/http.py",
     "sqlalchemy": "server/state/",
     "sse_starlette": "transports/sse.py",

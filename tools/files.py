@@ -3,6 +3,7 @@
 Everything here blocks, and raises ToolError with a text for the model.
 """
 
+import errno
 import os
 import stat
 import sys
@@ -29,9 +30,9 @@ class Entry:
     size: int
 
 
-def read(path: str, limit: int, root: Path | None, private: Path | None = None) -> bytes:
+def read(path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None) -> bytes:
     """A regular file's bytes, at most `limit` of them; where `root` is given inside it and not in `private`, links
-    resolved."""
+    resolved; where `owner` is given, a file that this user may read."""
     if not os.path.isabs(path):
         raise ToolError(f"{path!r} is not an absolute path: give one that begins with /")
     if "\0" in path:
@@ -45,6 +46,8 @@ def read(path: str, limit: int, root: Path | None, private: Path | None = None) 
             _must_be_regular(found, path)
             if root is not None:
                 _must_be_inside(_opened(file.fileno()), path, root, private)  # a link may have changed while we looked
+            if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if found.st_size > limit:
                 raise _too_large(path, found.st_size, limit)
             return _all(file.fileno(), path, limit)
@@ -116,15 +119,15 @@ def entries(path: str, root: Path, limit: int, private: Path | None = None) -> t
         raise ToolError(f"{path} can't be read: {_reason(error)}") from None
 
 
-def write(path: str, data: bytes, root: Path, suffix: str) -> Path:
+def write(path: str, data: bytes, root: Path, suffix: str, owner: int | None = None) -> Path:
     """Write a file below `root`, whole or not at all; folders on the way are made. No link is followed, none replaced.
 
-    `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`.
+    `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`. What is made is `owner`'s.
     """
     *folders, name = parts(path, root, suffix)
     try:
-        with _folder(root, folders, make=True) as folder:
-            _replace(folder, name, data)
+        with _folder(root, folders, make=True, owner=owner) as folder:
+            _replace(folder, name, data, owner)
     except NotADirectoryError:
         raise ToolError(f"{path}: a folder on the way is a file or a link, and links are not followed") from None
     except (OSError, ValueError) as error:
@@ -175,14 +178,13 @@ def _entry(entry: os.DirEntry[str], folder: str, root: Path, private: Path | Non
 
 
 @contextmanager
-def _folder(root: Path, parts: list[str], *, make: bool) -> Generator[int, None, None]:
+def _folder(root: Path, parts: list[str], *, make: bool, owner: int | None = None) -> Generator[int, None, None]:
     """A descriptor of the folder `parts` below `root`; with `make`, made where it is missing."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts:
             if make:
-                with suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=folder)
+                _make(folder, part, owner)
             deeper = os.open(part, FOLDER, dir_fd=folder)
             os.close(folder)
             folder = deeper
@@ -191,7 +193,20 @@ def _folder(root: Path, parts: list[str], *, make: bool) -> Generator[int, None,
         os.close(folder)
 
 
-def _replace(folder: int, name: str, data: bytes) -> None:
+def _make(folder: int, name: str, owner: int | None) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+        if owner is not None:
+            os.chown(name, owner, owner, dir_fd=folder, follow_symlinks=False)
+
+
+def remove(path: Path) -> None:
+    """Have it gone, if it was there and is no folder."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _replace(folder: int, name: str, data: bytes, owner: int | None) -> None:
     """With the mode of the file that is replaced, if there is one."""
     before = None
     with suppress(FileNotFoundError):
@@ -206,6 +221,8 @@ def _replace(folder: int, name: str, data: bytes) -> None:
             file.write(data)
             if before is not None:
                 os.fchmod(descriptor, before & 0o777)
+            if owner is not None:
+                os.fchown(descriptor, owner, owner)
             file.flush()
             os.fsync(file.fileno())
         os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)

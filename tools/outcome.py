@@ -10,6 +10,7 @@ from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.excerpts import Excerpt, decoded, ending, excerpt, with_notes
 from toolgate.tools.spool import Run
+from toolgate.tools.workspace import CROWDED
 
 MAX_TEXT = 30_000  # characters of output in a result: what a model's context is spent on
 LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such as `> >(tee log)`
@@ -74,10 +75,13 @@ class Call:
         duration = round((time.monotonic() - self.began) * 1000)
         path = workspace.output_path(run_id)
         gone = ended and await workspace.wait(run_id, SETTLE if dying else LINGER)
+        is_welcome = gone or await workspace.keep(run_id)  # before all else is waited for: from now on its end is news
         if not gone:
-            await workspace.keep(run_id)  # before anything else is waited for: from now on its end is news
             self.ctx.list_changed()
+            gone = not is_welcome
         cwd, notes = await self._stand(run)
+        if not is_welcome:
+            notes.append(f"what it left running was ended: {CROWDED}")
         shown = await self._shown(run, path, gone)
         ran = Ran(
             stdout_and_stderr=shown.text,
@@ -93,7 +97,7 @@ class Call:
         notes += self._fate(run, ended, gone)
         if path is None:
             notes.append(DISK_FULL)
-        failed = run.timed_out or run.status in ("killed", "lost")
+        failed = run.timed_out or not is_welcome or run.status in ("killed", "lost")
         return Output([Text(with_notes(shown.text, *notes))], ran, is_error=failed)
 
     async def _fresh(self, run_id: int, offset: int, size: int) -> tuple[str, int]:

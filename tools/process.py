@@ -12,14 +12,17 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CHUNK = 2**16  # what a pipe holds unless told otherwise
 DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
+MAX_SAID = 2**16  # bytes without a newline: a supervisor says less, but in a sandbox its commands may speak for it
 MAX_REQUEST = 8 * 2**20  # four times what Linux takes in one exec: anything larger only costs memory
+MAX_REASON = 200  # characters
 START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped supervisor must not hang a call
 LATE = 0.5  # seconds after SIGKILL is due: a supervisor that has not done it by then is kept from it
+LATE_INSIDE = 3.0  # the same in a sandbox, which then ends as a whole: not because a machine is busy
 TRIES = 3  # sweeps of our own, a second apart: what is left after that runs as another user
 
 log = logging.getLogger(__name__)
@@ -31,16 +34,19 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run: `fallback` is the directory to run in when `cwd` can't be entered."""
+    """What to run: `fallback` is the directory to run in when `cwd` can't be entered. `limits` are resource limits, by
+    their numbers (getrlimit(2))."""
 
     argv: Sequence[str]
     cwd: Path
     fallback: Path
     environment: Mapping[str, str]
+    limits: Mapping[int, int] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
         """As a supervisor reads it. Raises NotStarted for what no system could run."""
-        fields = [str(self.cwd), str(self.fallback), str(len(self.argv)), *self.argv]
+        limits = " ".join(f"{number}={value}" for number, value in self.limits.items())
+        fields = [str(self.cwd), str(self.fallback), limits, str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]
         encoded = [os.fsencode(field) for field in fields]
         if any(b"\0" in field for field in encoded):
@@ -57,13 +63,23 @@ class Process:
     `ended`: the command's exit code, 128 + N for signal N; None when it can't be known. `gone`: nothing of the tree is
     left; False when contact was lost instead. `left`: processes the command left running. `moved`: it runs in the
     fallback directory.
+
+    `sandbox`: ends the whole sandbox the tree is in. There a supervisor is as little to be trusted as what it watches
+    over: the process id it gives is used for nothing, and where it fails to end its tree the sandbox ends.
     """
 
-    def __init__(self, control: socket.socket, output: int, sink: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        output: int,
+        sink: Callable[[bytes], None],
+        sandbox: Callable[[], None] | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._control = control
         self._output: int | None = output
         self._sink = sink
+        self._sandbox = sandbox
         self._heard = b""
         self._started: asyncio.Future[str | None] = self._loop.create_future()
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
@@ -88,7 +104,7 @@ class Process:
                     await self._loop.sock_sendall(self._control, request)
                 failure = await self._started
         except TimeoutError:
-            self.abandon()
+            self._lose()
             raise NotStarted(f"its supervisor did not answer within {START_WITHIN:g} s") from None
         except BaseException:
             self.abandon()
@@ -104,17 +120,24 @@ class Process:
         with contextlib.suppress(OSError):  # a lost supervisor is noticed by its reader
             self._control.send(f"terminate {grace:.3f}\n".encode())
         self._signal(signal.SIGCONT)
-        due = self._loop.time() + grace + LATE
+        due = self._loop.time() + grace + (LATE if self._sandbox is None else LATE_INSIDE)
         if self._backstop is None or due < self._backstop.when():
             self._watch_over(due, TRIES)
 
     def abandon(self) -> None:
         """SIGKILL what is left, its supervisor too, and let go."""
         if not self.gone.done():
-            self._signal(signal.SIGSTOP)  # so that it starts nothing meanwhile
-            self._sweep()
-            self._signal(signal.SIGKILL)
+            if self._sandbox is None:  # there the end of the control socket has to do; what escapes it is not far
+                self._signal(signal.SIGSTOP)  # so that it starts nothing meanwhile
+                self._sweep()
+                self._signal(signal.SIGKILL)
             self._settle(gone=False)
+
+    def _lose(self) -> None:
+        """The supervisor has died before its tree, or says what none says."""
+        if self._sandbox is not None and not self.gone.done():
+            self._sandbox()
+        self.abandon()
 
     def _watch_over(self, due: float, tries: int) -> None:
         if self._backstop is not None:
@@ -129,13 +152,16 @@ class Process:
             self._watch_over(self._loop.time() + 1, tries - 1)
 
     def _sweep(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox()
+            return
         from toolgate.tools import supervisor  # start-up: it is another process's program, and loads ctypes
 
         if self._watched:
             supervisor.kill(lambda: supervisor.below(self._supervisor))
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._watched:
+        if self._sandbox is None and self._watched:
             with contextlib.suppress(OSError):
                 os.kill(self._supervisor, number)
 
@@ -185,10 +211,13 @@ class Process:
         except OSError:
             said = b""
         *lines, self._heard = (self._heard + said).split(b"\n")
-        for line in lines:
-            self._hear(os.fsdecode(line))
-        if not said:
-            self.abandon()
+        try:
+            for line in lines:
+                self._hear(os.fsdecode(line))
+        except (ValueError, asyncio.InvalidStateError):  # no supervisor's words
+            said = b""
+        if (not said or len(self._heard) > MAX_SAID) and not self.gone.done():
+            self._lose()
 
     def _hear(self, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -199,15 +228,16 @@ class Process:
                 self.moved = rest == "1"
                 self._started.set_result(None)
             case "failed":
-                self._started.set_result(rest)
+                self._started.set_result(rest[:MAX_REASON])
             case "exited":
                 code, self.left = map(int, rest.split())
                 self._drain()
                 self.ended.set_result(code if code >= 0 else 128 - code)
             case "gone":
-                self._settle(gone=True)
+                if not self.gone.done():
+                    self._settle(gone=True)
             case _:
-                log.error("a supervisor said %r", line)
+                log.error("a supervisor said %r", line[:MAX_REASON])
 
     def _settle(self, gone: bool) -> None:
         """The last that will ever be known."""

@@ -1,4 +1,6 @@
-"""Every process tree of one server, and the zygote they come from. Knows nothing of workspaces or tools."""
+"""Process trees that have one zygote: all of a server without a sandbox, or those of one principal in its own. Knows
+nothing of workspaces or tools.
+"""
 
 import asyncio
 import contextlib
@@ -10,34 +12,59 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from toolgate.tools.process import Launch, NotStarted, Process
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
+ENTER_WITHIN = 15.0  # seconds for a sandbox to be there; it takes some hundredths
+IDLE = 600.0  # seconds after the last of its processes that a sandbox ends, and its /tmp with it
+MAX_REPORT = 4096  # bytes of why a sandbox is not there
+MAX_SHOWN = 300  # characters of it that are told
 
 log = logging.getLogger(__name__)
 
 
-class Processes:
-    """Every process tree of one server. Its zygote starts with the first command."""
+class Cell(Protocol):
+    """A sandbox's door (tools/sandbox/cell.py)."""
 
-    def __init__(self) -> None:
+    def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]": ...
+    def kill(self) -> None: ...
+
+
+class Processes:
+    """Every process tree of one zygote, which starts with the first command. With a `cell` it is in a sandbox:
+    `entered` gets the sandbox's proxy listener each time that it begins, and `left` is called each time that it ends.
+    """
+
+    def __init__(
+        self,
+        cell: Cell | None = None,
+        entered: Callable[[socket.socket], None] | None = None,
+        left: Callable[[], None] | None = None,
+    ) -> None:
+        self._cell = cell
+        self._entered = entered
+        self._left = left
         self._zygote: Zygote | None = None
+        self._living: set[Process] = set()
+        self._idle: asyncio.TimerHandle | None = None
 
     async def start(self, launch: Launch, sink: Callable[[bytes], None]) -> Process:
         """Run; `sink` gets the output as it comes. Raises NotStarted."""
         request = launch.encoded()
         for _ in range(2):  # a zygote that was killed, or stopped, is replaced, once
             try:
-                zygote = await self._living()
+                zygote = await self._ready()
                 control, output = await zygote.hatch()
             except OSError as error:
                 raise NotStarted(f"no process or descriptor to be had for it: {error.strerror}") from error
-            process = Process(control, output, sink)
+            process = Process(control, output, sink, None if self._cell is None else zygote.kill)
             process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
             try:
                 await process.begin(request)
+                self._count(process)
                 return process
             except NotStarted as failure:
                 if process.hatched:
@@ -47,46 +74,103 @@ class Processes:
         raise NotStarted("its supervisor did not start; see the server's log")
 
     async def close(self) -> None:
-        """End the zygote. The trees end when their processes do: close those first."""
+        """End the zygote. The trees end when their processes do: close those first. A sandbox ends with all in it."""
+        if self._idle is not None:
+            self._idle.cancel()
         if self._zygote is not None:
             await self._end(self._zygote)
 
-    async def _living(self) -> "Zygote":
+    async def _ready(self) -> "Zygote":
         if self._zygote is not None and not self._zygote.alive:
             await self._end(self._zygote)
         if self._zygote is None:
-            self._zygote = Zygote()
-        return self._zygote
+            self._zygote = Zygote(self._cell)
+        zygote = self._zygote
+        try:
+            listener = await zygote.entered()
+        except NotStarted:
+            await self._end(zygote)
+            raise
+        if listener is not None and self._entered is not None:
+            self._entered(listener)
+        return zygote
 
     async def _end(self, zygote: "Zygote") -> None:
         """From now on another one serves; several starts may find out at once that it must."""
         if self._zygote is zygote:
             self._zygote = None
-            await zygote.close()
+            try:
+                await zygote.close()
+            finally:
+                if self._left is not None:
+                    self._left()
+
+    def _count(self, process: Process) -> None:
+        """A sandbox in which nothing runs ends after a while."""
+        if self._cell is None:
+            return
+        if self._idle is not None:
+            self._idle.cancel()
+        self._living.add(process)
+        process.gone.add_done_callback(lambda _: self._discount(process))
+
+    def _discount(self, process: Process) -> None:
+        self._living.discard(process)
+        if not self._living and self._zygote is not None:
+            self._idle = asyncio.get_running_loop().call_later(IDLE, self._retire, self._zygote)
+
+    def _retire(self, zygote: "Zygote") -> None:
+        if not self._living and self._zygote is zygote:
+            self._ending = asyncio.ensure_future(self._end(zygote))
 
 
 class Zygote:
     """The small process that forks supervisors. Raises OSError when it can't be had."""
 
-    def __init__(self) -> None:
+    def __init__(self, cell: Cell | None = None) -> None:
+        self._cell = cell
+        self._entering: asyncio.Future[socket.socket | None] | None = None
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         with theirs, contextlib.ExitStack() as undo:
             undo.callback(self._channel.close)
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno()), *_psutil()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # the server's own carries the protocol
-                cwd="/",
-                env={},  # nothing of the server's for a command to find
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            self._process = _plain(theirs) if cell is None else self._spawned(cell, theirs)
             undo.pop_all()
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    async def entered(self) -> socket.socket | None:
+        """Once it can serve: the listener of its sandbox's proxy, to the first who asks. Raises NotStarted."""
+        entering = self._entering
+        if entering is None:
+            return None
+        listener = await asyncio.shield(entering)
+        if self._entering is None:
+            return None
+        self._entering = None
+        return listener
+
+    def _spawned(self, cell: Cell, theirs: socket.socket) -> "subprocess.Popen[bytes]":
+        report, its_end = socket.socketpair()
+        with its_end:
+            try:
+                process = cell.spawn(theirs, its_end)
+            except BaseException:
+                report.close()
+                raise
+        self._entering = asyncio.ensure_future(_heard(report))
+        self._entering.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for or not
+        return process
+
+    def kill(self) -> None:
+        """End the sandbox, and with it all that runs there."""
+        if self.alive:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._cell is not None:
+            self._cell.kill()
 
     def wake(self, *_: object) -> None:
         """Have it go on, if a command has stopped it."""
@@ -133,9 +217,58 @@ class Zygote:
             async with asyncio.timeout(END_WITHIN):
                 await asyncio.get_running_loop().sock_recv(self._channel, 1)  # it says nothing: this is its end
             self._process.wait(END_WITHIN)
-        if self.alive:
+        if self._cell is not None:
+            self.kill()
+            await asyncio.to_thread(self._process.wait)
+        elif self.alive:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the supervisor that waits, not those that work
             self._process.wait()
+
+
+def _plain(theirs: socket.socket) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno()), *_psutil()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # the server's own carries the protocol
+        cwd="/",
+        env={},  # nothing of the server's for a command to find
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,
+    )
+
+
+async def _heard(report: socket.socket) -> socket.socket | None:
+    """Wait for `ready`, and the listener that may come with it. Raises NotStarted with what was said instead."""
+    report.setblocking(False)
+    said = b""
+    with report:
+        try:
+            async with asyncio.timeout(ENTER_WITHIN):
+                while len(said) < MAX_REPORT:
+                    await _readable(report)
+                    piece, descriptors, _, _ = socket.recv_fds(report, MAX_REPORT, 1)
+                    if descriptors or piece.endswith(b"ready"):
+                        return socket.socket(fileno=descriptors[0]) if descriptors else None
+                    if not piece:
+                        break
+                    said += piece
+        except TimeoutError:
+            said = said or b"it took too long"
+    told = " ".join(said.decode("utf-8", "replace").split()) or "it ended without a word"
+    raise NotStarted(f"the sandbox can't be entered: {told[:MAX_SHOWN]}")
+
+
+def _tell(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+async def _readable(channel: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(channel, _tell, ready)
+    ready.add_done_callback(lambda _: loop.remove_reader(channel))
+    await ready
 
 
 async def _writable(channel: socket.socket) -> None:

@@ -25,7 +25,8 @@ class Running:
         self._ended: asyncio.Future[None] = loop.create_future()  # the command itself, and `run` says so
         self._gone: asyncio.Future[None] = loop.create_future()  # all of it, and `run` says so
         self._process: Process | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # of the command itself
+        self._age: asyncio.TimerHandle | None = None  # of all that it started
         self._news: asyncio.Event | None = None  # somebody waits for output
 
     async def begin(self, processes: Processes, launch: Launch, timeout: float | None) -> None:
@@ -62,6 +63,13 @@ class Running:
         self.doomed = True
         if self._process is not None:
             self._process.abandon()
+
+    def end_at(self, when: float, reason: str) -> None:
+        """End it at `when`, in seconds since the epoch, whatever of it is left."""
+        if self._age is not None:
+            self._age.cancel()
+        delay = max(0.0, when - time.time())
+        self._age = asyncio.get_running_loop().call_later(delay, self.doom, reason)
 
     async def wait_shell(self, timeout: float) -> bool:
         """Has the command itself ended, `timeout` seconds from now at the latest?"""
@@ -107,6 +115,8 @@ class Running:
         self._ended.set_result(None)
 
     def _on_gone(self, gone: "asyncio.Future[bool]") -> None:
+        if self._age is not None:
+            self._age.cancel()
         self.run.status = "killed" if self.doomed else "exited" if gone.result() else "lost"
         self.run.ended = time.time()
         self.run.size = self.output.size

@@ -59,10 +59,11 @@ class Run(msgspec.Struct):
 
 
 class Spool:
-    """The folder, as one server sees it."""
+    """The folder, as one server sees it. `reader` is the group whose members may read output, but nothing else."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.reader: int | None = None
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = -1
         self._last = -1
@@ -72,7 +73,9 @@ class Spool:
         """Take the folder into use; the runs of servers that ended. Blocking; raises OSError."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
+        if self.reader is None:
+            self.folder.chmod(0o700)
+        self.lend(self.folder)
         self._last = os.open(self.folder / "last-id", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with self._alone():
             living = self._living()
@@ -92,17 +95,25 @@ class Spool:
             while True:
                 with suppress(FileExistsError):
                     (self.folder / str(run.id)).mkdir(mode=0o700)
+                    self.lend(self.folder / str(run.id))
                     break
                 run.id += 1
             try:
                 os.pwrite(self._last, b"%020d" % run.id, 0)
                 self.save(run)
                 output = OutputFile(self.path(run.id, "output"))
+                self.lend(self.path(run.id, "output"))
             except OSError:
                 self.forget(run.id)
                 raise
             self._highest = run.id
             return run, output
+
+    def lend(self, path: Path) -> None:
+        """Let the reader, and nobody else, in or at it. Raises OSError."""
+        if self.reader is not None:
+            os.chown(path, -1, self.reader)
+            path.chmod(0o710 if path.is_dir() else 0o640)
 
     def unkept(self, command: str, key: str | None, background: bool) -> "tuple[Run, OutputHeld]":
         """A new run of which nothing is on disk, where there is no room for it."""

@@ -16,7 +16,7 @@ A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tr
 It ignores polite signals, sits in a session of its own, and ends with its tree. On its control socket it
 
     reads   a length (4 bytes, big endian) and that many bytes of fields, NUL between them: directory, directory to
-            fall back to, number of arguments, arguments…, NAME=value…; then lines:
+            fall back to, resource limits as `NUMBER=VALUE …`, number of arguments, arguments…, NAME=value…; then lines:
             `terminate SECONDS`     SIGTERM to the whole tree, SIGKILL to what is left after so long
             end of file             SIGKILL to the whole tree now: the server is gone, however it went
     writes  `here PID`              before it starts anything
@@ -37,6 +37,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -53,11 +54,16 @@ CHILDREN_LISTED = os.path.exists("/proc/thread-self/children")
 
 
 def main() -> None:
+    sys.path.extend(sys.argv[2:])
+    serve(int(sys.argv[1]))
+
+
+def serve(fd: int) -> NoReturn:
+    """Be the zygote, and in its forks the supervisors, to the end."""
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
-    sys.path.extend(sys.argv[2:])
-    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel = socket.socket(fileno=fd)
     channel.set_inheritable(False)
     taken = zygote(channel)
     if taken is not None:
@@ -75,10 +81,12 @@ def zygote(channel: socket.socket) -> int | None:
     waiting = 0
     while True:
         if not waiting:
-            waiting = os.fork()
+            waiting = forked(channel)
             if waiting == 0:
                 os.close(news)
                 return tell
+            if waiting < 0:
+                break
             supervisors.add(waiting)
         said = os.read(news, 4096)
         bury(supervisors)
@@ -93,6 +101,17 @@ def zygote(channel: socket.socket) -> int | None:
         os.read(news, 4096)
         bury(supervisors)
     return None
+
+
+def forked(channel: socket.socket) -> int:
+    """`fork`, as soon as there is room for a process; -1 when the channel has ended before that."""
+    while True:
+        try:
+            return os.fork()
+        except OSError:  # commands have taken all there are
+            if ended(channel):
+                return -1
+            time.sleep(AGAIN)
 
 
 def ended(channel: socket.socket) -> bool:
@@ -165,13 +184,13 @@ class Supervisor:
         self.say("gone")
 
     def request(self) -> list[list[bytes]] | None:
-        """Directories, arguments, environment; None when the server went before it had said."""
+        """Directories, limits, arguments, environment; None when the server went before it had said."""
         size = self.receive(4)
         fields = self.receive(struct.unpack("!I", size)[0]).split(b"\0") if size else []
-        if len(fields) < 3:
+        if len(fields) < 4:
             return None
-        count = int(fields[2])
-        return [fields[:2], fields[3 : 3 + count], fields[3 + count :]]
+        count = int(fields[3])
+        return [fields[:2], fields[2].split(), fields[4 : 4 + count], fields[4 + count :]]
 
     def receive(self, size: int) -> bytes:
         """Exactly `size` bytes, or none."""
@@ -186,9 +205,12 @@ class Supervisor:
             data += piece
         return bytes(data)
 
-    def spawn(self, directories: list[bytes], arguments: list[bytes], environment: list[bytes]) -> bool:
+    def spawn(
+        self, directories: list[bytes], limits: list[bytes], arguments: list[bytes], environment: list[bytes]
+    ) -> bool:
         """Start the command; true when in the second directory. Raises OSError: nothing runs."""
         fell_back = enter(directories)
+        limit(limits)
         pairs = (entry.partition(b"=") for entry in environment)
         variables = {name: value for name, _, value in pairs}
         self.shell = os.posix_spawn(
@@ -201,6 +223,8 @@ class Supervisor:
             setsigdef=SIGNALS,
         )
         os.close(self.output)
+        if limits:
+            first_to_go(self.shell)
         os.chdir("/")  # hold no directory that the command may want to remove or unmount
         return fell_back
 
@@ -293,6 +317,28 @@ def enter(directories: list[bytes]) -> bool:
     except OSError as error:
         names = " nor ".join(os.fsdecode(directory) for directory in directories)
         raise OSError(error.errno, f"neither {names} can be entered: {error.strerror}") from None
+
+
+def limit(limits: list[bytes]) -> None:
+    """Take the resource limits on, for the command and all below it: the supervisor itself needs next to nothing."""
+    if not limits:
+        return
+    import resource  # start-up: only in a sandbox
+
+    for entry in limits:
+        number, _, value = entry.partition(b"=")
+        _, most = resource.getrlimit(int(number))
+        wanted = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
+        resource.setrlimit(int(number), (wanted, wanted))
+
+
+def first_to_go(pid: int) -> None:
+    """When memory runs out, the command goes and not who watches over it (proc(5), oom_score_adj)."""
+    try:
+        with open(f"/proc/{pid}/oom_score_adj", "wb") as file:
+            file.write(b"500")
+    except OSError:
+        pass  # it has ended, or may not be told so
 
 
 def found(program: bytes, environment: dict[bytes, bytes]) -> bytes:

@@ -31,11 +31,14 @@ def followed(environment: Mapping[str, str], rc: Path, word: Path) -> Mapping[st
     return {**environment, "BASH_ENV": str(rc)}
 
 
-def landed(word: Path) -> Path | None:
-    """The directory that a command left word of, if it did and that exists: anything may have been written there."""
+def landed(word: Path, *, seen: bool) -> Path | None:
+    """The directory that a command left word of, if it did: anything may have been written there. `seen`: it was one
+    that can be seen from here, and is none if it is not there."""
     try:
-        said = files.read(str(word), MAX_PATH, None).removesuffix(b"\n")
+        said = files.read_below(word.parent, word.name, MAX_PATH).removesuffix(b"\n")
     except ToolError:
         return None
     folder = Path(os.fsdecode(said))
-    return folder if folder.is_absolute() and b"\0" not in said and folder.is_dir() else None
+    if not folder.is_absolute() or b"\0" in said:
+        return None
+    return folder if not seen or folder.is_dir() else None

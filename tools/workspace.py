@@ -15,7 +15,7 @@ from toolgate.tools.errors import ToolError
 from toolgate.tools.excerpts import decoded, ending, shortened
 from toolgate.tools.notices import Notices
 from toolgate.tools.process import Launch, NotStarted
-from toolgate.tools.processes import Processes
+from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import GRACE, Running
 from toolgate.tools.spool import FULL, Kept, OutputHeld, Run, Spool
 
@@ -23,6 +23,7 @@ MAX_RUNNING = 64  # commands of one principal at once, background ones included:
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
+CROWDED = "background tasks are running, the most at once"
 NAMED = 60  # characters of a command in a notice
 TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
 
@@ -32,8 +33,8 @@ log = logging.getLogger(__name__)
 class Workspace:
     """`root` is where tools work; `spool` a private folder for output; `environment` is what commands get.
 
-    `private` is the server's own folder: where the root holds it, nothing of it is read.
-    `sandbox` says how commands are kept apart from the rest of the machine: "bwrap", "uid" or "none".
+    `private` is the server's own folder: where the root holds it, nothing of it is read. `quarters` is where commands
+    run, and within which limits; `sandbox` says how they are kept apart there: "bwrap", "uid" or "none".
     Ids that are unknown, or forgotten, raise KeyError throughout.
     """
 
@@ -44,16 +45,16 @@ class Workspace:
         environment: Mapping[str, str],
         notices: Notices,
         *,
-        processes: Processes,
+        quarters: Quarters,
         private: Path | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
-        self.sandbox = "none"
+        self.sandbox = quarters.level
+        self._quarters = quarters
         self._environment = environment
         self._notices = notices
         own = Path(os.path.realpath(private)) if private is not None else None
         self._private = None if own is None or self.root.is_relative_to(own) else own
-        self._processes = processes
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._running: dict[int, Running] = {}
@@ -84,10 +85,11 @@ class Workspace:
             await self._running[held].begun
         if held is not None and held in self._runs:  # not one that could not be started
             return held
-        self._admit(command)
+        self._admit(command, background)
         running = self._claim(command, key, background)
         await self._begin(running, command, cwd or self.root, timeout)
         if background:
+            self._age(running.run.id)
             self._arrived()
         return running.run.id
 
@@ -172,15 +174,22 @@ class Workspace:
         """End all that runs here."""
         await asyncio.gather(*(self.kill(run_id) for run_id in list(self._running)))
 
-    async def keep(self, run_id: int) -> None:
-        """Leave a foreground run to the retention limit. One that goes on is a background task from now on."""
+    async def keep(self, run_id: int) -> bool:
+        """Leave a foreground run to the retention limit. One that goes on is a background task from now on; False:
+        there were too many of those, and it was ended."""
         run = await self.run(run_id)
+        goes_on = run.status == "running" and not run.background
+        is_welcome = not goes_on or self._has_room()
+        if not is_welcome:
+            await self.kill(run_id)
         run.background = run.background or run.status == "running"
         self._save(run)
         self._attended.discard(run_id)
         if run.background:
+            self._age(run_id)
             self._arrived()
         self._retain()
+        return is_welcome
 
     async def forget(self, run_id: int) -> None:
         """Remove a run that ended, and its output."""
@@ -188,6 +197,8 @@ class Workspace:
             self._attended.discard(run_id)
             self._unkept.pop(run_id, None)
             self._spool.forget(run_id)
+            if self._quarters.places is not None:
+                files.remove(self._word(run_id))
 
     def told(self, run_id: int) -> None:
         """The model knows how this background task ended: it needs no notice."""
@@ -199,14 +210,16 @@ class Workspace:
 
     async def landed(self, run_id: int) -> Path | None:
         """The directory a foreground command ended in, where it said so and that exists."""
-        return whereabouts.landed(self._spool.path(run_id, "cwd"))
+        return whereabouts.landed(self._word(run_id), seen=self._quarters.places is None)
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         """A regular file's bytes. `path` is absolute and, unless `anywhere`, inside the root with links resolved.
 
         Raises ToolError for what is not so, for what is no regular file, and for more than `limit` bytes.
         """
-        return await asyncio.to_thread(files.read, path, limit, None if anywhere else self.root, self._private)
+        await self._open()
+        reach = None if anywhere else self.root
+        return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._quarters.uid)
 
     async def look(self, path: str) -> files.Entry:
         """What there is at the absolute `path`, links followed. Raises NotFound, also for what is outside the root."""
@@ -229,7 +242,8 @@ class Workspace:
 
         `path` is relative to the root, or absolute and inside it; its name ends in `suffix`; links are not followed.
         """
-        return await asyncio.to_thread(files.write, path, data, self.root, suffix)
+        await self._open()
+        return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._quarters.uid)
 
     async def close(self, grace: float) -> None:
         """End every tree: SIGTERM, SIGKILL after `grace` seconds. Done within a fifth of a second of that."""
@@ -245,6 +259,7 @@ class Workspace:
             running.abandon()
         await asyncio.wait([gone], timeout=CLOSE_WITHIN)
         gone.cancel()
+        await self._quarters.close()
         self._spool.close()
 
     def _arrived(self) -> None:
@@ -252,7 +267,7 @@ class Workspace:
         self._arriving = asyncio.Event()
 
     async def _open(self) -> dict[int, Run]:
-        """Every run, by id; the first time, after looking through what earlier servers left."""
+        """Every run, by id; the first time, after moving in and looking through what earlier servers left."""
         if not self._opened:
             self._opening = self._opening or asyncio.ensure_future(self._look())
             await asyncio.shield(self._opening)  # one look serves all, whoever of them is cancelled
@@ -260,20 +275,28 @@ class Workspace:
 
     async def _look(self) -> None:
         try:
-            earlier = await asyncio.to_thread(self._spool.open)  # may have large files to remove
+            earlier = await asyncio.to_thread(self._move_in)
         except OSError as error:
             self._opening = None  # another time, perhaps
             raise _no_room(error) from None
         self._runs.update((run.id, run) for run in earlier)
         self._opened = True
 
-    def _admit(self, command: str) -> None:
+    def _move_in(self) -> Sequence[Run]:
+        """Blocking: there may be large files to remove, or a tree to give to another user."""
+        self._quarters.settle()
+        self._spool.reader = self._quarters.uid
+        return self._spool.open()
+
+    def _admit(self, command: str, background: bool) -> None:
         if self._closed:
             raise ToolError("the server is shutting down: nothing more is started")
-        if len(self._running) >= MAX_RUNNING:
-            raise ToolError(
-                f"{MAX_RUNNING} commands are running, the most at once: wait for one, or end one with KillBgTask"
-            )
+        limits = self._quarters.limits
+        most = min(limits.commands or MAX_RUNNING, MAX_RUNNING)
+        if len(self._running) >= most:
+            raise ToolError(f"{most} commands are running, the most at once: wait for one, or end one with KillBgTask")
+        if background and not self._has_room():
+            raise ToolError(f"{limits.background} {CROWDED}: end one with KillBgTask")
         try:
             size = len(command.encode())
         except UnicodeEncodeError:
@@ -282,6 +305,17 @@ class Workspace:
             raise ToolError(r"the command holds a NUL character, which no command line can: write $'\0' or \0")
         if size > MAX_COMMAND:
             raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
+
+    def _has_room(self) -> bool:
+        """For one more background task."""
+        tasks = sum(running.run.background for running in self._running.values())
+        return tasks < (self._quarters.limits.background or MAX_RUNNING)
+
+    def _age(self, run_id: int) -> None:
+        """A background task gets only so old."""
+        running, age = self._running.get(run_id), self._quarters.limits.age
+        if running is not None and age:
+            running.end_at(running.run.started + age, f"it was older than {age:,} s, the most for a background task")
 
     def _claim(self, command: str, key: str | None, background: bool) -> Running:
         """An id, and files to go with it."""
@@ -332,20 +366,30 @@ class Workspace:
 
     def _followed(self, run: Run) -> Mapping[str, str]:
         """The environment of a command that may move its caller, if there is room to say where to."""
-        rc, word = self._spool.path(run.id, "rc"), self._spool.path(run.id, "cwd")
+        rc, environment = self._spool.path(run.id, "rc"), self._quarters.environment(self._environment)
+        if run.id in self._unkept:
+            return environment
         try:
-            return self._environment if run.id in self._unkept else whereabouts.followed(self._environment, rc, word)
+            followed = whereabouts.followed(environment, rc, self._word(run.id))
+            self._spool.lend(rc)
+            return followed
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            return self._environment
+            return environment
+
+    def _word(self, run_id: int) -> Path:
+        """Where a command leaves word of where it is: in a sandbox where it may write."""
+        places = self._quarters.places
+        return self._spool.path(run_id, "cwd") if places is None else places / str(run_id)
 
     async def _begin(self, running: Running, command: str, cwd: Path, timeout: float | None) -> None:
         run = running.run
         try:
-            environment = self._environment if run.background else self._followed(run)
-            launch = Launch(self._argv(command), cwd, self.root, environment)
-            await running.begin(self._processes, launch, timeout)
+            quarters = self._quarters
+            environment = quarters.environment(self._environment) if run.background else self._followed(run)
+            launch = Launch(["bash", "-c", command], cwd, self.root, environment, quarters.resources)
+            await running.begin(quarters.processes, launch, timeout)
         except BaseException as error:
             del self._running[run.id]
             await self.forget(run.id)
@@ -354,10 +398,6 @@ class Workspace:
             if isinstance(error, OSError):
                 raise _no_room(error) from None
             raise
-
-    def _argv(self, command: str) -> Sequence[str]:
-        """The command line. A sandbox is put around it here."""
-        return ["bash", "-c", command]
 
     def _on_end(self, running: Running) -> None:
         run = running.run

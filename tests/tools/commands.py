@@ -14,8 +14,10 @@ import msgspec
 
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Belongings, Context, Place, Settings
+from toolgate.tools.limits import UNLIMITED
 from toolgate.tools.notices import Notices
 from toolgate.tools.processes import Processes
+from toolgate.tools.quarters import Open
 from toolgate.tools.schema import check
 from toolgate.tools.shell import TOOLS
 from toolgate.tools.workspace import Workspace
@@ -29,7 +31,7 @@ async def workspace(folder: Path, notices: Notices | None = None) -> AsyncIterat
     root = folder / "root"
     root.mkdir(exist_ok=True)
     processes = Processes()
-    mine = Workspace(root, folder / "spool", ENVIRONMENT, notices or Notices(), processes=processes)
+    mine = Workspace(root, folder / "spool", ENVIRONMENT, notices or Notices(), quarters=Open(processes, UNLIMITED))
     try:
         yield mine
     finally:
@@ -101,7 +103,7 @@ async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[
     root = folder / "root"
     root.mkdir(exist_ok=True)
     processes, notices = Processes(), Notices()
-    workspace = Workspace(root, folder / "spool", environment, notices, processes=processes)
+    workspace = Workspace(root, folder / "spool", environment, notices, quarters=Open(processes, UNLIMITED))
     try:
         yield Caller(workspace, notices)
     finally:

@@ -1,0 +1,134 @@
+"""How this server's commands are kept apart, as its options say: chosen and tried at the start, then given to each
+principal. A part of the composition root; what a sandbox is, tools/sandbox/ knows.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolgate.server.config import Config
+from toolgate.server.errors import UsageError
+from toolgate.tools.limits import UNLIMITED, Limits, parse
+from toolgate.tools.processes import Processes
+from toolgate.tools.quarters import Open, Quarters
+from toolgate.tools.web import Web
+
+if TYPE_CHECKING:
+    from toolgate.tools.sandbox.levels import Sandbox
+    from toolgate.tools.sandbox.quarters import Outlet
+
+THROUGH = 0o011  # may pass through a folder without seeing what is in it
+
+log = logging.getLogger("toolgate.sandbox")
+
+
+class Confinement:
+    """`processes` are those of commands without a sandbox. `sandbox` is None where there is none."""
+
+    def __init__(self, config: Config, state: Path, web: Web, processes: Processes, *, public: bool) -> None:
+        """Raises UsageError where what was asked for can't be had. `public`: callers come from elsewhere."""
+        self.limits = _limits(config)
+        self.sandbox = chosen(config, state, self.limits, public=public)
+        self._state = state
+        self._shared: Path | None = config.workspace
+        self._web = web
+        self._processes = processes
+        if self.sandbox is not None:
+            _check_folders(config, self.sandbox)
+            _tell(self.sandbox, remote=config.remote)
+            _reach(state, self.sandbox.level == "uid")
+
+    @property
+    def level(self) -> str:
+        return "none" if self.sandbox is None else self.sandbox.level
+
+    def quarters(self, root: Path, spool: Path, *, alone: bool) -> Quarters:
+        """Those of the principal whose workspace is `root`; `alone`: it is nobody else's."""
+        if self.sandbox is None or self.sandbox.level == "none":
+            return Open(self._processes, self.limits)
+        from toolgate.tools.sandbox.quarters import Sandboxed  # start-up
+
+        return Sandboxed(self.sandbox, root, spool, alone=alone, outlet=self._outlet)
+
+    def _outlet(self, listener: socket.socket) -> "Outlet":
+        raise NotImplementedError
+
+
+def chosen(config: Config, state: Path, limits: Limits, *, public: bool) -> "Sandbox | None":
+    """None where nobody asked for a sandbox. Raises UsageError."""
+    level = config.sandbox_level
+    if level == "none" and not config.remote:
+        return None
+    from toolgate.tools.sandbox.levels import UIDS, Unavailable, Wanted  # start-up
+    from toolgate.tools.sandbox.levels import chosen as tried
+
+    network = config.sandbox_network or (None if config.remote else "all")
+    wanted = Wanted(
+        level,
+        network,
+        unsandboxed=not public,
+        limits=limits,
+        path=config.environment.get("PATH"),
+        shown=config.sandbox_paths,
+        hidden=_secret(config, state),
+        uids=config.sandbox_uids or UIDS,
+    )
+    try:
+        return tried(wanted)
+    except Unavailable as error:
+        raise UsageError(f"--sandbox: {error}{_way_out(level, public=public)}") from None
+
+
+def tried(config: Config) -> "Sandbox | None":
+    """The sandbox that a server of these options would have. Raises UsageError."""
+    return chosen(config, config.state, _limits(config), public=config.public)
+
+
+def _way_out(level: str, *, public: bool) -> str:
+    if level != "auto" or not public:
+        return ""
+    return ". Off loopback commands need a sandbox; --sandbox none --accept-unsandboxed serves without one"
+
+
+def _limits(config: Config) -> Limits:
+    """Those who call from elsewhere, and those in a sandbox, have limits unless they are lifted."""
+    is_limited = config.remote or config.sandbox_level != "none"
+    return parse(config.limit, None if is_limited else UNLIMITED)
+
+
+def _tell(sandbox: "Sandbox", *, remote: bool) -> None:
+    for why in sandbox.lacking:
+        log.warning("no stronger sandbox: %s", why)
+    log.log(logging.WARNING if sandbox.level == "none" and remote else logging.INFO, "sandbox %s", sandbox.told())
+
+
+def _secret(config: Config, state: Path) -> Sequence[Path]:
+    """What no command is to see, though it may lie where commands may look."""
+    named = (config.clients, config.oidc_client, config.github_client, config.search_keys, config.logs)
+    return [path.resolve() for path in (state, *named) if path is not None]
+
+
+def _check_folders(config: Config, sandbox: "Sandbox") -> None:
+    """Code that the server runs must not lie where a command can write. Raises UsageError."""
+    root: Path | None = config.workspace or (None if config.remote else Path.cwd())
+    if sandbox.level == "none" or root is None:
+        return
+    root = root.resolve()
+    for folder in config.plugins:
+        if folder.resolve().is_relative_to(root):
+            raise UsageError(
+                f"--plugins: {folder} is inside the workspace {root}, where sandboxed commands could write it"
+            )
+    if sandbox.uids is not None and root.stat().st_uid == 0:
+        raise UsageError(f"--workspace: {root} belongs to root, and sandboxed commands never run as root: chown it")
+
+
+def _reach(state: Path, open_up: bool) -> None:
+    """Without namespaces a user has to pass through the state folder to reach its workspace; else nobody has to."""
+    for folder in (state, state / "spool", state / "workspaces"):
+        if folder.is_dir() and folder.stat().st_uid == os.geteuid():
+            mode = folder.stat().st_mode & 0o7777
+            folder.chmod(mode | THROUGH if open_up else mode & ~THROUGH)

@@ -1,0 +1,124 @@
+"""One principal's sandbox, as the server sees it: how its zygote is started, and how all of it is ended. Knows nothing
+of commands.
+"""
+
+import contextlib
+import logging
+import marshal
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolgate.tools.sandbox.view import View, arguments, contents
+
+ENTRY = Path(__file__).with_name("entry.py")
+SUPERVISOR = ENTRY.parents[1] / "supervisor.py"
+INSIDE = {"/.toolgate/entry.py": ENTRY, "/.toolgate/supervisor.py": SUPERVISOR}
+PORT = 3128  # of the proxy on the sandbox's own loopback, where programs that have one by convention look for it
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+LOCAL = "localhost,127.0.0.1,::1"
+PROGRAM = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv's, the one it stands on
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`bwrap` is its path, None without it. `uid` is whom commands run as; None: the server's user. `proxied` is
+    whether a proxy's listener comes with it. `groups` are files that take a process id. `alone`: nothing but this sandbox
+    runs as `uid`."""
+
+    view: View
+    bwrap: str | None
+    uid: int | None
+    filter: bytes
+    proxied: bool
+    groups: Sequence[Path] = ()
+    alone: bool = True
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """What commands get."""
+        home = str(self.view.root)
+        own = {**given, "HOME": home, "USER": "user", "LOGNAME": "user", "SHELL": "/bin/bash"}
+        own = {name: value for name, value in own.items() if name not in PROXIES}
+        if self.proxied:
+            own |= dict.fromkeys(PROXIES, f"http://127.0.0.1:{PORT}") | {"no_proxy": LOCAL, "NO_PROXY": LOCAL}
+        return own
+
+    def spawn(self, channel: socket.socket, report: socket.socket) -> subprocess.Popen[bytes]:
+        """Start the zygote, which answers on `report`. Raises OSError."""
+        with contextlib.ExitStack() as held:
+            files = {name: held.enter_context(_file(data)) for name, data in self._files().items()}
+            told = {
+                "report": report.fileno(),
+                "channel": channel.fileno(),
+                "groups": [str(path) for path in self.groups],
+                "bwrap": [],
+                "uid": -1 if self.uid is None else self.uid,
+                "namespace": self.bwrap is not None and self.uid is not None,
+                "port": PORT if self.proxied else 0,
+                "filter": self.filter,
+                "limits": [(resource.RLIMIT_CORE, 0)],
+                "supervisor": str(SUPERVISOR),
+                "python": [],
+            }
+            if self.bwrap is not None:
+                words = "\0".join(arguments(self.view, files)).encode("utf-8", "surrogateescape")
+                listed = held.enter_context(_file(words))
+                files["arguments"] = listed
+                told["bwrap"] = [self.bwrap, "--args", str(listed)]
+                told["python"] = [PROGRAM, "-I", "-S", "/.toolgate/entry.py"]
+                told["supervisor"] = "/.toolgate/supervisor.py"
+            fd = held.enter_context(_file(marshal.dumps(told)))
+            return subprocess.Popen(
+                [PROGRAM, "-I", "-S", str(ENTRY), "outside", str(fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # the server's own carries the protocol
+                stderr=report.fileno(),
+                cwd="/",
+                env={},
+                pass_fds=[channel.fileno(), report.fileno(), fd, *files.values()],
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL to whatever runs as its user, where that user is this principal's alone. What bwrap holds ends with
+        bwrap."""
+        if self.uid is None or self.bwrap is not None or not self.alone:
+            return
+        with contextlib.suppress(OSError):
+            subprocess.run(
+                ["bash", "-c", "kill -9 -1"],
+                user=self.uid,
+                group=self.uid,
+                extra_groups=[],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": os.defpath},
+                timeout=5.0,
+            )
+
+    def _files(self) -> dict[str, bytes]:
+        if self.bwrap is None:
+            return {}
+        return contents(self.view) | {name: path.read_bytes() for name, path in INSIDE.items()}
+
+
+@contextlib.contextmanager
+def _file(data: bytes) -> Generator[int, None, None]:
+    """A file in memory, at its beginning."""
+    fd = os.memfd_create("toolgate", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,232 @@
+"""Chooses how commands are kept apart, by trying: the level that was asked for or the strongest there is, never a
+weaker one than was allowed. Knows this machine; knows no principal.
+"""
+
+import contextlib
+import logging
+import os
+import pwd
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from toolgate.tools.limits import Limits
+from toolgate.tools.sandbox import syscalls
+from toolgate.tools.sandbox.cell import PROGRAM, Cell
+from toolgate.tools.sandbox.view import SYSTEM, View
+
+Level = Literal["bwrap", "uid", "none"]
+Network = Literal["none", "public", "all"]
+
+UIDS = range(40_000, 50_000)  # below 65,536, which is all that many containers have; systems give these to nobody
+TRY_WITHIN = 10.0  # seconds; it takes some hundredths
+INSTALL = "apt-get install bubblewrap"
+
+log = logging.getLogger("toolgate.sandbox")
+
+
+class Unavailable(Exception):
+    """The level that is wanted can't be had; the text says why and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options say. `unsandboxed`: whether `auto` may end up as `none`. `network` None: nothing was said."""
+
+    level: Literal["auto", "bwrap", "uid", "none"]
+    network: Network | None
+    unsandboxed: bool
+    limits: Limits
+    path: str | None  # PATH, where bwrap is looked for
+    shown: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    uids: range = UIDS
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """How the commands of this server are kept apart. `lacking` says, for each stronger level, why it is not that."""
+
+    level: Level
+    network: Network
+    limits: Limits
+    uids: range | None = None  # whom principals' commands run as; None: the server's own user
+    bwrap: str | None = None
+    filter: bytes = b""
+    shown: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    lacking: Sequence[str] = field(default=())
+
+    def cell(
+        self,
+        root: Path,
+        spool: Path,
+        places: Path,
+        uid: int | None,
+        groups: Sequence[Path] = (),
+        *,
+        alone: bool = True,
+    ) -> Cell:
+        """The sandbox of a principal whose workspace is `root`. `alone`: nothing else runs as `uid`."""
+        inside = os.getuid() if uid is None else uid
+        view = View(
+            root,
+            spool,
+            places,
+            hidden=self.hidden,
+            shown=[*_interpreter(), *self.shown],
+            uid=inside,
+            gid=os.getgid() if uid is None else uid,
+            tmp=self.limits.tmp,
+            network=self.network == "all",
+            user_namespace=self.uids is None,
+        )
+        return Cell(view, self.bwrap, uid, self.filter, self.network == "public", groups, alone)
+
+    def told(self) -> str:
+        """A line for the log and the doctor."""
+        match self.level:
+            case "none":
+                return "none: commands are not kept apart from anything this process may do"
+            case "uid":
+                return f"uid: a user for each principal, network {self.network}"
+            case _:
+                whose = "a user for each principal" if self.uids else "this user"
+                return f"bwrap: namespaces and a system call filter, {whose}, network {self.network}"
+
+
+def chosen(wanted: Wanted) -> Sandbox:
+    """The sandbox, tried out. Raises Unavailable."""
+    match wanted.level:
+        case "none":
+            return _none(wanted, [])
+        case "bwrap":
+            return _bwrap(wanted)
+        case "uid":
+            return _uid(wanted, [])
+        case _:
+            return _strongest(wanted)
+
+
+def _strongest(wanted: Wanted) -> Sandbox:
+    lacking: list[str] = []
+    tries: list[Callable[[], Sandbox]] = [lambda: _bwrap(wanted), lambda: _uid(wanted, lacking)]
+    for trial in tries:
+        try:
+            return trial()
+        except Unavailable as error:
+            lacking.append(str(error))
+    if not wanted.unsandboxed:
+        raise Unavailable("; ".join(lacking))
+    return _none(wanted, lacking)
+
+
+def _none(wanted: Wanted, lacking: Sequence[str]) -> Sandbox:
+    if wanted.network not in (None, "all"):
+        raise Unavailable(f"without a sandbox commands have all the network there is, not {wanted.network}")
+    return Sandbox("none", "all", wanted.limits, lacking=lacking)
+
+
+def _bwrap(wanted: Wanted) -> Sandbox:
+    if sys.platform != "linux":
+        raise Unavailable("bwrap: there is none but on Linux")
+    program = shutil.which("bwrap", path=wanted.path)
+    if program is None:
+        raise Unavailable(f"bwrap: it is not installed: {INSTALL}")
+    network = wanted.network or "public"
+    found = Sandbox(
+        "bwrap",
+        network,
+        wanted.limits,
+        uids=wanted.uids if os.geteuid() == 0 else None,
+        bwrap=program,
+        filter=_filter("bwrap"),
+        shown=wanted.shown,
+        hidden=wanted.hidden,
+    )
+    _try(found)
+    return found
+
+
+def _uid(wanted: Wanted, lacking: Sequence[str]) -> Sandbox:
+    """Without namespaces no network can be had that is public only; where nothing was said there is none."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise Unavailable("uid: only root can run commands as other users")
+    if wanted.network == "public":
+        raise Unavailable("uid: without namespaces the network is all or none; say which with --sandbox-network")
+    network = wanted.network or "none"
+    found = Sandbox(
+        "uid",
+        network,
+        wanted.limits,
+        uids=wanted.uids,
+        filter=_filter("uid", offline=network == "none"),
+        hidden=wanted.hidden,
+        lacking=lacking,
+    )
+    _try(found)
+    return found
+
+
+def _filter(level: str, *, offline: bool = False) -> bytes:
+    try:
+        return syscalls.program(offline=offline)
+    except syscalls.NoFilter as error:
+        raise Unavailable(f"{level}: {error}") from None
+
+
+def _try(sandbox: Sandbox) -> None:
+    """Go into one and come out again. Raises Unavailable."""
+    with tempfile.TemporaryDirectory(prefix="toolgate-") as made:
+        folder = Path(made)
+        root, spool, places = (folder / name for name in ("root", "spool", "spool/places"))
+        uid = None if sandbox.uids is None else sandbox.uids[0]
+        folder.chmod(0o711)
+        for part in (root, spool, places):
+            part.mkdir()
+            if uid is not None:
+                os.chown(part, uid, uid)
+        said = _entered(sandbox.cell(root, spool, places, uid))
+    if said is not None:
+        raise Unavailable(f"{sandbox.level}: {said}")
+
+
+def _entered(cell: Cell) -> str | None:
+    """What went wrong."""
+    channel, theirs = socket.socketpair()
+    report, its_end = socket.socketpair()
+    report.settimeout(TRY_WITHIN)
+    said = b""
+    with channel, report:
+        with theirs, its_end:
+            try:
+                process = cell.spawn(theirs, its_end)
+            except OSError as error:
+                return error.strerror or str(error)
+        try:
+            while not said.endswith(b"ready") and (piece := report.recv(4096)):
+                said += piece
+        except TimeoutError:
+            said += b" it took too long"
+        process.kill()
+        process.wait()
+    return None if said.endswith(b"ready") else " ".join(said.decode("utf-8", "replace").split()) or "it can't be run"
+
+
+def _interpreter() -> list[Path]:
+    """Where the interpreter lies that goes in, as far as that is not seen anyhow."""
+    prefixes = {Path(sys.base_prefix).resolve(), Path(PROGRAM).parent.parent}
+    return [path for path in sorted(prefixes) if not any(path.is_relative_to(tree) for tree in SYSTEM)]
+
+
+def free(uid: int) -> bool:
+    """Whether the system knows no such user."""
+    with contextlib.suppress(KeyError):
+        pwd.getpwuid(uid)
+        return False
+    return True

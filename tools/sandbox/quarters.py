@@ -1,0 +1,135 @@
+"""The quarters of one principal in a sandbox: its folders and its user, its way out, its control group. Knows nothing
+of commands, nor of who the principal is.
+"""
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from toolgate.tools.processes import Processes
+from toolgate.tools.quarters import resources
+from toolgate.tools.sandbox.cell import Cell
+from toolgate.tools.sandbox.levels import Sandbox
+from toolgate.tools.sandbox.users import settled
+
+PLACES = "places"  # of the spool: where commands leave word of where they are, and all they may write there
+
+
+class Outlet(Protocol):
+    """A sandbox's way out (tools/gateway/)."""
+
+    async def close(self) -> None: ...
+
+
+class Group(Protocol):
+    """A sandbox's control group (tools/cgroups.py)."""
+
+    @property
+    def entrances(self) -> Sequence[Path]: ...
+    def close(self) -> None: ...
+
+
+class Sandboxed:
+    """`alone`: the folder is this principal's, and in `root.parent` are only such folders.
+
+    `outlet` makes the way out from the listener of a sandbox that has one.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        root: Path,
+        spool: Path,
+        *,
+        alone: bool,
+        outlet: Callable[[socket.socket], Outlet],
+        group: Group | None = None,
+    ) -> None:
+        self.level: str = sandbox.level
+        self.limits = sandbox.limits
+        self.places: Path | None = spool / PLACES
+        self.uid: int | None = None
+        self.resources: Mapping[int, int] = resources(sandbox.limits)
+        self._sandbox = sandbox
+        self._root = root
+        self._spool = spool
+        self._alone = alone
+        self._outlet = outlet
+        self._way_out: Outlet | None = None
+        self._group = group
+        self._cell: Cell | None = None
+        self._processes: Processes | None = None
+        self._closing: set[asyncio.Future[None]] = set()
+
+    @property
+    def processes(self) -> Processes:
+        """Those of this sandbox, which begins with the first; `settle` comes before."""
+        if self._processes is None:
+            self._processes = Processes(self._cell, self._entered, self._left)
+        return self._processes
+
+    def settle(self) -> None:
+        """Give the folders to the user that commands run as. Blocking; raises OSError."""
+        if self._cell is not None:
+            return
+        uid = self._user()
+        self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        places = self._spool / PLACES
+        places.mkdir(mode=0o700, exist_ok=True)
+        if uid is not None:
+            os.chown(places, uid, uid, follow_symlinks=False)
+            os.chown(self._spool, -1, uid, follow_symlinks=False)
+            self._spool.chmod(0o710)
+        self.uid = uid
+        entrances = [] if self._group is None else self._group.entrances
+        self._cell = self._sandbox.cell(self._root, self._spool, places, uid, entrances, alone=self._alone)
+
+    def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        assert self._cell is not None
+        return self._cell.environment(given)
+
+    def hits(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """End the sandbox, with all that runs there."""
+        if self._processes is not None:
+            await self._processes.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+        if self._group is not None:
+            await asyncio.to_thread(self._group.close)
+
+    def _user(self) -> int | None:
+        if self._sandbox.uids is None:
+            return None
+        if not self._alone:
+            return self._root.stat().st_uid
+        return settled(self._root, self._sandbox.uids)
+
+    def _entered(self, listener: socket.socket) -> None:
+        self._way_out = self._outlet(listener)
+
+    def _left(self) -> None:
+        way_out, self._way_out = self._way_out, None
+        if way_out is not None:
+            self._later(way_out.close())
+        self._clear_places()
+
+    def _clear_places(self) -> None:
+        """What commands wrote there is of no use any more, and counted nowhere."""
+        try:
+            for entry in os.scandir(self._spool / PLACES):
+                if not stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
+                    os.unlink(entry.path)
+        except OSError:
+            pass
+
+    def _later(self, work: Awaitable[None]) -> None:
+        closing = asyncio.ensure_future(work)
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)

@@ -1,0 +1,89 @@
+"""What the kernel refuses to sandboxed commands: a program for seccomp. Knows nothing of who runs under it.
+
+Refusals are errors, not deaths, so that programs which only try fall back as on an older system. What stays allowed is
+what shells, compilers, interpreters and databases use; what goes is what escapes are made of, and what looks into other
+processes. A call of another architecture (32-bit on x86-64) kills: its numbers mean something else.
+"""
+
+import errno
+import tempfile
+
+# Each with why. Names that this machine's libseccomp or architecture does not know are left out: it has no such call.
+REFUSED = (
+    # other processes' memory, and those who watch over commands
+    "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd",
+    # mounts and namespaces: the view of files is ours to choose
+    "mount umount umount2 pivot_root chroot setns mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick statmount listmount",
+    # kernel keyrings are not kept apart by namespaces
+    "add_key keyctl request_key",
+    # much of the kernel's attack surface, and little of anybody's work
+    "bpf userfaultfd perf_event_open io_uring_setup io_uring_enter io_uring_register fanotify_init lookup_dcookie",
+    "init_module finit_module delete_module create_module query_module get_kernel_syms kexec_load kexec_file_load",
+    "modify_ldt vm86 vm86old uselib nfsservctl _sysctl sysfs ustat vmsplice memfd_secret",
+    # the machine as a whole
+    "reboot swapon swapoff acct quotactl quotactl_fd iopl ioperm settimeofday stime clock_settime clock_settime64 "
+    "adjtimex clock_adjtime clock_adjtime64 sethostname setdomainname syslog vhangup",
+    # files by handle go round every path (and were a way out of containers), NUMA placement of others' pages
+    "open_by_handle_at name_to_handle_at move_pages migrate_pages set_mempolicy mbind",
+)
+MISSING = "clone3"  # "no such call": libc then uses clone, whose flags can be seen here
+NAMESPACES = (  # linux/sched.h: CLONE_NEW… user, mount, pid, net, ipc, uts, cgroup, time
+    0x1000_0000, 0x0002_0000, 0x2000_0000, 0x4000_0000, 0x0800_0000, 0x0400_0000, 0x0200_0000, 0x0000_0080,
+)  # fmt: skip
+CLONE_NAMESPACES = NAMESPACES[:-1]  # of clone, where 0x80 is part of the signal
+FAMILIES = (1, 2, 10, 16)  # sockets that may be made: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK (which lists interfaces)
+OFFLINE = (1, 16)  # the same where there is to be no network, and no namespace sees to it
+TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423  # type into, and reconfigure, somebody else's terminal
+HIGHEST = 64  # address families end below 50 (linux/socket.h)
+LOW = 0xFFFF_FFFF  # of an argument the kernel takes as 32 bits; what is above them it does not look at
+
+
+class NoFilter(Exception):
+    """There is no library to make the filter with; the text says what to install."""
+
+
+def program(*, offline: bool = False) -> bytes:
+    """The filter, as the kernel takes it. `offline` refuses sockets that reach other machines. Raises NoFilter."""
+    try:
+        import pyseccomp  # start-up: only a server with a sandbox needs it
+    except (ImportError, OSError, RuntimeError) as error:
+        raise NoFilter("libseccomp is missing: apt-get install libseccomp2") from error
+    refuse = pyseccomp.ERRNO(errno.EPERM)
+    rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+
+    def rule(action: int, name: str, *arguments: object) -> None:
+        try:
+            rules.add_rule(action, name, *arguments)
+        except OSError as error:  # not a call of this architecture
+            if error.errno not in (errno.EINVAL, errno.EDOM, errno.EFAULT, errno.ENOENT, errno.EEXIST):
+                raise
+        except ValueError:
+            pass
+
+    def masked(number: int, mask: int, value: int) -> object:
+        return pyseccomp.Arg(number, pyseccomp.MASKED_EQ, mask, value)
+
+    for name in (name for row in REFUSED for name in row.split()):
+        rule(refuse, name)
+    rule(pyseccomp.ERRNO(errno.ENOSYS), MISSING)
+    for flag in NAMESPACES:
+        rule(refuse, "unshare", masked(0, flag, flag))
+    for flag in CLONE_NAMESPACES:
+        rule(refuse, "clone", masked(0, flag, flag))
+    for request in (TIOCSTI, TIOCLINUX, TIOCSETD):
+        rule(refuse, "ioctl", masked(1, LOW, request))
+    for number in _others(OFFLINE if offline else FAMILIES):
+        rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socket", masked(0, LOW, number))
+    rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socket", pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
+    return _exported(rules)
+
+
+def _others(allowed: tuple[int, ...]) -> list[int]:
+    return [number for number in range(HIGHEST) if number not in allowed]
+
+
+def _exported(rules: object) -> bytes:
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)  # type: ignore[attr-defined]  # pyseccomp has no types
+        file.seek(0)
+        return file.read()

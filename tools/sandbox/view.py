@@ -1,0 +1,118 @@
+"""What a sandboxed command sees of the machine: the arguments for bwrap. Knows paths; starts nothing.
+
+Everything is left out that is not named here: the rest of /etc, /home, /root, /run, /var, the state folder, other
+workspaces. What is there is read-only, but the workspace, /tmp, /dev/shm and the folder `places` of the spool.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
+ETC = (  # what programs need to run as they do elsewhere, and nothing an administrator writes secrets into
+    "alternatives bash.bashrc ca-certificates ca-certificates.conf debian_version fonts gai.conf "
+    "host.conf inputrc java* ld.so.cache ld.so.conf ld.so.conf.d locale.conf localtime lsb-release machine-info "
+    "magic magic.mime manpath.config mime.types networks nsswitch.conf os-release perl pki/ca-trust pki/tls/certs "
+    "pki/tls/cert.pem pki/tls/openssl.cnf protocols python3 redhat-release rpc services "
+    "ssl/certs ssl/cert.pem ssl/openssl.cnf terminfo timezone xattr.conf xdg"
+).split()
+DEVICES_SHM = "/dev/shm"  # noqa: S108  # the sandbox's own
+NAME = "sandbox"  # the host's name in there, and nothing of the real one's
+USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`root` is the workspace, `spool` its commands' output, `hidden` files and folders that stay out of sight,
+    `shown` further ones that may be read, `files` contents by the path they have inside. `uid` is the user's inside.
+    `network`: whether the machine's is there."""
+
+    root: Path
+    spool: Path
+    places: Path
+    hidden: Sequence[Path]
+    shown: Sequence[Path]
+    uid: int
+    gid: int
+    tmp: int  # bytes, of /tmp and /dev/shm each; 0: no limit
+    network: bool
+    user_namespace: bool
+
+
+def arguments(view: View, files: Mapping[str, int]) -> list[str]:
+    """For bwrap. `files` are descriptors of contents by the path they have inside."""
+    seen = [*map(Path, SYSTEM), *view.shown, view.root]
+    hidden = [path for path in view.hidden if any(path.is_relative_to(tree) for tree in seen) and path.exists()]
+    return [
+        *_namespaces(view),
+        *(word for path in SYSTEM for word in _system(path)),
+        *(word for path in _etc() for word in _bound("--ro-bind", path)),
+        *(word for path, fd in files.items() for word in ("--perms", "0444", "--ro-bind-data", str(fd), path)),
+        *("--proc", "/proc", "--dev", "/dev"),
+        *_memory(DEVICES_SHM, view.tmp),
+        *("--remount-ro", "/dev"),
+        *_memory("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
+        *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),
+        *(word for path in view.shown for word in _bound("--ro-bind", path)),
+        *_bound("--bind", view.root),
+        *(word for path in hidden for word in _covered(path)),
+        *_bound("--ro-bind", view.spool),
+        *_bound("--bind", view.places),
+        *(word for path in hidden if path.is_dir() for word in ("--remount-ro", str(path))),
+        *("--remount-ro", "/", "--chdir", "/", "--clearenv"),
+    ]
+
+
+def contents(view: View) -> dict[str, bytes]:
+    """The files that are made up."""
+    user = f"{USER}:x:{view.uid}:{view.gid}:{USER}:{view.root}:/bin/bash\n"
+    rest = "root:x:0:0:root:/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+    made = {
+        "/etc/passwd": (user + rest).encode("utf-8", "surrogateescape"),
+        "/etc/group": f"{USER}:x:{view.gid}:\nroot:x:0:\nnogroup:x:65534:\n".encode(),
+        "/etc/hosts": f"127.0.0.1 localhost {NAME}\n::1 localhost\n".encode(),
+        "/etc/hostname": f"{NAME}\n".encode(),
+    }
+    if view.network:
+        made |= {path: _read(path) for path in ("/etc/resolv.conf", "/etc/hosts")}
+    return made
+
+
+def _namespaces(view: View) -> list[str]:
+    kinds = ["pid", "ipc", "uts", "cgroup-try", *([] if view.network else ["net"])]
+    if view.user_namespace:
+        kinds.append("user")
+    return [*(f"--unshare-{kind}" for kind in kinds), "--hostname", NAME, "--die-with-parent", "--new-session"]
+
+
+def _system(path: str) -> list[str]:
+    if os.path.islink(path):  # /bin is usr/bin nowadays
+        return ["--symlink", os.readlink(path), path]
+    return _bound("--ro-bind", Path(path)) if os.path.isdir(path) else []
+
+
+def _etc() -> list[Path]:
+    """Those there are. Links are followed: what they name may be out of sight."""
+    return [path for name in ETC for path in sorted(Path("/etc").glob(name)) if path.exists()]
+
+
+def _memory(path: str, size: int) -> list[str]:
+    return ["--perms", "1777", *(["--size", str(size)] if size else []), "--tmpfs", path]
+
+
+def _bound(how: str, path: Path) -> list[str]:
+    """With the folders above it, which may be entered but are empty otherwise."""
+    above = [word for parent in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", str(parent))]
+    return [*above, how, str(path), str(path)]
+
+
+def _covered(path: Path) -> list[str]:
+    return ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
