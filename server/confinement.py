@@ -51,7 +51,7 @@ class Confinement:
             return Open(self._processes, self.limits)
         from toolgate.tools.sandbox.quarters import Sandboxed  # start-up
 
-        return Sandboxed(self.sandbox, root, spool, alone=alone, outlet=self._outlet)
+        return Sandboxed(self.sandbox, root, spool, alone=alone, outside=self._processes, outlet=self._outlet)
 
     def _outlet(self, listener: socket.socket) -> "Outlet":
         raise NotImplementedError

@@ -95,10 +95,12 @@ class Call:
             task_id=None if gone else run_id,
         )
         notes += self._fate(run, ended, gone)
+        hits = [why for why in workspace.reached(run) if why != run.reason]
+        notes += hits
         if path is None:
             notes.append(DISK_FULL)
-        failed = run.timed_out or not is_welcome or run.status in ("killed", "lost")
-        return Output([Text(with_notes(shown.text, *notes))], ran, is_error=failed)
+        failed = run.timed_out or not is_welcome or (hits and run.exit_code != 0) or run.status in ("killed", "lost")
+        return Output([Text(with_notes(shown.text, *notes))], ran, is_error=bool(failed))
 
     async def _fresh(self, run_id: int, offset: int, size: int) -> tuple[str, int]:
         """Output from `offset` on, the newest of it if there is much, and the offset to go on from."""

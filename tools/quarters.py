@@ -14,7 +14,7 @@ NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only where th
 class Quarters(Protocol):
     """`level` is "bwrap", "uid" or "none". `uid` is whom files made for commands must belong to; None: whoever makes
     them. `places` is the folder where commands leave word of where they are; None where they may write to any.
-    `resources` are limits of each process, by number. All but `level`, `limits` and `settle` come after `settle`.
+    `resources` are limits of each process, by number. `outside` runs what is the server's own. All but `level`, `limits` and `settle` come after `settle`.
     """
 
     level: str
@@ -22,6 +22,7 @@ class Quarters(Protocol):
     uid: int | None
     places: Path | None
     resources: Mapping[int, int]
+    outside: Processes
 
     @property
     def processes(self) -> Processes: ...
@@ -51,7 +52,7 @@ class Open:
     places: Path | None = None
 
     def __init__(self, processes: Processes, limits: Limits) -> None:
-        self.processes = processes
+        self.processes = self.outside = processes
         self.limits = limits
         self.resources: Mapping[int, int] = {
             number: value for number, value in resources(limits).items() if number != NPROC

@@ -52,6 +52,7 @@ class Run(msgspec.Struct):
     left: int = 0  # processes the command left running when it ended
     moved: bool = False  # the directory asked for was gone: it ran in the workspace's root
     key: str | None = None
+    hits: list[str] = msgspec.field(default_factory=list)  # limits that were reached, in words
 
     @property
     def runtime_ms(self) -> int:

@@ -7,6 +7,8 @@ a capped spool. Work may leave this machine behind these methods one day: none h
 import asyncio
 import logging
 import os
+import resource
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,12 +20,17 @@ from toolgate.tools.process import Launch, NotStarted
 from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import GRACE, Running
 from toolgate.tools.spool import FULL, Kept, OutputHeld, Run, Spool
+from toolgate.tools.usage import Usage
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
 CROWDED = "background tasks are running, the most at once"
+ENDED_BY = {  # exit codes of who reached a limit of each process (signal(7))
+    128 + signal.SIGXCPU: (resource.RLIMIT_CPU, "it used up the CPU time a process may take"),
+    128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, "it wrote more to a file than one may hold"),
+}
 NAMED = 60  # characters of a command in a notice
 TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
 
@@ -56,6 +63,8 @@ class Workspace:
         own = Path(os.path.realpath(private)) if private is not None else None
         self._private = None if own is None or self.root.is_relative_to(own) else own
         self._spool = Spool(spool)
+        written = [self.root, *([] if quarters.places is None else [quarters.places])]
+        self._usage = Usage(quarters.outside, written, quarters.limits, self._end_all)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._running: dict[int, Running] = {}
         self._unkept: dict[int, OutputHeld] = {}  # what began while the disk was full
@@ -248,6 +257,7 @@ class Workspace:
     async def close(self, grace: float) -> None:
         """End every tree: SIGTERM, SIGKILL after `grace` seconds. Done within a fifth of a second of that."""
         self._closed = True
+        self._usage.close()
         if self._opening is not None:
             await asyncio.wait([self._opening])
         still = [*self._running.values()]
@@ -388,8 +398,9 @@ class Workspace:
         try:
             quarters = self._quarters
             environment = quarters.environment(self._environment) if run.background else self._followed(run)
-            launch = Launch(["bash", "-c", command], cwd, self.root, environment, quarters.resources)
+            launch = Launch(["bash", "-c", command], cwd, self.root, environment, self._resources())
             await running.begin(quarters.processes, launch, timeout)
+            self._usage.began()
         except BaseException as error:
             del self._running[run.id]
             await self.forget(run.id)
@@ -399,8 +410,30 @@ class Workspace:
                 raise _no_room(error) from None
             raise
 
+    def _resources(self) -> Mapping[int, int]:
+        """A workspace that is over its limit can be cleared, and nothing be written to."""
+        wanted = self._quarters.resources
+        return {**wanted, resource.RLIMIT_FSIZE: 0} if self._usage.held.why else wanted
+
+    def _end_all(self, why: str) -> None:
+        """Something writes more than there is room for, and nobody knows what."""
+        for running in self._running.values():
+            running.run.hits.append(why)
+            running.doom(why)
+
+    def reached(self, run: Run) -> list[str]:
+        """The limits that were reached while the command ran, in words."""
+        for why in self._quarters.hits():
+            for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
+                each.hits.append(why)
+        ended_by = ENDED_BY.get(run.exit_code or 0)
+        if ended_by is not None and ended_by[0] in self._resources():
+            run.hits.append(self._usage.held.why or ended_by[1])
+        return list(dict.fromkeys(run.hits))
+
     def _on_end(self, running: Running) -> None:
         run = running.run
+        self._usage.ended()
         del self._running[run.id]
         if run.background:
             self._save(run)

@@ -46,6 +46,7 @@ class Sandboxed:
         spool: Path,
         *,
         alone: bool,
+        outside: Processes,
         outlet: Callable[[socket.socket], Outlet],
         group: Group | None = None,
     ) -> None:
@@ -54,6 +55,7 @@ class Sandboxed:
         self.places: Path | None = spool / PLACES
         self.uid: int | None = None
         self.resources: Mapping[int, int] = resources(sandbox.limits)
+        self.outside = outside
         self._sandbox = sandbox
         self._root = root
         self._spool = spool
