@@ -22,7 +22,7 @@ HOMES = {
     "joserfc": "server/auth/jose.py",
     "jsonschema_rs": "tools/schema.py",
     "lxml": "tools/article.py",
-    "h11": "tools/browser/talk.py",
+    "h11": "tools/proxy/talk.py",
     "playwright": "tools/browser/",
     "pypdf": "tools/pdf.py",
     "psutil": "tools/supervisor.py",

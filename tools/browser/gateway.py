@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from toolgate.tools.errors import ToolError
 from toolgate.tools.guard import Allowed
 from toolgate.tools.names import Names
+from toolgate.tools.proxy.reach import CHUNK, reached
 from toolgate.tools.web import Refused, Resolve, Unreachable
 
 if TYPE_CHECKING:
-    from toolgate.tools.browser.talk import Asked, Talk
+    from toolgate.tools.proxy.talk import Asked, Talk
 
-CONNECT = 10.0  # seconds for all addresses of a host
 HEAD_TIME = 5.0  # seconds to say what is wanted: Chromium opens some connections before it needs them
-CHUNK = 2**16
 MAX_BYTES = 64 * 2**20  # of one page and all that it loads, as they come: compressed
 MAX_REQUESTS = 1_000  # connections asked for by one page; heavy ones make 300
 MAX_OPEN = 2_048  # connections of all pages, and of whoever else on this machine tries the port
@@ -142,7 +141,7 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from toolgate.tools.browser.talk import Nonsense, Talk  # start-up: h11
+        from toolgate.tools.proxy.talk import Nonsense, Talk  # start-up: h11
 
         try:
             talk = Talk(reader, writer)
@@ -159,8 +158,14 @@ class Gateway:
 
     async def _let_in(self, talk: "Talk") -> tuple["Asked", Ticket]:
         """What is asked for, and by which page. Who has no ticket is told to show one."""
+        from toolgate.tools.proxy.talk import Nonsense  # start-up: h11
+
         while True:
-            asked = await talk.asked()
+            try:
+                asked = await talk.asked()
+            except Nonsense:
+                await talk.refuse(502)
+                raise
             ticket = self._tickets.get(asked.credentials)
             if ticket is not None:
                 return asked, ticket
@@ -170,7 +175,7 @@ class Gateway:
         place = (asked.host, asked.port)
         try:
             ticket.count_request()
-            reader, writer = await self._reached(*place)
+            reader, writer = await reached(*place, self._allowed, self._resolve)
         except ToolError as error:
             ticket.failed[place] = error
             await talk.refuse(403 if isinstance(error, Refused) else 502)
@@ -184,20 +189,3 @@ class Gateway:
                     await talk.forward(asked, reader, writer, ticket.count)
         finally:
             writer.transport.abort()
-
-    async def _reached(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to an address of `host` that may be reached. Raises Refused and Unreachable."""
-        from toolgate.tools.wire import reason, usable, vetted  # start-up: httpx and httpcore
-
-        if not usable(host):
-            raise Unreachable("not a usable host name")
-        addresses = await vetted(host, port, self._allowed, self._resolve)
-        failure: OSError | None = None
-        for address in addresses:
-            try:
-                async with asyncio.timeout(CONNECT / len(addresses)):
-                    return await asyncio.open_connection(address, port, limit=CHUNK)
-            except OSError as error:  # TimeoutError is one
-                failure = error
-        why = "no answer in time" if isinstance(failure, TimeoutError) else reason(failure)
-        raise Unreachable(f"could not connect to {host} port {port}: {why}")

@@ -1,4 +1,4 @@
-"""What a proxy and a browser say to each other, HTTP/1.1, by h11. Knows nothing of who may ask for what.
+"""What a proxy and its client say to each other, HTTP/1.1, by h11. Knows nothing of who may ask for what.
 
 A connection is asked for one thing at most: after an answer it is closed, so that nothing a server sends too much can
 be taken for the answer to another request.
@@ -7,6 +7,7 @@ be taken for the answer to another request.
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import h11
@@ -14,7 +15,8 @@ import h11
 CHUNK = 2**16
 MAX_HEAD = 2**17  # bytes; Chromium sends what a server accepts, cookies of a page included
 MAX_QUESTIONS = 4  # on one connection before one is answered: the first lacks the credentials
-REASONS = {403: b"Refused", 407: b"Proxy Authentication Required", 502: b"Bad Gateway"}
+MAX_REASON = 240  # characters of a status line, which is all of a refused CONNECT that most clients show
+REASONS = {400: "Bad Request", 403: "Refused", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
 # What is between two neighbours only (RFC 9110, 7.6.1), or would lead round the proxy.
 OURS = frozenset(
     (
@@ -27,6 +29,7 @@ OURS = frozenset(
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
+        b"expect",
         b"alt-svc",
     )
 )
@@ -35,8 +38,18 @@ Headers = list[tuple[bytes, bytes]]
 Count = Callable[[int], None]
 
 
+def uncounted(size: int) -> None:
+    """For bytes that nobody counts."""
+
+
+class Source(Protocol):
+    """Where bytes come from: up to that many, b"" at the end; raises OSError. A StreamReader is one."""
+
+    async def read(self, most: int, /) -> bytes: ...
+
+
 class Nonsense(Exception):
-    """What came is no request that a proxy could answer."""
+    """What came is no request that a proxy could answer. It can be refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +65,14 @@ class Asked:
 
 
 class Talk:
-    """One connection of the browser's."""
+    """One connection of a client's."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: Source, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._questions = 0
+        self._is_head = False
 
     async def asked(self) -> Asked:
         """The next request's head. Raises Nonsense and EOFError."""
@@ -68,22 +82,29 @@ class Talk:
         event = await self._event()
         if not isinstance(event, h11.Request):
             raise EOFError
+        self._is_head = event.method == b"HEAD"
         try:
             return _asked(event)
-        except (ValueError, UnicodeError):
-            await self.refuse(502)
+        except ValueError:  # UnicodeError is one
             raise Nonsense from None
 
-    async def refuse(self, status: int) -> None:
-        """Answer with no more than a status, and be ready for another try at 407."""
+    async def refuse(self, status: int, why: str = "") -> None:
+        """Answer with a status and the reason, and be ready for another try at 407."""
         again = status == 407 and self._questions < MAX_QUESTIONS
-        headers = [("content-length", "0"), *([] if again else [("connection", "close")])]
+        why = _printable(why)
+        body = f"{why}\n".encode() if why else b""
+        headers = [("content-length", str(len(body))), *([] if again else [("connection", "close")])]
+        if body:
+            headers.append(("content-type", "text/plain"))
         if status == 407:
             headers.append(("proxy-authenticate", 'Basic realm="page"'))
         if again:
             while self._state.their_state is h11.SEND_BODY:
                 await self._event()
-        self._send(h11.Response(status_code=status, headers=headers, reason=REASONS[status]))
+        reason = (why or REASONS[status])[:MAX_REASON].encode()
+        self._send(h11.Response(status_code=status, headers=headers, reason=reason))
+        if body and not self._is_head:
+            self._send(h11.Data(data=body))
         self._send(h11.EndOfMessage())
         await self._writer.drain()
         if again:
@@ -92,7 +113,7 @@ class Talk:
             except h11.ProtocolError:
                 raise Nonsense from None
 
-    async def tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Count) -> None:
+    async def tunnel(self, reader: Source, writer: asyncio.StreamWriter, count: Count = uncounted) -> None:
         """Bytes both ways, until either side ends or `count` ends both."""
         self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
         early, _ = self._state.trailing_data
@@ -103,13 +124,15 @@ class Talk:
             back.add_done_callback(lambda _: forth.cancel())  # a server that is done has no use for more
 
     async def forward(
-        self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Count
+        self, asked: Asked, reader: Source, writer: asyncio.StreamWriter, count: Count = uncounted
     ) -> None:
         """The request to the server and its answer back."""
         theirs = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         try:
             head = h11.Request(method=asked.request.method, target=asked.target, headers=_request_headers(asked))
             writer.write(theirs.send(head) or b"")
+            if self._state.they_are_waiting_for_100_continue:
+                self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
             while (event := await self._event()) is not None:
                 if isinstance(event, h11.Data):
                     count(len(event.data))
@@ -125,7 +148,7 @@ class Talk:
                 return
             await self.refuse(502)
 
-    async def _answer(self, theirs: h11.Connection, reader: asyncio.StreamReader, count: Count) -> None:
+    async def _answer(self, theirs: h11.Connection, reader: Source, count: Count) -> None:
         while True:
             event = theirs.next_event()
             if event is h11.NEED_DATA:
@@ -150,7 +173,7 @@ class Talk:
         self._writer.write(self._state.send(event) or b"")
 
     async def _event(self) -> h11.Event | None:
-        """The next of the browser's; None at the end."""
+        """The next of the client's; None at the end."""
         while True:
             try:
                 event = self._state.next_event()
@@ -189,13 +212,20 @@ def _kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     return [(name, value) for name, value in headers if name not in OURS]
 
 
-async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Count) -> None:
+def _printable(text: str) -> str:
+    """One line of visible ASCII: what is refused may have been made to be shown."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
+
+
+async def _relay(reader: Source, writer: asyncio.StreamWriter, count: Count) -> None:
     try:
         while data := await reader.read(CHUNK):
+            if writer.is_closing():
+                return
             count(len(data))
             writer.write(data)
             await writer.drain()
-        if writer.can_write_eof():
+        if not writer.is_closing() and writer.can_write_eof():
             writer.write_eof()
     except OSError:
         writer.transport.abort()
