@@ -12,8 +12,8 @@ MAX_LOOKUPS = 64  # at once, the hung ones of abandoned calls included
 class Names:
     """The system's resolver, for one event loop. A name that is being looked up is not looked up a second time."""
 
-    def __init__(self) -> None:
-        self._threads = Threads(MAX_LOOKUPS)
+    def __init__(self, most: int = MAX_LOOKUPS) -> None:
+        self._threads = Threads(most)
         self._under_way: dict[tuple[str, int], asyncio.Task[list[str]]] = {}
 
     async def addresses(self, host: str, port: int) -> list[str]:
