@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.tools.site import gone, site
+from tests.tools.site import Request, gone, site
 from tests.wire import PATIENCE
 from toolgate.tools.guard import Allowed
 from toolgate.tools.proxy import outlet as outlets
-from toolgate.tools.proxy.outlet import Outlet
-from toolgate.tools.proxy.pace import BURST, PIECE, Pace
+from toolgate.tools.proxy.outlet import EVENT, Outlet
+from toolgate.tools.proxy.pace import BURST, PIECE, RATE, Pace
 from toolgate.tools.proxy.room import MAX_EACH, SURE, Room
 
 HERE = Allowed.parse(["127.0.0.1"])
@@ -454,6 +454,53 @@ def test_saturated_tunnels_are_paced_and_leave_the_loop_to_others(piece: int, mo
             await asyncio.gather(*pushing, return_exceptions=True)
             assert 0 < received <= rate * (took + BURST) + 8 * 2**17
             assert 8 < reads <= rate / PIECE * (took + BURST) + 8 * 4
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "head, piece",
+    [("HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"), ("", b"HTTP/1.1 100 x\r\n\r\n")],
+)
+def test_an_answer_in_pieces_of_a_byte_is_paced_by_their_number(head: str, piece: bytes) -> None:
+    async def crumbs(request: Request) -> None:
+        request.writer.write(head.encode())
+        with contextlib.suppress(OSError):
+            while True:
+                request.writer.write(piece * 10_000)
+                await request.writer.drain()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        async with site({"/": crumbs}) as place, way_out() as (outlet, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(plain(place.url()))
+            events, charge = 0, outlet._pace.charge
+
+            def counted(size: int) -> float:
+                nonlocal events
+                events += size // EVENT
+                return charge(size)
+
+            outlet._pace.charge = counted  # type: ignore[method-assign]
+            began = loop.time()
+            await asyncio.sleep(1.0)
+            assert 100 < events <= (loop.time() - began + BURST) * RATE / EVENT + 64
+            writer.transport.abort()
+
+    run(work())
+
+
+def test_a_head_of_many_fields_counts_each_of_them() -> None:
+    async def work() -> None:
+        charged: list[int] = []
+        async with way_out(NOTHING) as (outlet, port):
+            charge = outlet._pace.charge
+            outlet._pace.charge = lambda size: (charged.append(size), charge(size))[1]  # type: ignore[method-assign]
+            fields = b"a:b\r\n" * 5_000
+            answer = await sent(port, b"GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")
+            assert answer.startswith(b"HTTP/1.1 403 ")
+        assert 5_001 * EVENT in charged
 
     run(work())
 

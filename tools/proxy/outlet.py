@@ -32,6 +32,8 @@ IDLE = 900.0  # seconds in which nothing comes from either side, of a tunnel too
 LOOKUP = 15.0  # seconds
 LOOKUPS = 16  # at once; those beyond wait
 CONNECTION = 2**17  # bytes that a connection counts, for what it costs beside them: 256 a second
+EVENT = 2**12  # bytes that a header field or a piece of a body counts besides: 8,192 a second
+MAX_HEAD = 2**15  # bytes, what most servers accept
 PARTING = 1.0  # seconds to read on after a refusal, so that a client that is still sending gets to see it
 REST = 0.5  # seconds until the next try when no connection can be taken
 PORTS = {25: "port 25 is for mail between servers: not reached from a sandbox, for it would be spam"}
@@ -119,7 +121,7 @@ class Outlet:
         try:
             async with asyncio.timeout(IDLE) as idle:
                 ours = Paced(reader, writer, self._pace, lambda: _put_off(idle))
-                talk = Talk(ours, writer)
+                talk = Talk(ours, writer, MAX_HEAD, self._turn)
                 try:
                     await self._answer(talk, idle)
                 except Nonsense:
@@ -157,6 +159,9 @@ class Outlet:
         reader, writer = await reached(asked.host, asked.port, self._allowed, self._addresses)
         writer.transport.set_write_buffer_limits(0)
         return reader, writer
+
+    async def _turn(self, events: int) -> None:
+        await self._pace.until(self._pace.charge(events * EVENT))
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         async with asyncio.timeout(LOOKUP), self._lookups:
