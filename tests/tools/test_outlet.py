@@ -21,7 +21,7 @@ from tests.wire import PATIENCE
 from toolgate.tools.guard import Allowed
 from toolgate.tools.proxy import outlet as outlets
 from toolgate.tools.proxy.outlet import EVENT, Outlet
-from toolgate.tools.proxy.pace import BURST, PIECE, RATE, Pace
+from toolgate.tools.proxy.pace import BURST, DEBT, PIECE, RATE, Pace
 from toolgate.tools.proxy.room import MAX_EACH, SURE, Room
 
 HERE = Allowed.parse(["127.0.0.1"])
@@ -501,6 +501,35 @@ def test_a_head_of_many_fields_counts_each_of_them() -> None:
             answer = await sent(port, b"GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")
             assert answer.startswith(b"HTTP/1.1 403 ")
         assert 5_001 * EVENT in charged
+
+    run(work())
+
+
+def test_heads_that_come_all_at_once_are_not_parsed_all_at_once() -> None:
+    head = b"GET http://127.0.0.1:25/ HTTP/1.1\r\nHost: x\r\n" + b"a:b\r\n" * 5_000 + b"\r\n"
+
+    async def work() -> None:
+        answered = 0
+        async with way_out(NOTHING) as (outlet, port):
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
+            await eventually(lambda: outlet.connections == 64)
+            charge = outlet._pace.charge
+
+            def counted(size: int) -> float:
+                nonlocal answered
+                answered += size >= 5_000 * EVENT
+                return charge(size)
+
+            outlet._pace.charge = counted  # type: ignore[method-assign]
+            for _, writer in clients:
+                writer.write(head)
+            await clients[0][1].drain()
+            began = time.monotonic()
+            await asyncio.sleep(1.0)
+            seconds = 5_000 * EVENT / RATE
+            assert 1 <= answered <= (time.monotonic() - began + DEBT) / seconds + 2
+            for _, writer in clients:
+                writer.transport.abort()
 
     run(work())
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 RATE = 32 * 2**20  # bytes a second of one outlet, both ways together
 PIECE = 2**14  # bytes that a read counts at least: 2,048 reads a second
 BURST = 0.25  # seconds whose bytes may come at once after a rest
+DEBT = 1.0  # seconds by which the first reads of many connections may get ahead
 RECENT = 1.0  # seconds for which an outlet counts as busy
 MOST = 2**20  # bytes; more than a StreamReader ever holds, so that a read empties it
 
@@ -24,6 +25,7 @@ class Pace:
     def __init__(self, rate: Callable[[], float]) -> None:
         self._rate = rate
         self._due = 0.0
+        self._turns = asyncio.Lock()
 
     def charge(self, size: int) -> float:
         """When whoever caused it may go on, by the monotonic clock."""
@@ -34,6 +36,11 @@ class Pace:
     async def until(due: float) -> None:
         """Wait for what `charge` gave; at least, let others have their turn."""
         await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async def turn(self) -> None:
+        """Wait for one's own pass of the loop: what 256 connections bring at once is not to be parsed in one."""
+        async with self._turns:
+            await self.until(self._due - DEBT)
 
     def is_busy(self, now: float) -> bool:
         return self._due > now - RECENT
@@ -57,6 +64,7 @@ class Paced:
         """Up to `most` bytes, b"" at the end. Raises OSError."""
         await self._pace.until(self._due)
         data = self._left or await self._pulled()
+        await self._pace.turn()
         piece, self._left = data[:most], data[most:]
         self._due = self._pace.charge(len(piece))
         self._moved()
