@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server import VERSION, builtin, methods
+from toolgate.server.calls import Calls
 from toolgate.server.changes import Changes
 from toolgate.server.clock import Clock, Firing
 from toolgate.server.config import CLASSIC_FILE, Config
@@ -29,7 +30,7 @@ from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.plans import Plan
 from toolgate.server.state.store import Store
 from toolgate.server.state.tasks import Tasks
-from toolgate.tools import search, skills
+from toolgate.tools import limits, search, skills
 from toolgate.tools.browser.program import program
 from toolgate.tools.callbacks import INBOX
 from toolgate.tools.context import Belongings, Place, Settings
@@ -99,6 +100,7 @@ class App:
             patience=min(PATIENCE, self.settings.hold / 2),
             streaming=config.classic.streaming,
             schemes=self._schemes(),
+            calls=_calls(config),
         )
         self.dispatcher = methods.dispatcher(self.server)
         if config.classic.unknown:
@@ -328,6 +330,14 @@ def _search(config: Config, web: Web) -> search.Search:
     except ValueError as error:
         raise UsageError(f"--engines: {error}") from None
     return search.Search(web, engines, deadline=config.search_deadline, contact=config.search_contact)
+
+
+def _calls(config: Config) -> Calls | None:
+    """The calls a minute there may be. Over stdio the one caller pays for them itself: only what was said holds."""
+    said = [word for word in config.limit if word.startswith(limits.CALLS)]
+    if config.remote:
+        return Calls(limits.parse(said).calls)
+    return Calls(limits.parse(said, limits.Limits(calls={})).calls) if said else None
 
 
 def _web(config: Config) -> Web:

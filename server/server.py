@@ -14,6 +14,7 @@ import msgspec
 
 from toolgate.server import shape
 from toolgate.server.caller import Nobody
+from toolgate.server.calls import Calls
 from toolgate.server.deferrals import Deferrals, Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.messages import Id, Notification
@@ -69,6 +70,7 @@ class Server:
     deferrals: Deferrals
     patience: float  # seconds after which a call that may become a task by itself does
     streaming: bool = True  # progress is sent at all
+    calls: Calls | None = None  # how many a minute; None: any number
     schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])  # the longest open first

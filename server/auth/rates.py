@@ -1,33 +1,36 @@
-"""How often strangers may do what leaves something behind. Counts in memory, by the minute. Knows nothing of what."""
+"""How often strangers may do what leaves something behind. Counts in memory. Knows nothing of what."""
 
 import ipaddress
-from collections import Counter
 from collections.abc import Callable
 
-MINUTE = 60.0
+from toolgate.server.minute import SPAN, Minute
+
+MINUTE = float(SPAN)
 
 
 class Rates:
-    """At most `each` a minute for one key, and `all` for all keys together."""
+    """At most `each` in any minute for one key, and `all` for all keys together."""
 
     def __init__(self, each: int, all: int, now: Callable[[], float]) -> None:
         self._each = each
         self._all = all
         self._now = now
-        self._minute = 0
-        self._counts: Counter[str] = Counter()  # of this minute; never more keys than `all`
-        self._total = 0
+        self._total = Minute()
+        self._of: dict[str, Minute] = {}  # of this minute and the last: never more than twice `all`
 
     def take(self, key: str) -> bool:
         """Count one. False: it is one too many, and not counted."""
-        minute = int(self._now() // MINUTE)
-        if minute != self._minute:
-            self._minute, self._total = minute, 0
-            self._counts.clear()
-        if self._total >= self._all or self._counts[key] >= self._each:
+        now = self._now()
+        if self._total.wait(now, self._all):
             return False
-        self._counts[key] += 1
-        self._total += 1
+        minute = self._of.get(key) or Minute()
+        if minute.wait(now, self._each):
+            return False
+        if len(self._of) >= 2 * self._all:
+            self._of = {key: held for key, held in self._of.items() if not held.is_over(now)}
+        self._of[key] = minute
+        minute.add(now)
+        self._total.add(now)
         return True
 
 

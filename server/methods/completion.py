@@ -6,6 +6,7 @@ from typing import Any
 from toolgate.server.caller import Nobody
 from toolgate.server.errors import InternalError, InvalidParams
 from toolgate.server.hold import Hold
+from toolgate.server.methods import pacing
 from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -24,6 +25,7 @@ def complete(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         completions = _referred(server, call.params.get("ref"))
         name, value = _argument(call.params.get("argument"))
         others = _others(call.params.get("context"))
+        pacing.admit(server, call)
 
         async def work(_: Context) -> dict[str, Any]:
             # no question may come of it: only calls, prompts and what is read may ask (2026-07-28 basic/patterns/mrtr)

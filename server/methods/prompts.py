@@ -6,6 +6,7 @@ from typing import Any
 from toolgate.server import shape
 from toolgate.server.errors import InvalidParams
 from toolgate.server.hold import Hold
+from toolgate.server.methods import pacing
 from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -22,6 +23,7 @@ def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             raise InvalidParams(f"unknown prompt: {name!r}"[:200])
         if not isinstance(arguments, (dict, type(None))):
             raise InvalidParams("'arguments' must be an object")
+        pacing.admit(server, call, prompt.scope)
 
         async def work(context: Context) -> dict[str, Any]:
             messages = await prompt.get(arguments or {}, context)

@@ -6,6 +6,7 @@ from typing import Any
 from toolgate.server import shape
 from toolgate.server.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
 from toolgate.server.hold import Hold
+from toolgate.server.methods import pacing
 from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -23,6 +24,7 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
         if found is None:
             raise _not_found(call, uri)
         resource, variables = found
+        pacing.admit(server, call, resource.scope)
 
         async def work(context: Context) -> dict[str, Any]:
             try:

@@ -7,7 +7,7 @@ from toolgate.server import shape
 from toolgate.server.deferrals import Deferral
 from toolgate.server.errors import InvalidParams
 from toolgate.server.hold import Hold
-from toolgate.server.methods import deferring
+from toolgate.server.methods import deferring, pacing
 from toolgate.server.methods.attending import TookTooLong, Work, attend
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -26,6 +26,9 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """An unknown tool is an error of the request; what a tool says no to is a result."""
         tool, arguments = _asked(server, call)
+        too_many = pacing.too_many(server, call, tool.scope)
+        if too_many is not None:
+            return _spelled(server, call, tool, _refusal(too_many))
         work = _work(server, call, tool, arguments)
         try:
             if deferring.may_defer(call, tool):

@@ -64,6 +64,8 @@ def prepared(folder: Path, cores: Cores) -> WebSides:
         str(TESTS / "bench" / "plugins"),
         "--workspace",
         str(folder),
+        "--limit",
+        "calls=0",  # it makes a minute's calls in a second
     ]
     ours = [str(BIN / "toolgate"), *options, "--state", str(folder / "state")]
     commands = {

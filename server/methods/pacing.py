@@ -1,0 +1,29 @@
+"""Holds a principal to its calls a minute. Knows nothing of what is called."""
+
+from toolgate.server.calls import ANY
+from toolgate.server.errors import InvalidRequest
+from toolgate.server.server import Server
+from toolgate.server.session import Call
+
+
+def too_many(server: Server, call: Call, scope: str) -> str | None:
+    """Why this call is one too many; None: it is counted."""
+    if server.calls is None:
+        return None
+    refusal = server.calls.take(call.session.principal, scope)
+    if refusal is not None:
+        _decide(call, "limited")
+    return refusal
+
+
+def admit(server: Server, call: Call, scope: str = ANY) -> None:
+    """Count a call whose result has no place for a refusal. Raises InvalidRequest."""
+    refusal = too_many(server, call, scope)
+    if refusal is not None:
+        raise InvalidRequest(refusal)
+
+
+def _decide(call: Call, decision: str) -> None:
+    """Say what became of the call, for whoever keeps a record of it."""
+    if hasattr(call, "decision"):
+        setattr(call, "decision", decision)  # noqa: B010
