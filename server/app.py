@@ -43,15 +43,19 @@ from toolgate.transports import stdio
 
 if TYPE_CHECKING:
     from toolgate.server.access import Access
+    from toolgate.server.auth.issuing import Authorization
+    from toolgate.server.cleaning.cleaner import Cleaner
     from toolgate.server.isolated import Isolation
 
 log = logging.getLogger("toolgate")
 
 LOCAL = "local"  # the one principal over stdio
+READ = "tools:read"  # the scope of what is told of a workspace
 WORKFLOW = "tools:workflow"  # the scope of what callbacks say, as of SetCallback and the inbox
 PATIENCE = 5.0  # seconds a call may take before it becomes a task, where it may: most end sooner, and need no polling
 MARGIN = 2.0  # seconds before the hold at which a tool ends by itself with what it has, as the shell does
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
+CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 PLUGINS_AFTER = 0.1  # seconds after the start that plugins are watched: an edit is to be seen within a second
 PLUGINS_DEBOUNCE = 240  # ms that changes of plugins are gathered for while they keep coming
 PLUGINS_LOAD = 5.0  # seconds the first request may have to wait for plugins: clients give up on a slow start
@@ -102,10 +106,14 @@ class App:
             schemes=self._schemes(),
             calls=_calls(config),
         )
+        self.cleaner = self._cleaner()
+        if self.cleaner is not None:
+            self.server.used = partial(self._used, self.cleaner)
         self.dispatcher = methods.dispatcher(self.server)
         if config.classic.unknown:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
         self._workspaces: dict[str, Workspace] = {}
+        self._authorization: Authorization | None = None
         self._later: set[asyncio.Task[Any]] = set()
         self._end_by = 0.0  # loop time: what is deferred may run until then
 
@@ -152,6 +160,8 @@ class App:
         self._start_later(self._watch_skills, WATCH_AFTER)
         self._start_later(self.clock.start, WATCH_AFTER)
         self._start_later(self.deferrals.resume, WATCH_AFTER)
+        if self.cleaner is not None:
+            self._start_later(self.cleaner.follow, CLEAN_AFTER)
 
     @property
     def _signs_in(self) -> bool:
@@ -162,9 +172,11 @@ class App:
         from toolgate.server import access  # start-up: stdio does without all of OAuth
         from toolgate.server.auth import scopes
 
-        return access.opened(
+        opened = access.opened(
             self.config, public_url, self.state, self.store, lambda: scopes.served(self.server.registry), self.web
         )
+        self._authorization = opened.authorization
+        return opened
 
     def _schemes(self) -> Callable[[str], list[dict[str, Any]]] | None:
         if not self._signs_in:
@@ -273,6 +285,43 @@ class App:
         workspace = self._workspaces.get(principal)
         if workspace is not None:
             await workspace.kill_all()
+
+    def _cleaner(self) -> "Cleaner | None":
+        """Where each principal has a workspace of its own; one that was given is nobody's to put away."""
+        if not self.config.remote or self.root is not None:
+            return None
+        from toolgate.server.cleaning.cleaner import Cleaner, Policy  # start-up: stdio does without
+
+        config = self.config
+        return Cleaner(
+            self.state,
+            idle=Policy(config.idle_workspaces, config.idle_after),
+            gone=Policy(config.gone_workspaces, config.gone_after),
+            who_is_gone=self._who_is_gone,
+            end=self._let_go,
+        )
+
+    async def _who_is_gone(self) -> set[str] | None:
+        if self._authorization is None:
+            return None
+        from toolgate.server.auth import principals, tokens  # start-up, as above
+
+        subjects = await self._authorization.see_off()
+        return {principals.Principal(tokens.OURS, subject, "").name for subject in subjects}
+
+    async def _let_go(self, principal: str) -> None:
+        """End all that a principal has running, and forget where it worked: at its next call that is made anew."""
+        workspace = self._workspaces.get(principal)
+        if workspace is not None:
+            await workspace.kill_all()
+            await workspace.close(KILL_GRACE)
+            del self._workspaces[principal]
+            self.server.forget(principal)
+
+    def _used(self, cleaner: "Cleaner", principal: str) -> None:
+        word = cleaner.note(principal)
+        if word is not None:
+            self.server.notices(principal).add("workspace", word, READ)
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""

@@ -39,7 +39,9 @@ class Calls:
         return len(self._minutes)
 
     def _held(self, principal: str, scope: str) -> Iterator[tuple[str, Minute]]:
-        for key in {ANY, scope} & self._most.keys():
+        for key in (ANY, scope) if scope else (ANY,):
+            if key not in self._most:
+                continue
             minute = self._minutes.get((principal, key))
             if minute is None:
                 minute = self._minutes[principal, key] = Minute()

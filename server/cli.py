@@ -23,6 +23,7 @@ COMMANDS = {
     "config": "CLIENT: print the ready configuration for an MCP client; for a server elsewhere with --public-url",
     "doctor": "check this machine, or with --url what a hosted client would meet there",
     "user": "add NAME | list | remove NAME | passwd NAME: accounts of the built-in login",
+    "workspace": "list | archive WHO | restore WHO | remove WHO: people's workspaces",
     "client": "list | add NAME WHERE… [--confidential] | remove ID: OAuth clients",
     "token": "list | revoke user NAME, client ID or grant ID: what people granted",
     "key": "rotate [--drop-old]: let a new key sign tokens",
@@ -97,7 +98,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    commands = "\n".join(f"  {name:8} {does}" for name, does in COMMANDS.items())
+    commands = "\n".join(f"  {name:9} {does}" for name, does in COMMANDS.items())
     made = config.Parser(
         prog="toolgate",
         usage="toolgate [options] [command …]",
@@ -257,6 +258,12 @@ def _user(options: config.Config, line: Line) -> int:
     return people_cli.user(options, line.words)
 
 
+def _workspace(options: config.Config, line: Line) -> int:
+    from toolgate.server import workspaces_cli
+
+    return workspaces_cli.workspace(options, line.words)
+
+
 def _client(options: config.Config, line: Line) -> int:
     from toolgate.server import clients_cli
 
@@ -284,6 +291,7 @@ RUNNERS: dict[str, Runner] = {
     "config": _config,
     "doctor": _doctor,
     "user": _user,
+    "workspace": _workspace,
     "client": _client,
     "token": _token,
     "key": _key,

@@ -86,6 +86,21 @@ def seconds(word: str) -> float:
     return value
 
 
+def fate(word: str) -> str:
+    """What becomes of a workspace that nobody uses any more."""
+    if word not in ("keep", "archive", "delete"):
+        raise ValueError("must be keep, archive or delete")
+    return word
+
+
+def long_time(word: str) -> int:
+    """Seconds, an hour at least: less is a slip, and costs somebody their files."""
+    value = limits.duration(word)
+    if value < 3600:
+        raise ValueError("must be a time such as 90d, an hour at least")
+    return value
+
+
 def port_number(word: str) -> int:
     """0 is a free port, chosen by the system and told in the log."""
     value = int(word)
@@ -453,6 +468,24 @@ OPTIONS = (
         None,
         metavar="FIRST-LAST",
     ),
+    Option(
+        "idle-workspaces",
+        "what becomes of a person's workspace without a call for --idle-after: keep (default), archive or delete",
+        fate,
+        "keep",
+        metavar="WHAT",
+        remote=True,
+    ),
+    Option("idle-after", "such as 12h or 90d (default 90d)", long_time, 90 * 86_400, metavar="TIME", remote=True),
+    Option(
+        "gone-workspaces",
+        "the same for who could not sign in any more for --gone-after: keep, archive (default) or delete",
+        fate,
+        "archive",
+        metavar="WHAT",
+        remote=True,
+    ),
+    Option("gone-after", "such as 12h or 30d (default 30d)", long_time, 30 * 86_400, metavar="TIME", remote=True),
     Option("approve", "tools a person must approve", later=True),
     Option("database", "PostgreSQL for several replicas", later=True),
     Option("redis", "Redis for several replicas", later=True),

@@ -104,7 +104,7 @@ async def _list(store: Store, words: Sequence[str]) -> None:
         print("there is no account yet: toolgate user add NAME", file=sys.stderr)
     if seen:
         ours = ((name, day(made_at), "account", f"account:{name}") for name, made_at in rows)
-        theirs = ((_shown(row.name), day(row.seen_at), row.issuer, called(row.issuer, row.known_as)) for row in seen)
+        theirs = ((shown(row.name), day(row.seen_at), row.issuer, called(row.issuer, row.known_as)) for row in seen)
         table([("NAME", "SINCE", "ISSUER", "CALLED"), *ours, *theirs])
     elif rows:
         table([("NAME", "SINCE"), *((name, day(made_at)) for name, made_at in rows)])
@@ -139,10 +139,10 @@ def called(issuer: str, subject: str) -> str:
     from toolgate.server.auth.upstream import GITHUB
 
     prefix = {BY_HEADER: "header", GITHUB: "github"}.get(issuer, "oidc")
-    return f"{prefix}:{_shown(subject)}"
+    return f"{prefix}:{shown(subject)}"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """One line, whatever it holds."""
     return text if text.isprintable() else ascii(text)[1:-1]
 

@@ -71,6 +71,7 @@ class Server:
     patience: float  # seconds after which a call that may become a task by itself does
     streaming: bool = True  # progress is sent at all
     calls: Calls | None = None  # how many a minute; None: any number
+    used: Callable[[str], None] | None = None  # told of each call of a principal
     schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])  # the longest open first
@@ -119,6 +120,12 @@ class Server:
         if held is None:
             held = self._shared[principal] = self.lend(principal, Place(), self.notices(principal))
         return held
+
+    def forget(self, principal: str) -> None:
+        """Lend anew at the next call."""
+        self._shared.pop(principal, None)
+        for session in [held for held in self._own if held.principal == principal]:
+            del self._own[session]
 
     def close_session(self, session: Session) -> None:
         for uri in session.subscribed:

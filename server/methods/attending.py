@@ -34,6 +34,8 @@ async def attend(server: Server, hold: Hold, call: Call, work: Work, caller: Cal
     caller = caller or Caller(call, server.seal, server.settings.hold, server.streaming)
     task = asyncio.current_task()
     assert task is not None
+    if server.used is not None:
+        server.used(call.session.principal)
     hold.take(task)
     if caller.wants_progress:
         caller.start_heartbeat(HEARTBEAT)

@@ -1,0 +1,154 @@
+"""A folder into one compressed file. Knows nothing of whose it is. All of it blocks.
+
+What somebody hostile left is packed as what it is: a link as a link, never what it points at. No devices and no
+sockets, and no file of somebody else's that was only linked there.
+"""
+
+import os
+import stat
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from toolgate.server.cleaning.trees import FOLDER, permit
+
+MAX_BYTES = 64 * 2**30  # of what is packed: a sparse file could keep us busy for days
+MAX_NAMES = 4 * 2**30  # bytes of paths, which are long where folders are deep
+MAX_ENTRIES = 4_000_000
+LEVEL = 6  # of compression
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that took a file's place holds nobody up
+KINDS = {stat.S_IFLNK: tarfile.SYMTYPE, stat.S_IFIFO: tarfile.FIFOTYPE, stat.S_IFREG: tarfile.REGTYPE}
+
+Identity = tuple[int, int]  # device and inode
+
+
+class Unpackable(OSError):
+    """It is too much, or was moved about meanwhile."""
+
+
+@dataclass(slots=True)
+class Packed:
+    """What is in an archive."""
+
+    entries: int = 0
+    bytes: int = 0
+    names: int = 0  # characters
+    left_out: int = 0  # devices, sockets, files of others
+
+    def check(self) -> None:
+        """Raises Unpackable."""
+        if self.entries > MAX_ENTRIES or self.bytes > MAX_BYTES or self.names > MAX_NAMES:
+            raise Unpackable(f"there is too much in it: over {MAX_BYTES >> 30} GiB or {MAX_ENTRIES:,} entries")
+
+
+def pack(folder: Path, archive: Path) -> Packed:
+    """Write what is in `folder` to a new file, for its owner alone, and see that it is on disk. Raises OSError."""
+    with open(os.open(archive, NEW, 0o600), "wb") as raw:
+        with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT, compresslevel=LEVEL) as tar:
+            packed = _Packing(tar, os.lstat(folder).st_uid).all(folder)
+        raw.flush()
+        os.fsync(raw.fileno())
+    return packed
+
+
+class _Packing:
+    """Goes down into each folder and up again with one folder open, so that depth costs no descriptors; going up, it
+    looks whether `..` is where it came from."""
+
+    def __init__(self, tar: tarfile.TarFile, owner: int) -> None:
+        self.tar = tar
+        self.owner = owner
+        self.packed = Packed()
+        self.path = ""  # of the folder that is open, with a slash behind
+        self.here = -1
+        self.linked: dict[Identity, str] = {}  # files of several names → the first
+
+    def all(self, folder: Path) -> Packed:
+        self.here = os.open(folder, FOLDER)
+        try:
+            way = [("", self._identity(), self._entries())]  # down to here: name, identity, folders still to come
+            while way:
+                name, _, folders = way[-1]
+                if folders:
+                    self._go(folders[-1])
+                    self.path += folders[-1] + "/"
+                    way.append((folders.pop(), self._identity(), self._entries()))
+                    continue
+                way.pop()
+                if way:
+                    self._go("..")
+                    self.path = self.path[: -len(name) - 1]
+                    if self._identity() != way[-1][1]:
+                        raise Unpackable("its folders are being moved about")
+        finally:
+            os.close(self.here)
+        return self.packed
+
+    def _go(self, name: str) -> None:
+        there = os.open(name, FOLDER, dir_fd=self.here)
+        os.close(self.here)
+        self.here = there
+
+    def _identity(self) -> Identity:
+        found = os.fstat(self.here)
+        return found.st_dev, found.st_ino
+
+    def _entries(self) -> list[str]:
+        """Pack what is right in the open folder; gives the names of the folders there."""
+        folders: list[str] = []
+        with os.scandir(self.here) as entries:
+            for entry in entries:
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(found.st_mode):
+                    self._put(tarfile.DIRTYPE, entry.name, found)
+                    if stat.S_IMODE(found.st_mode) & 0o700 != 0o700:
+                        permit(self.here, entry.name)
+                    folders.append(entry.name)
+                else:
+                    self._entry(entry.name, found)
+        return folders
+
+    def _entry(self, name: str, found: os.stat_result) -> None:
+        kind = KINDS.get(stat.S_IFMT(found.st_mode))
+        first = self.linked.get((found.st_dev, found.st_ino))
+        if kind is None or not self._ours(found):
+            self.packed.left_out += 1
+        elif kind == tarfile.SYMTYPE:
+            self._put(kind, name, found, os.readlink(name, dir_fd=self.here))
+        elif kind == tarfile.FIFOTYPE:
+            self._put(kind, name, found)
+        elif first is not None:
+            self._put(tarfile.LNKTYPE, name, found, first)
+        else:
+            self._file(name, found)
+
+    def _ours(self, found: os.stat_result) -> bool:
+        """Whoever may make a folder can link to files there that they can't read: what is another's has one name."""
+        return found.st_nlink == 1 or found.st_uid == self.owner
+
+    def _file(self, name: str, listed: os.stat_result) -> None:
+        if not listed.st_mode & stat.S_IRUSR:
+            permit(self.here, name, stat.S_IFREG, stat.S_IMODE(listed.st_mode) | stat.S_IRUSR)
+        with open(os.open(name, READ, dir_fd=self.here), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or not self._ours(found):  # another one now
+                raise Unpackable("its files are being replaced")
+            if found.st_nlink > 1:
+                self.linked[found.st_dev, found.st_ino] = self.path + name
+            self.packed.bytes += found.st_size
+            self._put(tarfile.REGTYPE, name, found, file=file)
+
+    def _put(
+        self, kind: bytes, name: str, found: os.stat_result, target: str = "", file: IO[bytes] | None = None
+    ) -> None:
+        info = tarfile.TarInfo(self.path + name)
+        info.type, info.linkname, info.mtime = kind, target, int(found.st_mtime)
+        info.mode = stat.S_IMODE(found.st_mode) & 0o777
+        info.size = found.st_size if file is not None else 0
+        self.packed.entries += 1
+        self.packed.names += len(info.name) + len(target)
+        self.packed.check()
+        self.tar.addfile(info, file)
+        self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each

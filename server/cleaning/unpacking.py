@@ -1,0 +1,97 @@
+"""A folder made out of what `packing` wrote. Knows nothing of whose it is. All of it blocks."""
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+from toolgate.server.cleaning.packing import NEW, Unpackable
+from toolgate.server.cleaning.trees import FOLDER
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Make `folder`, in which nobody else may be meanwhile. Raises OSError; `folder` may be half full then.
+
+    A folder opens to its owner again, and no file comes back set-uid.
+    """
+    folder.mkdir(mode=0o700)
+    try:
+        with tarfile.open(archive, mode="r|gz") as tar:
+            _Unpacking(tar, folder).all()
+    except (tarfile.TarError, EOFError) as error:
+        raise Unpackable(f"{archive.name} is damaged: {error}") from None
+
+
+class _Unpacking:
+    """One folder is open at a time; entries come in the order in which they were packed, folder by folder."""
+
+    def __init__(self, tar: tarfile.TarFile, root: Path) -> None:
+        self.tar = tar
+        self.root = root
+        self.path = ""  # of the folder that is open, with a slash behind
+        self.here = -1
+
+    def all(self) -> None:
+        self.here = os.open(self.root, FOLDER)
+        try:
+            for entry in self.tar:
+                self._add(entry)
+                self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
+        finally:
+            os.close(self.here)
+
+    def _add(self, entry: tarfile.TarInfo) -> None:
+        parent, name = self._parts(entry.name)
+        self._go_to(parent)
+        mode = entry.mode & 0o777
+        if entry.isdir():
+            os.mkdir(name, mode | 0o700, dir_fd=self.here)
+        elif entry.issym():
+            os.symlink(entry.linkname, name, dir_fd=self.here)
+        elif entry.isfifo():
+            os.mkfifo(name, mode, dir_fd=self.here)
+        elif entry.islnk():
+            self._link(entry.linkname, parent, name)
+        elif entry.isreg():
+            self._file(entry, name, mode)
+        else:
+            raise Unpackable("there is something in it that is never packed")
+
+    def _file(self, entry: tarfile.TarInfo, name: str, mode: int) -> None:
+        source = self.tar.extractfile(entry)
+        assert source is not None  # of a regular file
+        with open(os.open(name, NEW, mode, dir_fd=self.here), "wb") as file:
+            shutil.copyfileobj(source, file)
+            file.flush()
+            os.utime(file.fileno(), (entry.mtime, entry.mtime))
+
+    def _link(self, target: str, parent: str, name: str) -> None:
+        folder, first = self._parts(target)
+        self._go_to(folder)
+        source = os.dup(self.here)
+        try:
+            self._go_to(parent)
+            os.link(first, name, src_dir_fd=source, dst_dir_fd=self.here, follow_symlinks=False)
+        finally:
+            os.close(source)
+
+    @staticmethod
+    def _parts(path: str) -> tuple[str, str]:
+        """The folder, with a slash behind, and the name in it."""
+        parent, slash, name = path.rstrip("/").rpartition("/")
+        if not name or {"", ".", ".."} & set(path.rstrip("/").split("/")):
+            raise Unpackable("a name in it leads elsewhere")
+        return parent + slash, name
+
+    def _go_to(self, parent: str) -> None:
+        while not parent.startswith(self.path):
+            self._go("..")
+            self.path = self.path[: self.path.rstrip("/").rfind("/") + 1]
+        for name in parent[len(self.path) :].split("/")[:-1]:
+            self._go(name)
+        self.path = parent
+
+    def _go(self, name: str) -> None:
+        there = os.open(name, FOLDER, dir_fd=self.here)
+        os.close(self.here)
+        self.here = there

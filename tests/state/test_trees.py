@@ -1,0 +1,240 @@
+"""Folders that somebody hostile has filled: removed, packed and made anew, whatever is in them."""
+
+import errno
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.wire import PATIENCE
+from toolgate.server.cleaning import packing, trees
+from toolgate.server.cleaning.packing import Unpackable, pack
+from toolgate.server.cleaning.unpacking import unpack
+
+DEEP = 10_000
+ODD = os.fsdecode(b"two\nlines and \xff\xfe, no UTF-8")
+
+
+def nested(folder: Path, levels: int) -> None:
+    """Folders in folders, deeper than any path, with a file at the very end."""
+    here = os.open(folder, trees.FOLDER)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=here)
+        there = os.open("d", trees.FOLDER, dir_fd=here)
+        os.close(here)
+        here = there
+    os.close(os.open("end", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
+def depth(folder: Path) -> int:
+    """How deep that goes."""
+    here, levels = os.open(folder, trees.FOLDER), 0
+    while os.listdir(here) == ["d"]:
+        there = os.open("d", trees.FOLDER, dir_fd=here)
+        os.close(here)
+        here, levels = there, levels + 1
+    assert os.listdir(here) == ["end"]
+    os.close(here)
+    return levels
+
+
+def hostile(folder: Path, outside: Path) -> None:
+    """A bit of everything; `outside` is a folder that has nothing to do with it."""
+    folder.mkdir()
+    (folder / "plain").write_text("text")
+    (folder / "empty").mkdir()
+    (folder / ODD).write_bytes(b"\0\xff")
+    (folder / "etc").symlink_to("/etc")
+    (folder / "out").symlink_to(outside)
+    (folder / "gone").symlink_to(ODD)
+    os.mkfifo(folder / "pipe")
+    os.link(folder / "plain", folder / "again")
+    (folder / "below").mkdir()
+    os.link(folder / "plain", folder / "below" / "once more")
+    (folder / "below" / "program").write_text("#!")
+    (folder / "below" / "program").chmod(0o4755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "s"))
+    (folder / "closed").mkdir()
+    (folder / "closed" / "inside").write_text("kept")
+    (folder / "closed" / "inside").chmod(0)
+    (folder / "closed" / "also").mkdir()
+    (folder / "closed" / "also").chmod(0)
+    (folder / "closed").chmod(0)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "precious").write_text("precious")
+    return folder
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_whatever_is_in_a_folder_goes_and_nothing_else(tmp_path: Path, outside: Path) -> None:
+    hostile(tmp_path / "it", outside)
+    trees.remove(tmp_path / "it")
+    assert left(tmp_path) == ["outside"] and (outside / "precious").read_text() == "precious"
+    assert Path("/etc/passwd").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_it_goes_without_being_root_too(tmp_path: Path) -> None:
+    """Whoever may do anything is held up by no permissions: so this is done as somebody who is."""
+    script = (
+        "import gzip, os, sys, pathlib; from tests.state.test_trees import *; os.umask(0o077)\n"
+        "base = pathlib.Path(sys.argv[1]); os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "outside = base / 'outside'; outside.mkdir(); (outside / 'precious').touch()\n"
+        "hostile(base / 'it', outside); print(pack(base / 'it', base / 'a').left_out)\n"
+        "trees.remove(base / 'it'); unpack(base / 'a', base / 'back'); print(left(base), left(base / 'back'))\n"
+    )
+    own = tmp_path / "own"
+    own.mkdir()
+    os.chown(own, 65534, 65534)
+    way = [own, *own.parents]
+    modes = [(folder, stat.S_IMODE(folder.stat().st_mode)) for folder in way]
+    try:
+        for folder, mode in modes:
+            if not mode & stat.S_IXOTH:
+                folder.chmod(mode | stat.S_IXOTH)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(own)], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    finally:
+        for folder, mode in modes[1:]:
+            folder.chmod(mode)
+    assert done.returncode == 0, done.stderr
+    assert "['a', 'back', 'outside']" in done.stdout and "'closed'" in done.stdout
+
+
+def test_a_link_is_not_a_folder_to_be_removed(tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "it").symlink_to(outside)
+    with pytest.raises(NotADirectoryError):
+        trees.remove(tmp_path / "it")
+    assert left(tmp_path) == ["it", "outside"] and left(outside) == ["precious"]
+
+
+def test_folders_ten_thousand_deep_are_removed_packed_and_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "it"
+    folder.mkdir()
+    nested(folder, DEEP)
+    packed = pack(folder, tmp_path / "archive")
+    assert packed.entries == DEEP + 1
+    trees.remove(folder)
+    unpack(tmp_path / "archive", folder)
+    assert depth(folder) == DEEP
+    trees.remove(folder)
+    assert left(tmp_path) == ["archive"]
+
+
+def test_what_was_packed_comes_back_as_it_was(tmp_path: Path, outside: Path) -> None:
+    folder, back = tmp_path / "it", tmp_path / "back"
+    hostile(folder, outside)
+    packed = pack(folder, tmp_path / "archive")
+    assert packed.left_out == 1  # the socket
+    assert stat.S_IMODE((tmp_path / "archive").stat().st_mode) == 0o600
+    unpack(tmp_path / "archive", back)
+    assert left(back) == sorted({*left(folder)} - {"s"})
+    assert (back / "plain").read_text() == "text" and (back / ODD).read_bytes() == b"\0\xff"
+    assert (back / "etc").readlink() == Path("/etc") and (back / "gone").readlink() == Path(ODD)
+    assert stat.S_ISFIFO((back / "pipe").lstat().st_mode)
+    assert (back / "plain").stat().st_nlink == 3 and (back / "below" / "once more").read_text() == "text"
+    assert stat.S_IMODE((back / "below" / "program").stat().st_mode) & 0o7000 == 0
+    assert (back / "closed" / "also").is_dir()
+    (back / "closed" / "inside").chmod(0o600)
+    assert (back / "closed" / "inside").read_text() == "kept"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a file of somebody else's")
+def test_a_file_of_somebody_elses_that_was_linked_there_is_not_packed(tmp_path: Path, outside: Path) -> None:
+    folder = tmp_path / "it"
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    os.link(outside / "precious", folder / "mine")
+    packed = pack(folder, tmp_path / "archive")
+    assert (packed.entries, packed.left_out) == (0, 1)
+    assert b"precious" not in (tmp_path / "archive").read_bytes()
+    trees.remove(folder)
+    assert (outside / "precious").read_text() == "precious"
+
+
+def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "it").mkdir()
+    with (tmp_path / "it" / "sparse").open("wb") as file:
+        file.truncate(10 * packing.MAX_BYTES)
+    with pytest.raises(Unpackable, match="too much"):
+        pack(tmp_path / "it", tmp_path / "archive")
+    (tmp_path / "it" / "sparse").unlink()
+    monkeypatch.setattr(packing, "MAX_ENTRIES", 2)
+    for number in range(3):
+        (tmp_path / "it" / str(number)).touch()
+    with pytest.raises(Unpackable, match="too much"):
+        pack(tmp_path / "it", tmp_path / "another")
+
+
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a//out", "."])
+def test_an_archive_that_was_tampered_with_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    with tarfile.open(tmp_path / "archive", "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    with pytest.raises(Unpackable, match="elsewhere"):
+        unpack(tmp_path / "archive", tmp_path / "back")
+    assert left(tmp_path) == ["archive", "back"]
+
+
+def test_nothing_is_made_through_a_link_of_the_archive(tmp_path: Path, outside: Path) -> None:
+    with tarfile.open(tmp_path / "archive", "w:gz") as tar:
+        link = tarfile.TarInfo("way")
+        link.type, link.linkname = tarfile.SYMTYPE, str(outside)
+        tar.addfile(link)
+        tar.addfile(tarfile.TarInfo("way/planted"))
+    with pytest.raises(OSError, match="way") as refused:
+        unpack(tmp_path / "archive", tmp_path / "back")
+    assert refused.value.errno in (errno.ELOOP, errno.ENOTDIR)
+    assert left(outside) == ["precious"]
+
+
+@pytest.mark.parametrize("data", [b"", b"no archive", b"\x1f\x8b\x08\0\0\0\0\0"])
+def test_what_is_no_archive_is_said_to_be_damaged(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "archive").write_bytes(data)
+    with pytest.raises(OSError, match="damaged"):
+        unpack(tmp_path / "archive", tmp_path / "back")
+
+
+def test_who_writes_meanwhile_holds_nothing_up_for_ever(tmp_path: Path) -> None:
+    folder, stop = tmp_path / "it", threading.Event()
+    folder.mkdir()
+    here = os.open(folder, trees.FOLDER)
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            try:
+                os.close(os.open(f"f{number}", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+            except FileNotFoundError:  # the folder is gone
+                return
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        trees.remove(folder)
+    except OSError as error:
+        assert isinstance(error, trees.Busy) or error.errno == errno.ENOTEMPTY
+    finally:
+        stop.set()
+        writer.join(PATIENCE)
+        os.close(here)
+    for stage in tmp_path.glob(f"{trees.STAGE}*"):  # with nobody there any more, the rest goes
+        trees.remove_stage(stage)
+    assert left(tmp_path) == []
