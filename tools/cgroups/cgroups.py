@@ -1,0 +1,111 @@
+"""The cgroups of one server: finding what can be had, and a group for each principal. Knows no principals."""
+
+import contextlib
+import re
+import time
+from collections.abc import Mapping, Sequence
+
+from toolgate.tools.cgroups.dialect import Allowance
+from toolgate.tools.cgroups.group import Group, Seat
+from toolgate.tools.cgroups.hierarchies import Hierarchy, hierarchies
+from toolgate.tools.cgroups.house import House, new_name
+
+LIMITING: Sequence[str] = ("memory", "pids", "cpu")
+WANTED = frozenset(LIMITING) | {"cpuacct"}  # which limits nothing: on v1 it tells the CPU time
+NAME = re.compile(r"[0-9a-f]{8,128}")
+WITHIN = 5.0  # seconds
+
+
+class Cgroups:
+    """A house in each hierarchy that can be had. `lacking`: controllers that can't be had, and why.
+
+    `str` of it is for people: `cgroup v1 (cpu, pids), without memory: …`. Any thread may call.
+    """
+
+    def __init__(self, houses: Sequence[House], lacking: Mapping[str, str]) -> None:
+        self._houses = houses
+        self.lacking = lacking
+
+    def __str__(self) -> str:
+        seats = [house.seat for house in self._houses]
+        versions = " and ".join(sorted({seat.dialect.version for seat in seats}))
+        had = ", ".join(name for name in LIMITING if any(name in seat.controllers for seat in seats))
+        return f"cgroup {versions} ({had})" + (f", without {_told(self.lacking)}" if self.lacking else "")
+
+    def group(self, name: str, *, memory: int = 0, processes: int = 0, weight: int = 0) -> Group:
+        """The group of that name (a hex digest), new or as it is, held to bytes, processes with threads, CPU weight.
+
+        0 is no limit, and of weight the usual 100. Raises ValueError, or OSError when it can't be had.
+        """
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a hex digest")
+        allowance = Allowance(memory, processes, weight)
+        with contextlib.ExitStack() as undo:
+            seats = [self._room(house, name, allowance, undo) for house in self._houses]
+            undo.pop_all()
+        return Group(seats, allowance)
+
+    def _room(self, house: House, name: str, allowance: Allowance, undo: contextlib.ExitStack) -> Seat:
+        seat, new = house.room(name)
+        if new:
+            undo.callback(seat.folder.rmdir)
+        seat.limit(allowance)
+        return seat
+
+    def sweep(self, within: float = WITHIN) -> dict[str, str]:
+        """End what dead servers left beside ours: which, and what kept it ("" when nothing did).
+
+        Waits `within` seconds for each hierarchy. Raises OSError.
+        """
+        swept: dict[str, str] = {}
+        for house in self._houses:
+            for name, kept in house.sweep(time.monotonic() + within).items():
+                swept[name] = swept.get(name) or kept
+        return swept
+
+    def close(self, within: float = WITHIN) -> bool:
+        """Kill what is in all groups, and remove them. Waits `within` seconds for each hierarchy; are they gone?"""
+        gone = [house.close(within) for house in self._houses]
+        return all(gone)
+
+
+def find(*, move: bool = False) -> Cgroups | str:
+    """What can be had below the group this process is in, or why nothing can. Makes the houses: close it.
+
+    `move`: where v2 needs it, move this process (before it starts others) to a leaf of its own group.
+    """
+    try:
+        present = hierarchies(WANTED)
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    name, houses = new_name(), list[House]()
+    lacking = dict.fromkeys(LIMITING, "not mounted here, or not passed on to the server's group")
+    for hierarchy in present:
+        try:
+            houses.append(_house(hierarchy, name, move, lacking))
+        except OSError as error:
+            lacking |= dict.fromkeys(hierarchy.controllers & lacking.keys(), f"{error.filename}: {error.strerror}")
+    if not any(set(LIMITING) & house.seat.controllers for house in houses):
+        for house in houses:
+            house.close()
+        return _told(lacking)
+    return Cgroups(houses, lacking)
+
+
+def _house(hierarchy: Hierarchy, name: str, move: bool, lacking: dict[str, str]) -> House:
+    """Takes what it has from `lacking`, and adds why it has not the rest."""
+    refused = hierarchy.dialect.prepare(hierarchy.top, hierarchy.controllers, move)
+    controllers = hierarchy.controllers - refused.keys()
+    house = House(Seat(hierarchy.top / name, controllers, hierarchy.dialect))
+    lacking |= refused
+    for controller in controllers:
+        lacking.pop(controller, None)
+    return house
+
+
+def _told(lacking: Mapping[str, str]) -> str:
+    """Each reason once, with the controllers it holds for."""
+    reasons: dict[str, list[str]] = {}
+    for controller in sorted(lacking, key=LIMITING.index):
+        reasons.setdefault(lacking[controller], []).append(controller)
+    return "; ".join(f"{', '.join(controllers)}: {reason}" for reason, controllers in reasons.items())

@@ -1,0 +1,106 @@
+"""Kills what is in cgroups, for certain and nothing else. Knows process ids; not why, and not the files of limits.
+
+An id may be another process's by the time that a signal is sent: so each is held by a descriptor, looked up once more,
+and signalled through that. Waits, for at most as long as it is told.
+"""
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from toolgate.tools.cgroups.files import below, numbers, write
+
+BATCH = 64  # descriptors at once
+ROUND = 0.1  # seconds for a batch to die before the next is signalled: one may be stuck in the kernel
+PAUSE = 0.005  # seconds: nobody is told when a group of v1 can be removed
+HANDLELESS = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, and a server at the end of its descriptors
+
+
+def kill(groups: Callable[[], Iterable[Path]], halt: Mapping[str, str], until: float) -> bool:
+    """End what is in the groups until nothing is, or it is `until` (monotonic seconds). Is it all gone?"""
+    while pids := _halted(groups(), halt):
+        if time.monotonic() >= until:
+            return False
+        for first in range(0, len(pids), BATCH):
+            _end(pids[first : first + BATCH], lambda: processes(groups()))
+    return True
+
+
+def clear(group: Path, halt: Mapping[str, str], until: float) -> bool:
+    """End what is in the group and those below it, and remove them. Is it gone? Raises OSError if it may not be."""
+    while kill(lambda: below(group), halt, until):
+        try:
+            for each in below(group):
+                with contextlib.suppress(FileNotFoundError):
+                    each.rmdir()
+            return True
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        if time.monotonic() >= until:
+            return False
+        time.sleep(PAUSE)
+    return False
+
+
+def processes(groups: Iterable[Path]) -> list[int]:
+    return sorted({pid for group in groups for pid in numbers(group / "cgroup.procs")})
+
+
+def _halted(groups: Iterable[Path], halt: Mapping[str, str]) -> list[int]:
+    """Who is in them, once nothing more is born there."""
+    seen = list(groups)
+    pids = processes(seen)
+    for file in [(group / name, value) for group in seen if pids for name, value in halt.items()]:
+        with contextlib.suppress(FileNotFoundError):
+            write(*file)
+    return pids
+
+
+def _end(pids: Sequence[int], members: Callable[[], list[int]]) -> None:
+    with contextlib.ExitStack() as stack:
+        held: dict[int, int | None] = {}
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                held[pid] = _held(pid, stack)
+        for pid in held.keys() & set(members()):
+            _signal(pid, held[pid])
+        _await([descriptor for descriptor in held.values() if descriptor is not None])
+
+
+def _held(pid: int, stack: contextlib.ExitStack) -> int | None:
+    """A descriptor of the process, closed with the stack; None where there can't be one."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in HANDLELESS:
+            return None
+        raise
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _signal(pid: int, descriptor: int | None) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already, or somebody else's (setuid)
+        if descriptor is None:
+            os.kill(pid, signal.SIGKILL)
+        else:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+
+def _await(descriptors: Sequence[int]) -> None:
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    until, left = time.monotonic() + ROUND, len(descriptors)
+    if not left:
+        time.sleep(PAUSE)
+    while left and (rest := until - time.monotonic()) > 0:
+        for descriptor, _ in poller.poll(rest * 1000):
+            poller.unregister(descriptor)
+            left -= 1

@@ -1,0 +1,105 @@
+"""A group of processes within limits. Knows the files of its groups, one in each hierarchy; not whose processes."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolgate.tools.cgroups import ending
+from toolgate.tools.cgroups.dialect import Allowance, Dialect
+from toolgate.tools.cgroups.files import below, number
+
+WITHIN = 5.0  # seconds for all to die: SIGKILL takes milliseconds, but a process can be stuck in the kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The group's folder in one hierarchy, and what is limited there."""
+
+    folder: Path
+    controllers: frozenset[str]
+    dialect: Dialect
+
+    def limit(self, allowance: Allowance) -> None:
+        for controller in self.controllers & self.dialect.limits.keys():
+            self.dialect.limits[controller](self.folder, allowance)
+
+    def read(self, name: str) -> float | None:
+        """None when another hierarchy knows, or none."""
+        reading = self.dialect.readings[name]
+        if reading.controller not in {"", *self.controllers}:
+            return None
+        return number(self.folder / reading.file, reading.key) * reading.unit
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """How often, since the last look: processes killed for want of memory, and forks refused."""
+
+    oom: int = 0
+    processes: int = 0
+
+
+class Group:
+    """Processes that are held to an allowance together. Any thread may call.
+
+    `entrances`: the files into which a process writes `0`, one after the other, to be in it with all that it starts
+    later. It must do so before it is anything else's, and start nothing when one can't be written.
+    """
+
+    def __init__(self, seats: Sequence[Seat], allowance: Allowance) -> None:
+        self._seats = seats
+        self._allowance = allowance
+        self._lock = threading.Lock()
+        self._seen = self._counted()
+        self.entrances = [seat.folder / "cgroup.procs" for seat in seats]
+
+    def processes(self) -> list[int]:
+        return ending.processes(self._folders())
+
+    def hits(self) -> Hits:
+        """Since this was last asked."""
+        with self._lock:
+            before, self._seen = self._seen, self._counted()
+            return Hits(self._seen.oom - before.oom, self._seen.processes - before.processes)
+
+    def memory_used(self) -> int | None:
+        """Bytes, with files in cache; None where no controller counts it."""
+        used = self._read("memory")
+        return None if used is None else int(used)
+
+    def cpu_seconds(self) -> float | None:
+        """Of all that were in it so far; None where no controller counts it."""
+        return self._read("seconds")
+
+    def kill(self, within: float = WITHIN) -> bool:
+        """SIGKILL all that is in it; nothing is born meanwhile. Waits `within` seconds; is it empty? Raises OSError."""
+        try:
+            return ending.kill(self._folders, self._halt, time.monotonic() + within)
+        finally:
+            for seat in self._seats:
+                seat.limit(self._allowance)
+
+    def close(self, within: float = WITHIN) -> bool:
+        """Kill, and remove it. Waits `within` seconds; False when something in it can't be ended. Raises OSError."""
+        until = time.monotonic() + within
+        ending.kill(self._folders, self._halt, until)  # in all hierarchies first: one may hold what another halts
+        gone = [ending.clear(seat.folder, seat.dialect.halt, until) for seat in self._seats]
+        return all(gone)
+
+    @property
+    def _halt(self) -> dict[str, str]:
+        halt: dict[str, str] = {}
+        for seat in self._seats:
+            halt |= seat.dialect.halt
+        return halt
+
+    def _folders(self) -> list[Path]:
+        return [folder for seat in self._seats for folder in below(seat.folder)]
+
+    def _read(self, name: str) -> float | None:
+        return next((value for seat in self._seats if (value := seat.read(name)) is not None), None)
+
+    def _counted(self) -> Hits:
+        return Hits(int(self._read("oom") or 0), int(self._read("processes") or 0))

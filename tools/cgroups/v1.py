@@ -1,0 +1,60 @@
+"""What cgroup v1 wants written and says: a hierarchy for each controller, and processes wherever they like."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolgate.tools.cgroups.dialect import Allowance, Dialect, Reading
+from toolgate.tools.cgroups.files import write
+
+SHARES = 1024  # what a group has by default, as v2 has 100
+FEWEST, MOST = 2, 262_144  # what cpu.shares takes
+
+
+def _memory(group: Path, allowance: Allowance) -> None:
+    """Kernel memory counts too. Memory with swap is never less than memory: so it goes up before, and down after."""
+    most = allowance.memory or -1
+    with_swap = group / "memory.memsw.limit_in_bytes"
+    if with_swap.exists():
+        write(with_swap, -1)
+    write(group / "memory.limit_in_bytes", most)
+    if with_swap.exists():
+        write(with_swap, most)
+    elif allowance.memory:
+        write(group / "memory.swappiness", 0)  # swap is not counted here: then let there be none
+
+
+def _processes(group: Path, allowance: Allowance) -> None:
+    write(group / "pids.max", allowance.pids)
+
+
+def _weight(group: Path, allowance: Allowance) -> None:
+    write(group / "cpu.shares", min(max((allowance.weight or 100) * SHARES // 100, FEWEST), MOST))
+
+
+def _top(own: Path) -> Path:
+    return own
+
+
+def _prepare(top: Path, controllers: frozenset[str], move: bool) -> Mapping[str, str]:
+    """Any group has groups, unasked."""
+    return {}
+
+
+def _nest(group: Path, controllers: frozenset[str]) -> None:
+    """Likewise."""
+
+
+V1 = Dialect(
+    version="v1",
+    limits={"memory": _memory, "pids": _processes, "cpu": _weight},
+    readings={
+        "oom": Reading("memory", "memory.oom_control", "oom_kill"),  # failcnt counts cached files too
+        "processes": Reading("pids", "pids.events", "max"),
+        "memory": Reading("memory", "memory.usage_in_bytes"),
+        "seconds": Reading("cpuacct", "cpuacct.usage", unit=1e-9),
+    },
+    halt={"pids.max": "0"},
+    top=_top,
+    prepare=_prepare,
+    nest=_nest,
+)
