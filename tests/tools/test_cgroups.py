@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -283,6 +285,51 @@ print(time.process_time(), flush=True)
     end(inside)
     assert of_server > 2 * of_group, "its weight is a quarter"
     assert seconds is not None and of_group * 0.5 < seconds < of_group + 0.5
+
+
+def test_the_weight_of_all_groups_together_can_be_chosen() -> None:
+    found = had(cgroups.find(weight=50))
+    (house,) = {each.parent.parent for each in found.group(NAME, weight=200).entrances if "cpu" in each.parts} or {None}
+    if house is None:
+        pytest.fail(f"no cpu controller of v1 is mounted under its name here: {MEND}")
+    assert [int((each / "cpu.shares").read_text()) for each in (house, house / NAME)] == [512, 2048]
+    assert found.close()
+
+
+def test_groups_can_be_made_and_closed_on_many_threads_at_once(found: Cgroups) -> None:
+    def used(number: int) -> tuple[bool, bool]:
+        group = found.group(f"{number % 4:016x}", processes=20)
+        return group.kill(), group.close()
+
+    def borne(number: int) -> bool:
+        try:
+            return used(number) == (True, True)
+        except FileNotFoundError:  # another thread closed it meanwhile
+            return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(used, range(4), timeout=PATIENCE)) == [(True, True)] * 4, "each its own"
+        assert all(threads.map(borne, range(64), timeout=PATIENCE)), "several the same"
+
+
+def test_what_cannot_be_killed_is_said_in_time(found: Cgroups) -> None:
+    freezer = Path("/sys/fs/cgroup/freezer") / f"toolgate-test-{os.getpid()}"
+    if not freezer.parent.is_dir():
+        pytest.skip("only the freezer of cgroup v1 keeps a process from SIGKILL")
+    freezer.mkdir()
+    group = found.group(NAME)
+    process = started(group, "sleep", "60")
+    assert eventually(lambda: group.processes() == [process.pid])
+    (freezer / "cgroup.procs").write_text(str(process.pid))
+    (freezer / "freezer.state").write_text("FROZEN")
+    assert eventually(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n")
+    before = time.monotonic()
+    assert (group.kill(0.2), group.close(0.2)) == (False, False)
+    assert time.monotonic() - before < PATIENCE / 4
+    (freezer / "freezer.state").write_text("THAWED")
+    assert end(process) == -signal.SIGKILL
+    assert group.close()
+    freezer.rmdir()
 
 
 @pytest.mark.parametrize(

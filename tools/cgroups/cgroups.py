@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from toolgate.tools.cgroups.dialect import Allowance
 from toolgate.tools.cgroups.group import Group, Seat
 from toolgate.tools.cgroups.hierarchies import Hierarchy, hierarchies
-from toolgate.tools.cgroups.house import House, new_name
+from toolgate.tools.cgroups.house import WEIGHT, House, new_name
 
 LIMITING: Sequence[str] = ("memory", "pids", "cpu")
 WANTED = frozenset(LIMITING) | {"cpuacct"}  # which limits nothing: on v1 it tells the CPU time
@@ -69,10 +69,11 @@ class Cgroups:
         return all(gone)
 
 
-def find(*, move: bool = False) -> Cgroups | str:
+def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
     """What can be had below the group this process is in, or why nothing can. Makes the houses: close it.
 
-    `move`: where v2 needs it, move this process (before it starts others) to a leaf of its own group.
+    `move`: where v2 needs it, move this process (before it starts others) to a leaf of its own group. `weight`: of
+    all groups together, for the CPU, against 100 of the server (on v1, of each process beside them).
     """
     try:
         present = hierarchies(WANTED)
@@ -82,7 +83,7 @@ def find(*, move: bool = False) -> Cgroups | str:
     lacking = dict.fromkeys(LIMITING, "not mounted here, or not passed on to the server's group")
     for hierarchy in present:
         try:
-            houses.append(_house(hierarchy, name, move, lacking))
+            houses.append(_house(hierarchy, name, move, weight, lacking))
         except OSError as error:
             lacking |= dict.fromkeys(hierarchy.controllers & lacking.keys(), f"{error.filename}: {error.strerror}")
     if not any(set(LIMITING) & house.seat.controllers for house in houses):
@@ -92,11 +93,11 @@ def find(*, move: bool = False) -> Cgroups | str:
     return Cgroups(houses, lacking)
 
 
-def _house(hierarchy: Hierarchy, name: str, move: bool, lacking: dict[str, str]) -> House:
+def _house(hierarchy: Hierarchy, name: str, move: bool, weight: int, lacking: dict[str, str]) -> House:
     """Takes what it has from `lacking`, and adds why it has not the rest."""
     refused = hierarchy.dialect.prepare(hierarchy.top, hierarchy.controllers, move)
     controllers = hierarchy.controllers - refused.keys()
-    house = House(Seat(hierarchy.top / name, controllers, hierarchy.dialect))
+    house = House(Seat(hierarchy.top / name, controllers, hierarchy.dialect), weight)
     lacking |= refused
     for controller in controllers:
         lacking.pop(controller, None)

@@ -24,10 +24,10 @@ HANDLELESS = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, and
 def kill(groups: Callable[[], Iterable[Path]], halt: Mapping[str, str], until: float) -> bool:
     """End what is in the groups until nothing is, or it is `until` (monotonic seconds). Is it all gone?"""
     while pids := _halted(groups(), halt):
-        if time.monotonic() >= until:
-            return False
         for first in range(0, len(pids), BATCH):
             _end(pids[first : first + BATCH], lambda: processes(groups()))
+        if time.monotonic() >= until:
+            return not processes(groups())
     return True
 
 

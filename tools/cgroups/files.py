@@ -1,6 +1,7 @@
 """The files of a cgroup: numbers and words, read and written. Knows no file's name and no meaning."""
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -14,7 +15,8 @@ def write(file: Path, value: object) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(file)) from None
+        code = errno.ENOENT if error.errno == errno.ENODEV else error.errno  # removed while it was open
+        raise OSError(code, error.strerror, str(file)) from None
 
 
 def number(file: Path, key: str = "") -> int:

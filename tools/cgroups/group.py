@@ -45,7 +45,8 @@ class Group:
     """Processes that are held to an allowance together. Any thread may call.
 
     `entrances`: the files into which a process writes `0`, one after the other, to be in it with all that it starts
-    later. It must do so before it is anything else's, and start nothing when one can't be written.
+    later. It must do so before it is anything else's, and start nothing when one can't be written. The first takes
+    the kernel some 10 ms; what a process that is in it already starts is in it for nothing.
     """
 
     def __init__(self, seats: Sequence[Seat], allowance: Allowance) -> None:

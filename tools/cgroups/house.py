@@ -17,7 +17,7 @@ from toolgate.tools.cgroups.dialect import Allowance
 from toolgate.tools.cgroups.group import Seat
 
 NAME = re.compile(r"toolgate-[0-9]+-[0-9a-f]{16}")
-WEIGHT = 25  # of the 100 that the server has: it gets four parts of five when both want the CPU
+WEIGHT = 25  # against 100 of the server: it gets four parts of five when both want the CPU
 TRIES = 3  # a sweep may take the folder for a dead server's in the moment before it is locked
 
 
@@ -28,19 +28,19 @@ def new_name() -> str:
 class House:
     """Made, and locked, when it is made. Raises OSError. Forked processes share the lock until they are closed."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: Seat, weight: int = WEIGHT) -> None:
         self.seat = seat
         self._lock: int | None = _made(seat.folder)
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
-            self._fit()
+            self._fit(weight)
             undo.pop_all()
 
-    def _fit(self) -> None:
+    def _fit(self, weight: int) -> None:
         if (kind := self.seat.folder / "cgroup.type").exists() and kind.read_text().strip() != "domain":
             raise OSError(errno.EOPNOTSUPP, "the group it is in is threaded", str(self.seat.folder))
         if "cpu" in self.seat.controllers:
-            self.seat.dialect.limits["cpu"](self.seat.folder, Allowance(weight=WEIGHT))
+            self.seat.dialect.limits["cpu"](self.seat.folder, Allowance(weight=weight))
         self.seat.dialect.nest(self.seat.folder, self.seat.controllers)
 
     def room(self, name: str) -> tuple[Seat, bool]:
