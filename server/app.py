@@ -79,7 +79,7 @@ class App:
         self.processes = Processes()
         self.changes = Changes()
         self.web = _web(config)
-        self.confinement = Confinement(config, self.state, self.web, self.processes, public=config.public)
+        self.confinement = Confinement(config, self.state, self.processes, public=config.public)
         self.search = _search(config, self.web)
         self.skills = skills.Skills(_skill_folders(config), self.state / "cache" / "skills.json")
         self.modules = Modules()
@@ -158,6 +158,7 @@ class App:
                 log.exception("the plugin folders can't be looked at")
             self._start_later(self._watch_plugins, PLUGINS_AFTER)
         self._start_later(self._watch_skills, WATCH_AFTER)
+        self._start_later(self.confinement.sweep, WATCH_AFTER)
         self._start_later(self.clock.start, WATCH_AFTER)
         self._start_later(self.deferrals.resume, WATCH_AFTER)
         if self.cleaner is not None:
@@ -208,6 +209,7 @@ class App:
         await self.clock.stop()
         await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
         await self.processes.close()
+        await self.confinement.close()
         await self.web.close()
         self.store.close()
 

@@ -2,24 +2,30 @@
 principal. A part of the composition root; what a sandbox is, tools/sandbox/ knows.
 """
 
+import asyncio
+import hashlib
 import logging
 import os
 import socket
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
+from toolgate.tools.guard import Allowed
 from toolgate.tools.limits import UNLIMITED, Limits, parse
 from toolgate.tools.processes import Processes
 from toolgate.tools.quarters import Open, Quarters
-from toolgate.tools.web import Web
 
 if TYPE_CHECKING:
+    from toolgate.tools.cgroups import Cgroups, Group
+    from toolgate.tools.proxy.outlet import Outlet
+    from toolgate.tools.proxy.room import Room
     from toolgate.tools.sandbox.levels import Sandbox
-    from toolgate.tools.sandbox.quarters import Outlet
 
+CLOSE_WITHIN = 0.5  # seconds: nothing is left in them as a rule
 THROUGH = 0o011  # may pass through a folder without seeing what is in it
 
 log = logging.getLogger("toolgate.sandbox")
@@ -28,18 +34,22 @@ log = logging.getLogger("toolgate.sandbox")
 class Confinement:
     """`processes` are those of commands without a sandbox. `sandbox` is None where there is none."""
 
-    def __init__(self, config: Config, state: Path, web: Web, processes: Processes, *, public: bool) -> None:
+    def __init__(self, config: Config, state: Path, processes: Processes, *, public: bool) -> None:
         """Raises UsageError where what was asked for can't be had. `public`: callers come from elsewhere."""
         self.limits = _limits(config)
         self.sandbox = chosen(config, state, self.limits, public=public)
         self._state = state
         self._shared: Path | None = config.workspace
-        self._web = web
         self._processes = processes
+        self._cgroups: Cgroups | None = None
+        self._room: Room | None = None
+        self._allowed = config.allow_private
         if self.sandbox is not None:
             _check_folders(config, self.sandbox)
             _tell(self.sandbox, remote=config.remote)
             _reach(state, self.sandbox.level == "uid")
+            if self.sandbox.level != "none":
+                self._cgroups = _grouped()
 
     @property
     def level(self) -> str:
@@ -51,21 +61,65 @@ class Confinement:
             return Open(self._processes, self.limits)
         from toolgate.tools.sandbox.quarters import Sandboxed  # start-up
 
-        return Sandboxed(self.sandbox, root, spool, alone=alone, outside=self._processes, outlet=self._outlet)
+        return Sandboxed(
+            self.sandbox,
+            root,
+            spool,
+            alone=alone,
+            outside=self._processes,
+            outlet=self._outlet,
+            group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
+            memory=self._cgroups is None or "memory" in self._cgroups.lacking,
+        )
+
+    async def close(self) -> None:
+        """What is left of the groups; the workspaces are closed before."""
+        if self._cgroups is not None:
+            await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)
+
+    async def sweep(self) -> None:
+        """End what servers that died have left running."""
+        if self._cgroups is not None:
+            for name, kept in (await asyncio.to_thread(self._cgroups.sweep)).items():
+                log.warning("%s, of a server that died: %s", name, kept or "ended")
+
+    def _group(self, name: str, limits: Limits) -> "Group | None":
+        if self._cgroups is None:
+            return None
+        return self._cgroups.group(name, memory=limits.memory, processes=limits.processes)
 
     def _outlet(self, listener: socket.socket) -> "Outlet":
-        raise NotImplementedError
+        from toolgate.tools.proxy.outlet import Outlet  # start-up
+        from toolgate.tools.proxy.room import Room
+
+        self._room = self._room or Room()
+        outlet = Outlet(listener, Allowed.parse(self._allowed), room=self._room)
+        outlet.open()
+        return outlet
+
+
+def _grouped() -> "Cgroups | None":
+    from toolgate.tools import cgroups  # start-up
+
+    found = cgroups.find(move=True)
+    if isinstance(found, str):
+        log.warning(
+            "no control groups: each process has its limits, and all of a principal together have none (%s)", found
+        )
+        return None
+    log.info("limits of principals by %s", found)
+    return found
 
 
 def chosen(config: Config, state: Path, limits: Limits, *, public: bool) -> "Sandbox | None":
     """None where nobody asked for a sandbox. Raises UsageError."""
-    level = config.sandbox_level
+    level: Any = config.sandbox_level
     if level == "none" and not config.remote:
         return None
     from toolgate.tools.sandbox.levels import UIDS, Unavailable, Wanted  # start-up
     from toolgate.tools.sandbox.levels import chosen as tried
 
-    network = config.sandbox_network or (None if config.remote else "all")
+    network: Any = config.sandbox_network or (None if config.remote else "all")
     wanted = Wanted(
         level,
         network,

@@ -447,8 +447,8 @@ OPTIONS = (
     ),
     Option(
         "sandbox-network",
-        "what sandboxed commands reach: none, public (no private addresses) or all (default: public over HTTP, all over "
-        "stdio)",
+        "what sandboxed commands reach: none, public (no private addresses) or all (default: public over HTTP, all "
+        "over stdio)",
         sandbox_network,
         None,
         metavar="WHAT",

@@ -54,21 +54,8 @@ class Limits:
     )
 
 
-UNLIMITED = Limits(
-    cpu=0,
-    memory=0,
-    processes=0,
-    files=0,
-    file_size=0,
-    workspace=0,
-    entries=0,
-    tmp=0,
-    commands=0,
-    background=0,
-    age=0,
-    calls={},
-)
 ROWS = {each.name.replace("_", "-"): each for each in fields(Limits)}
+UNLIMITED = Limits(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, calls={})
 
 
 def limit_word(word: str) -> str:

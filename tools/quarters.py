@@ -12,9 +12,10 @@ NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only where th
 
 
 class Quarters(Protocol):
-    """`level` is "bwrap", "uid" or "none". `uid` is whom files made for commands must belong to; None: whoever makes
-    them. `places` is the folder where commands leave word of where they are; None where they may write to any.
-    `resources` are limits of each process, by number. `outside` runs what is the server's own. All but `level`, `limits` and `settle` come after `settle`.
+    """`level` is "bwrap", "uid" or "none". `uid` is whose files made for commands must be; None: whoever makes them.
+    `places` is the folder where commands leave word of where they are; None where they may write to any. `resources`
+    are limits of each process, by number. `outside` runs what is the server's own. All but `level`, `limits` and
+    `settle` come after `settle`.
     """
 
     level: str
@@ -55,7 +56,7 @@ class Open:
         self.processes = self.outside = processes
         self.limits = limits
         self.resources: Mapping[int, int] = {
-            number: value for number, value in resources(limits).items() if number != NPROC
+            number: value for number, value in resources(limits, memory=True).items() if number != NPROC
         }
 
     def settle(self) -> None: ...
@@ -69,12 +70,13 @@ class Open:
     async def close(self) -> None: ...
 
 
-def resources(limits: Limits) -> dict[int, int]:
-    """As setrlimit(2) takes them, for each process of a command."""
+def resources(limits: Limits, *, memory: bool = False) -> dict[int, int]:
+    """As setrlimit(2) takes them, for each process of a command; with `memory` that too, as nothing else bounds it."""
     wanted = {
         resource.RLIMIT_CPU: limits.cpu,
         resource.RLIMIT_NOFILE: limits.files,
         resource.RLIMIT_FSIZE: limits.file_size,
         NPROC: limits.processes,
+        resource.RLIMIT_DATA: limits.memory if memory else 0,
     }
     return {number: value for number, value in wanted.items() if value}

@@ -421,7 +421,7 @@ class Workspace:
             running.run.hits.append(why)
             running.doom(why)
 
-    def reached(self, run: Run) -> list[str]:
+    def reached(self, run: Run) -> Sequence[str]:
         """The limits that were reached while the command ran, in words."""
         for why in self._quarters.hits():
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):

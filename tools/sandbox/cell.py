@@ -14,14 +14,15 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolgate.tools.sandbox.view import View, arguments, contents
+from toolgate.tools.proxy.outlet import Outlet
+from toolgate.tools.sandbox.view import SYSTEM, View, arguments, contents
 
 ENTRY = Path(__file__).with_name("entry.py")
 SUPERVISOR = ENTRY.parents[1] / "supervisor.py"
 INSIDE = {"/.toolgate/entry.py": ENTRY, "/.toolgate/supervisor.py": SUPERVISOR}
 PORT = 3128  # of the proxy on the sandbox's own loopback, where programs that have one by convention look for it
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-LOCAL = "localhost,127.0.0.1,::1"
+PATH = "/usr/local/bin:/usr/bin:/bin"
 PROGRAM = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv's, the one it stands on
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Cell:
     """`bwrap` is its path, None without it. `uid` is whom commands run as; None: the server's user. `proxied` is
-    whether a proxy's listener comes with it. `groups` are files that take a process id. `alone`: nothing but this sandbox
-    runs as `uid`."""
+    whether a proxy's listener comes with it. `groups` are files that take a process id. `alone`: nothing but this
+    sandbox runs as `uid`."""
 
     view: View
     bwrap: str | None
@@ -46,9 +47,18 @@ class Cell:
         home = str(self.view.root)
         own = {**given, "HOME": home, "USER": "user", "LOGNAME": "user", "SHELL": "/bin/bash"}
         own = {name: value for name, value in own.items() if name not in PROXIES}
+        own["PATH"] = self._path(given.get("PATH", ""))
         if self.proxied:
-            own |= dict.fromkeys(PROXIES, f"http://127.0.0.1:{PORT}") | {"no_proxy": LOCAL, "NO_PROXY": LOCAL}
+            own |= Outlet.environment(PORT)
         return own
+
+    def _path(self, path: str) -> str:
+        """Of the folders that programs are looked for in, those that can be seen."""
+        if self.bwrap is None:
+            return path or PATH
+        trees = [*map(Path, SYSTEM), *self.view.shown, self.view.root]
+        seen = [each for each in path.split(":") if any(Path(each).is_relative_to(tree) for tree in trees)]
+        return ":".join(seen) or PATH
 
     def spawn(self, channel: socket.socket, report: socket.socket) -> subprocess.Popen[bytes]:
         """Start the zygote, which answers on `report`. Raises OSError."""

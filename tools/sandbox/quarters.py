@@ -6,10 +6,12 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from toolgate.tools.cgroups import Group
+from toolgate.tools.limits import Limits
 from toolgate.tools.processes import Processes
 from toolgate.tools.quarters import resources
 from toolgate.tools.sandbox.cell import Cell
@@ -25,18 +27,11 @@ class Outlet(Protocol):
     async def close(self) -> None: ...
 
 
-class Group(Protocol):
-    """A sandbox's control group (tools/cgroups.py)."""
-
-    @property
-    def entrances(self) -> Sequence[Path]: ...
-    def close(self) -> None: ...
-
-
 class Sandboxed:
     """`alone`: the folder is this principal's, and in `root.parent` are only such folders.
 
-    `outlet` makes the way out from the listener of a sandbox that has one.
+    `outlet` makes the way out from the listener of a sandbox that has one; `group` its control group, where there are
+    such (blocking; raises OSError). `memory`: no group bounds that.
     """
 
     def __init__(
@@ -48,13 +43,15 @@ class Sandboxed:
         alone: bool,
         outside: Processes,
         outlet: Callable[[socket.socket], Outlet],
-        group: Group | None = None,
+        group: Callable[[Limits], Group | None],
+        memory: bool,
     ) -> None:
         self.level: str = sandbox.level
         self.limits = sandbox.limits
         self.places: Path | None = spool / PLACES
         self.uid: int | None = None
-        self.resources: Mapping[int, int] = resources(sandbox.limits)
+        self.resources: Mapping[int, int] = resources(sandbox.limits, memory=memory)
+        self._make_group = group
         self.outside = outside
         self._sandbox = sandbox
         self._root = root
@@ -62,7 +59,7 @@ class Sandboxed:
         self._alone = alone
         self._outlet = outlet
         self._way_out: Outlet | None = None
-        self._group = group
+        self._group: Group | None = None
         self._cell: Cell | None = None
         self._processes: Processes | None = None
         self._closing: set[asyncio.Future[None]] = set()
@@ -87,6 +84,7 @@ class Sandboxed:
             os.chown(self._spool, -1, uid, follow_symlinks=False)
             self._spool.chmod(0o710)
         self.uid = uid
+        self._group = self._make_group(self.limits)
         entrances = [] if self._group is None else self._group.entrances
         self._cell = self._sandbox.cell(self._root, self._spool, places, uid, entrances, alone=self._alone)
 
@@ -95,7 +93,13 @@ class Sandboxed:
         return self._cell.environment(given)
 
     def hits(self) -> list[str]:
-        return []
+        if self._group is None:
+            return []
+        hits, limits = self._group.hits(), self.limits
+        told = [f"the limit of {limits.memory:,} bytes of memory was reached, and a process killed"] if hits.oom else []
+        if hits.processes:
+            told.append(f"the limit of {limits.processes:,} processes was reached, and no more started")
+        return told
 
     async def close(self) -> None:
         """End the sandbox, with all that runs there."""

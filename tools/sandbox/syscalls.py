@@ -13,7 +13,8 @@ REFUSED = (
     # other processes' memory, and those who watch over commands
     "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd",
     # mounts and namespaces: the view of files is ours to choose
-    "mount umount umount2 pivot_root chroot setns mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick statmount listmount",
+    "mount umount umount2 pivot_root chroot setns mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig "
+    "fsmount fspick statmount listmount",
     # kernel keyrings are not kept apart by namespaces
     "add_key keyctl request_key",
     # much of the kernel's attack surface, and little of anybody's work
@@ -45,7 +46,7 @@ class NoFilter(Exception):
 def program(*, offline: bool = False) -> bytes:
     """The filter, as the kernel takes it. `offline` refuses sockets that reach other machines. Raises NoFilter."""
     try:
-        import pyseccomp  # start-up: only a server with a sandbox needs it
+        import pyseccomp  # type: ignore[import-untyped]  # start-up: only a server with a sandbox needs it
     except (ImportError, OSError, RuntimeError) as error:
         raise NoFilter("libseccomp is missing: apt-get install libseccomp2") from error
     refuse = pyseccomp.ERRNO(errno.EPERM)

@@ -11,12 +11,22 @@ from pathlib import Path
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 ETC = (  # what programs need to run as they do elsewhere, and nothing an administrator writes secrets into
-    "alternatives bash.bashrc ca-certificates ca-certificates.conf debian_version fonts gai.conf "
-    "host.conf inputrc java* ld.so.cache ld.so.conf ld.so.conf.d locale.conf localtime lsb-release machine-info "
-    "magic magic.mime manpath.config mime.types networks nsswitch.conf os-release perl pki/ca-trust pki/tls/certs "
-    "pki/tls/cert.pem pki/tls/openssl.cnf protocols python3 redhat-release rpc services "
-    "ssl/certs ssl/cert.pem ssl/openssl.cnf terminfo timezone xattr.conf xdg"
-).split()
+    *("alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gai.conf"),
+    *("host.conf", "inputrc", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.conf", "localtime"),
+    *(
+        "lsb-release",
+        "machine-info",
+        "magic",
+        "magic.mime",
+        "manpath.config",
+        "mime.types",
+        "networks",
+        "nsswitch.conf",
+    ),
+    *("os-release", "perl", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "protocols"),
+    *("python3", "redhat-release", "rpc", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "terminfo"),
+    *("timezone", "xattr.conf", "xdg"),
+)
 DEVICES_SHM = "/dev/shm"  # noqa: S108  # the sandbox's own
 NAME = "sandbox"  # the host's name in there, and nothing of the real one's
 USER = "user"
@@ -53,7 +63,7 @@ def arguments(view: View, files: Mapping[str, int]) -> list[str]:
         *_memory(DEVICES_SHM, view.tmp),
         *("--remount-ro", "/dev"),
         *_memory("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
-        *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),
+        *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),  # noqa: S108
         *(word for path in view.shown for word in _bound("--ro-bind", path)),
         *_bound("--bind", view.root),
         *(word for path in hidden for word in _covered(path)),
