@@ -323,10 +323,14 @@ def test_what_cannot_be_killed_is_said_in_time(found: Cgroups) -> None:
     (freezer / "cgroup.procs").write_text(str(process.pid))
     (freezer / "freezer.state").write_text("FROZEN")
     assert eventually(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n")
-    before = time.monotonic()
-    assert (group.kill(0.2), group.close(0.2)) == (False, False)
-    assert time.monotonic() - before < PATIENCE / 4
-    (freezer / "freezer.state").write_text("THAWED")
+    try:
+        before = time.monotonic()
+        assert (group.kill(0.2), group.close(0.2)) == (False, False)
+        assert time.monotonic() - before < PATIENCE / 4
+        births = [each.parent / "pids.max" for each in group.entrances if (each.parent / "pids.max").exists()]
+        assert [each.read_text() for each in births] == ["0\n"], "nothing is born in it any more"
+    finally:
+        (freezer / "freezer.state").write_text("THAWED")
     assert end(process) == -signal.SIGKILL
     assert group.close()
     freezer.rmdir()
