@@ -4,6 +4,7 @@ The window slides: whichever sixty seconds one looks at, what `wait` let through
 second, so that it takes the same few bytes however much happens.
 """
 
+import math
 from collections import deque
 
 SPAN = 60  # seconds
@@ -16,7 +17,7 @@ class Minute:
 
     def __init__(self) -> None:
         self.count = 0
-        self._seconds: deque[tuple[int, int]] = deque()  # a second, and how often in it: the oldest first
+        self._seconds: deque[tuple[float, int]] = deque()  # the last in a second, and how often in it: the oldest first
 
     def wait(self, now: float, limit: int) -> int:
         """Seconds until fewer than `limit` are within a minute; 0 now. `limit` is at least 1."""
@@ -24,16 +25,15 @@ class Minute:
         over = self.count - limit
         if over < 0:
             return 0
-        for second, times in self._seconds:
+        for last, times in self._seconds:
             over -= times
             if over < 0:
-                return second + SPAN + 1 - int(now)
+                return math.ceil(last + SPAN - now)
         raise ValueError(f"nothing is ever fewer than {limit}")
 
     def add(self, now: float) -> None:
-        second = int(now)
-        times = self._seconds.pop()[1] if self._seconds and self._seconds[-1][0] == second else 0
-        self._seconds.append((second, times + 1))
+        times = self._seconds.pop()[1] if self._seconds and int(self._seconds[-1][0]) == int(now) else 0
+        self._seconds.append((now, times + 1))
         self.count += 1
 
     def is_over(self, now: float) -> bool:
@@ -42,10 +42,10 @@ class Minute:
         return not self._seconds
 
     def _forget(self, now: float) -> None:
-        """A second is whole: what happened at its end must be a minute ago."""
-        seconds, until = self._seconds, int(now) - SPAN
+        """Those of a second are a minute ago when the last of them is."""
+        seconds, until = self._seconds, now - SPAN
         if seconds and seconds[-1][0] > now:
             seconds.clear()
             self.count = 0
-        while seconds and seconds[0][0] < until:
+        while seconds and seconds[0][0] <= until:
             self.count -= seconds.popleft()[1]

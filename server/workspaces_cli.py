@@ -1,7 +1,7 @@
 """`toolgate workspace …`: what people have in their workspaces, put away and brought back by the operator, whether a
 server runs beside or not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ async def _remove(store: Store, words: Sequence[str]) -> None:
 
 
 @contextmanager
-def _free(held: Folders, name: str) -> Iterator[None]:
+def _free(held: Folders, name: str) -> Generator[None]:
     """While nothing else happens to it. Raises InUse."""
     if held.is_served(name):
         raise InUse(

@@ -8,7 +8,7 @@ who still writes there can't lead it elsewhere.
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -48,7 +48,7 @@ def remove_stage(stage: Path) -> None:
 
 
 @contextmanager
-def opened(folder: Path | str, within: int | None = None) -> Iterator[int]:
+def opened(folder: Path | str, within: int | None = None) -> Generator[int]:
     """The descriptor of a folder that is no link."""
     held = os.open(folder, FOLDER, dir_fd=within)
     try:
