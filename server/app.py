@@ -384,11 +384,12 @@ def _search(config: Config, web: Web) -> search.Search:
 
 
 def _calls(config: Config) -> Calls | None:
-    """The calls a minute there may be. Over stdio the one caller pays for them itself: only what was said holds."""
+    """The calls a minute there may be. Where nobody signs in the one caller pays for them itself: only what was said
+    holds."""
     said = [word for word in config.limit if word.startswith(limits.CALLS)]
-    if config.remote:
+    if config.remote and config.auth != "none":
         return Calls(limits.parse(said).calls)
-    return Calls(limits.parse(said, limits.Limits(calls={})).calls) if said else None
+    return Calls(limits.parse(said, limits.UNLIMITED).calls) if said else None
 
 
 def _web(config: Config) -> Web:
