@@ -285,18 +285,14 @@ class Workspace:
 
     async def _look(self) -> None:
         try:
-            earlier = await asyncio.to_thread(self._move_in)
+            await asyncio.to_thread(self._quarters.settle)  # there may be a tree to give to another user
+            self._spool.reader = self._quarters.uid
+            earlier = await asyncio.to_thread(self._spool.open)  # there may be large files to remove
         except OSError as error:
             self._opening = None  # another time, perhaps
             raise _no_room(error) from None
         self._runs.update((run.id, run) for run in earlier)
         self._opened = True
-
-    def _move_in(self) -> Sequence[Run]:
-        """Blocking: there may be large files to remove, or a tree to give to another user."""
-        self._quarters.settle()
-        self._spool.reader = self._quarters.uid
-        return self._spool.open()
 
     def _admit(self, command: str, background: bool) -> None:
         if self._closed:
@@ -463,4 +459,6 @@ class Workspace:
 
 
 def _no_room(error: OSError) -> ToolError:
-    return ToolError(f"there is no place for the command's output: {(error.strerror or str(error)).lower()}")
+    why = (error.strerror or str(error)).lower()
+    where = f" ({error.filename})" if error.filename else ""
+    return ToolError(f"there is no place for the command and its output: {why}{where}")
