@@ -16,6 +16,7 @@ from toolgate.server.modules import Crowded, Hangs, Load, Loaded, LoadError
 from toolgate.server.sources import ISOLATE, Content, content, files, roots, sources, wants_isolation
 from toolgate.tools.errors import Collision
 from toolgate.tools.registry import Part, Registry
+from toolgate.tools.tool import Tool
 
 log = logging.getLogger("toolgate.plugins")
 
@@ -226,6 +227,9 @@ class Plugins:
         except Collision:
             self._retire(loaded)
             raise
+        for part in loaded.parts:
+            if isinstance(part, Tool):
+                part.plugin = file.parent.name if file.name == "__init__.py" else file.stem
         return loaded
 
     def _came_late(self, loading: "asyncio.Task[None]") -> None:

@@ -61,6 +61,7 @@ class Tool:
         self.icons = icons
         self.meta = meta
         self.as_task = as_task
+        self.plugin: str | None = None  # the name of the plugin that it comes from; None: it is built in
         self._input = input
         self._output = output
 
@@ -120,6 +121,10 @@ class Tool:
             schema.check(self._input)  # a raw schema may be anything; ours are right by construction
         if self.output is not None:
             schema.guard(self.output)
+
+    def finding(self, arguments: Mapping[str, Any]) -> str | None:
+        """What is wrong with these arguments; None: nothing that the schema knows of."""
+        return self._check(arguments)
 
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         """Validate, call, and turn what came back into an Output. A ToolError becomes an `is_error` Output.

@@ -1,0 +1,70 @@
+"""Patterns of shell commands: `git push*`, in which `*` and `?` alone are special. Pure: knows nothing of rules, nor of
+tools.
+
+A shell has more than one spelling for everything, so that a pattern is advice, and no boundary. What it can do is err
+on the safe side. Where it is to stop something it is held against each command in the text as well, without its quotes.
+Where it is to let something through it has to fit the whole text, and no `*` or `?` in it takes in what a shell reads
+as more than a word.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+MAX_COMMAND = 128 * 2**10  # characters of a command that are looked at: Linux starts none that is longer
+ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # what * and ? stand for: the latter to be sure
+ENDS = re.compile(r"[;&|<>(){}`\r\n]+")  # of one command in a text of several
+
+
+class Command:
+    """The text that patterns are about, of a call's arguments. Only a string is one for sure: a list may be words."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        given = arguments.get("command")
+        self.surely = given if isinstance(given, str) else None
+        self.text = " ".join(map(str, given)) if isinstance(given, list) else self.surely
+
+    @cached_property
+    def spellings(self) -> list[str]:
+        """The text, and each command in it, with single spaces, with quotes and without."""
+        text = self.text or ""
+        bare = re.sub(r"\\\r?\n|[\"'\\]", "", text)
+        parts = [part for whole in dict.fromkeys((text, bare)) for part in (whole, *ENDS.split(whole))]
+        return list(dict.fromkeys([text, *(" ".join(part.split()) for part in parts)]))
+
+
+class Pattern:
+    """One pattern, as `text` has it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def fits(self, command: Command, *, surely: bool) -> bool:
+        """Whether the command is one of these. `surely`: a doubt counts against that, not for it."""
+        text = command.surely if surely else command.text
+        if text is None:
+            return False
+        if len(text) > MAX_COMMAND:
+            return not surely
+        if surely:
+            return self._exactly.fullmatch(text) is not None
+        return any(map(self._broadly.fullmatch, command.spellings))
+
+    @cached_property
+    def _exactly(self) -> re.Pattern[str]:
+        return _compiled(self.text, WORDS)
+
+    @cached_property
+    def _broadly(self) -> re.Pattern[str]:
+        return _compiled(self.text, ANY)
+
+
+def _compiled(pattern: str, character: str) -> re.Pattern[str]:
+    """`*` is any number of such characters and `?` is one. Each `*` takes as few as it can and never more later, so
+    that no text takes long."""
+    first, *rest = (re.escape(chunk).replace(r"\?", character) for chunk in pattern.split("*"))
+    if not rest:
+        return re.compile(first)
+    middle = "".join(f"(?>{character}*?{chunk})" for chunk in rest[:-1])
+    return re.compile(f"{first}{middle}{character}*{rest[-1]}")
