@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server import VERSION, builtin, methods
+from toolgate.server.callers import Callers, itself
 from toolgate.server.calls import Calls
 from toolgate.server.changes import Changes
 from toolgate.server.clock import Clock, Firing
@@ -23,6 +24,7 @@ from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
 from toolgate.server.modules import Loaded, Modules
 from toolgate.server.plugins import Plugins
+from toolgate.server.rules import Rules, parse
 from toolgate.server.seal import Seal
 from toolgate.server.server import Server
 from toolgate.server.session import Session
@@ -76,6 +78,7 @@ class App:
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
         self.deferrals = Deferrals(self.store, self.clock.processes, self._serves, server=_digest(config, self.root))
+        self.rules = _rules(config)
         self.processes = Processes()
         self.changes = Changes()
         self.web = _web(config)
@@ -105,6 +108,8 @@ class App:
             streaming=config.classic.streaming,
             schemes=self._schemes(),
             calls=_calls(config),
+            rules=self.rules,
+            names=Callers(self.store).names if self.rules.about_people else itself,
         )
         self.cleaner = self._cleaner()
         if self.cleaner is not None:
@@ -157,6 +162,8 @@ class App:
             except Exception:  # what is built in is served all the same
                 log.exception("the plugin folders can't be looked at")
             self._start_later(self._watch_plugins, PLUGINS_AFTER)
+        for rule in self.rules.idle(self.server.registry.tools):
+            log.warning("the rule %s is about no tool that there is now", rule)
         self._start_later(self._watch_skills, WATCH_AFTER)
         self._start_later(self.confinement.sweep, WATCH_AFTER)
         self._start_later(self.clock.start, WATCH_AFTER)
@@ -390,6 +397,16 @@ def _calls(config: Config) -> Calls | None:
     if config.remote and config.auth != "none":
         return Calls(limits.parse(said).calls)
     return Calls(limits.parse(said, limits.UNLIMITED).calls) if said else None
+
+
+def _rules(config: Config) -> Rules:
+    def known_as(subject: str) -> str:
+        from toolgate.server.auth.principals import Principal  # start-up: rules about people are rare
+        from toolgate.server.auth.tokens import OURS
+
+        return Principal(config.auth if "://" in config.auth else OURS, subject, "").name
+
+    return Rules(*(parse(words, known_as) for words in (config.deny, config.allow, config.approve)))
 
 
 def _web(config: Config) -> Web:

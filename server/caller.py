@@ -180,7 +180,7 @@ class Caller:
 
     def input_required(self, questions: InputRequired) -> dict[str, Any]:
         """The result that ends this try of the call; what is known so far travels with it, sealed."""
-        carried = {"answers": self._answers, "once": self._done}
+        carried = {"answers": self._answers, "once": self._done, "approval": self._call.approval}
         state = self._seal.close(carried, self._call.session.owner, self._identity())
         return {"resultType": "input_required", "inputRequests": questions.requests, "requestState": state}
 
@@ -189,6 +189,8 @@ class Caller:
         if "requestState" in params:
             carried = self._seal.open(params["requestState"], self._call.session.owner, self._identity())
             self._answers, self._done = carried["answers"], carried["once"]
+            approval = carried.get("approval")
+            self._call.approval = None if approval is None else (approval[0], approval[1])
         if "inputResponses" in params:
             responses = params["inputResponses"]
             if not isinstance(responses, dict):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from toolgate.server import rules
 from toolgate.tools import limits
 
 OFF = frozenset(("0", "false", "no", "off"))
@@ -30,7 +31,8 @@ HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 @dataclass(frozen=True, slots=True)
 class Option:
     """`kind` turns a string into the value and raises ValueError; `many` collects; `later` says what is missing yet;
-    `remote` what is about HTTP alone; `joined` is the pattern of more items that have a colon."""
+    `remote` what is about HTTP alone; `joined` is the pattern of more items that have a colon; `split` takes a list in
+    the environment apart, where that goes another way."""
 
     name: str
     help: str
@@ -42,6 +44,7 @@ class Option:
     later: bool = False
     remote: bool = False
     joined: str = r"(?!)"
+    split: Callable[[str], list[str]] | None = None
 
     @property
     def flag(self) -> str:
@@ -62,6 +65,8 @@ class Option:
     def pieces(self, word: str) -> list[str]:
         """The items of a list in the environment. ":" separates folders, as in PATH. For the rest, commas and white
         space do; where there are none, ":" does, but not within a URL, an IPv6 address or a host with its port."""
+        if self.split is not None:
+            return self.split(word)
         if self.kind is folder:
             return word.split(":")
         if re.search(r"[,\s]", word):
@@ -486,7 +491,37 @@ OPTIONS = (
         remote=True,
     ),
     Option("gone-after", "such as 12h or 30d (default 30d)", long_time, 30 * 86_400, metavar="TIME", remote=True),
-    Option("approve", "tools a person must approve", later=True),
+    Option(
+        "approve",
+        "calls that wait for a person's word, as WHAT, WHAT(COMMAND) or WHO=WHAT: a tool, scope:S or plugin:P; of "
+        "commands it is advice, no boundary; repeatable",
+        rules.rule_word,
+        (),
+        None,
+        "RULE",
+        True,
+        split=rules.split,
+    ),
+    Option(
+        "allow",
+        "calls that --approve does not stop; repeatable",
+        rules.rule_word,
+        (),
+        None,
+        "RULE",
+        True,
+        split=rules.split,
+    ),
+    Option(
+        "deny",
+        "calls that are always refused, whatever --allow says; repeatable",
+        rules.rule_word,
+        (),
+        None,
+        "RULE",
+        True,
+        split=rules.split,
+    ),
     Option("database", "PostgreSQL for several replicas", later=True),
     Option("redis", "Redis for several replicas", later=True),
 )

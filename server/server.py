@@ -5,7 +5,7 @@ Knows nothing of JSON-RPC methods or transports. `app` builds it, the methods us
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,11 +14,14 @@ import msgspec
 
 from toolgate.server import shape
 from toolgate.server.caller import Nobody
+from toolgate.server.callers import itself
 from toolgate.server.calls import Calls
 from toolgate.server.deferrals import Deferrals, Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.messages import Id, Notification
+from toolgate.server.nonces import Nonces
 from toolgate.server.revisions import Revision
+from toolgate.server.rules import Rules
 from toolgate.server.seal import Seal
 from toolgate.server.session import LEVELS, Channel, Session
 from toolgate.server.updates import Paced, Updates
@@ -72,6 +75,9 @@ class Server:
     streaming: bool = True  # progress is sent at all
     calls: Calls | None = None  # how many a minute; None: any number
     used: Callable[[str], None] | None = None  # told of each call of a principal
+    rules: Rules = field(default_factory=Rules)
+    names: Callable[[str], Awaitable[frozenset[str]]] = itself  # principal → all that rules may call it
+    nonces: Nonces = field(default_factory=Nonces)  # of approvals
     schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])  # the longest open first

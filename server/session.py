@@ -182,6 +182,8 @@ class Call:
     channel: Channel
     flight: Flight | None = None
     deferred: bool = False  # it has become a task: its request is answered
+    decision: str = "allowed"  # why it ran or did not: "plan", or a word of `approval.py`
+    approval: "tuple[str, bool] | None" = None  # what its requestState carries of one: the nonce, whether it was given
 
     @property
     def revision(self) -> Revision:

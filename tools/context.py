@@ -5,7 +5,7 @@ is decided by whoever built the `Belongings`; a tool only ever sees its own call
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime  # the types are read at run time (server/lent.py); msgspec has it loaded
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -266,6 +266,12 @@ class Context:
         """The seconds this call may be held from its beginning; None while it is a task, or may become one by itself.
         It can change under a call that waits."""
         return self._belongings.settings.hold if self._peer.held else None
+
+    def after(self, seconds: float) -> "Context":
+        """The same, for what begins when the call has been held for so many seconds."""
+        settings = self._belongings.settings
+        left = replace(settings, hold=max(settings.hold - seconds, 0.0))
+        return Context(replace(self._belongings, settings=left), self._peer)
 
     @property
     def wants_progress(self) -> bool:

@@ -1,5 +1,6 @@
 """The MCP methods: one table, a function each, a file per capability. A feature costs one row and one function."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server import shape
@@ -19,6 +20,7 @@ from toolgate.server.methods import (
 from toolgate.server.revisions import Revision
 from toolgate.server.server import Server
 from toolgate.server.session import Call
+from toolgate.tools.registry import Registry
 from toolgate.tools.skill_files import Published
 from toolgate.tools.tool import Tool
 
@@ -30,6 +32,13 @@ def _spelled_tool(server: Server) -> lists.Spell:
     return spell
 
 
+def _offered(server: Server) -> lists.Parts:
+    def tools(held: Registry) -> Mapping[str, Tool]:
+        return server.rules.offered(held.tools)
+
+    return tools
+
+
 def dispatcher(server: Server) -> Dispatcher:
     """The dispatcher of one server."""
     published = Published()
@@ -37,7 +46,7 @@ def dispatcher(server: Server) -> Dispatcher:
         "initialize": Method(lifecycle.initialize(server), stateless=False, opens=True),
         "ping": Method(lifecycle.ping, stateless=False, opens=True),
         "server/discover": Method(lifecycle.discover(server), with_session=False),
-        "tools/list": Method(lists.of_parts(server, "tools", lambda held: held.tools, _spelled_tool(server))),
+        "tools/list": Method(lists.of_parts(server, "tools", _offered(server), _spelled_tool(server))),
         "tools/call": Method(tools.call_tool(server)),
         "prompts/list": Method(lists.of_parts(server, "prompts", lambda held: held.prompts, shape.prompt)),
         "prompts/get": Method(prompts.get_prompt(server)),

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server import shape
+from toolgate.server import approval, shape
+from toolgate.server.caller import InputRequired
 from toolgate.server.deferrals import Deferral
 from toolgate.server.errors import InvalidParams
 from toolgate.server.hold import Hold
@@ -13,7 +14,7 @@ from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk, Unanswered
+from toolgate.tools.errors import CannotAsk, ToolError, Unanswered
 from toolgate.tools.notices import Notices
 from toolgate.tools.tool import Tool
 
@@ -54,7 +55,7 @@ def call_again(server: Server) -> Callable[[Deferral, bytes], None]:
 def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> Work:
     async def work(context: Context) -> dict[str, Any]:
         try:
-            output = await run(tool, arguments, context)
+            output = await run(server, call, tool, arguments, context)
         except Unanswered as refusal:
             if not call.deferred:
                 raise
@@ -71,11 +72,22 @@ def _spelled(server: Server, call: Call, tool: Tool, output: Output) -> dict[str
     return shape.output(output, call.revision, tool.output is not None)
 
 
-async def run(tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
-    """Run a tool, unless an active plan holds it back. Raises CannotAsk."""
+async def run(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
+    """Run a tool, unless an active plan holds it back, or a rule, or the person who is asked. Raises CannotAsk."""
     if changes_things(tool) and await context.plan.active():
+        call.decision = "plan"
         return _refusal(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")
-    return await tool.run(arguments, context)
+    if not server.rules:
+        return await tool.run(arguments, context)
+    try:
+        context = await approval.admit(server, call, tool, arguments, context)
+    except ToolError as refusal:
+        return _refusal(refusal.text)
+    try:
+        return await tool.run(arguments, context)
+    except (InputRequired, BaseExceptionGroup):  # a question, which may have been asked inside a task group
+        approval.carry(server, call)
+        raise
 
 
 def changes_things(tool: Tool) -> bool:

@@ -1,0 +1,64 @@
+"""Arguments as a person has to see them: nothing in them is invisible, turns the line around or looks like the end of
+it. Knows nothing of who asks or why."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+MAX_SHOWN = 4_000  # characters of one argument: a screen or two
+MAX_ALL = 12_000  # of all of them
+MAX_NAME = 100  # of the name of one
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # that needs no quotes
+MARKS = 2  # combining marks on one letter: more than any script needs hide what is around them
+
+# printable, says Unicode, but nothing is to be seen: fillers, joiners, variation selectors, a blank of Braille
+UNSEEN = re.compile(
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0000-\U000e0fff]"
+)
+
+
+def arguments(given: Mapping[str, Any]) -> str:
+    """A line for each argument, in JSON. Of a long one the middle is left out, and counted outside of the quotes."""
+    lines: list[str] = []
+    left = MAX_ALL
+    for name, value in given.items():
+        if left <= 0:
+            lines.append(f"… and {len(given) - len(lines)} more arguments that are NOT SHOWN")
+            break
+        named = name if NAME.fullmatch(name) else _shortened(name, MAX_NAME)
+        lines.append(f"{named}: {_shortened(value, min(MAX_SHOWN, left))}")
+        left -= len(lines[-1])
+    return "\n".join(lines)
+
+
+def _shortened(value: Any, most: int) -> str:
+    text = value if isinstance(value, str) else _json(value)
+    spell = _quoted if isinstance(value, str) else visible
+    if len(text) <= most:
+        return spell(text)
+    half = most // 2
+    cut = f"… {len(text) - 2 * half:,} characters are NOT SHOWN here …"
+    return f"{spell(text[:half])}\n  {cut}\n  {spell(text[-half:])}"
+
+
+def _quoted(text: str) -> str:
+    return visible(_json(text))
+
+
+def visible(text: str) -> str:
+    """The text, with an escape (\\u202e) for each character that can't be seen as what it is."""
+    if text.isascii() and text.isprintable():
+        return text
+    shown: list[str] = []
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.combining(character) or unicodedata.category(character) == "Me" else 0
+        unseen = not character.isprintable() or UNSEEN.match(character) or marks > MARKS
+        shown.append(json.dumps(character)[1:-1] if unseen else character)
+    return "".join(shown)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)  # of the standard library: it takes lone surrogates, too
