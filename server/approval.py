@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from toolgate.server import shown
 from toolgate.server.caller import SHAPES, InputRequired
 from toolgate.server.rules import Caller, Rule
 from toolgate.server.seal import LIFETIME
@@ -42,9 +41,8 @@ async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any
     verdict, rule = server.rules.verdict(tool, arguments, caller)
     if verdict == "denied":
         raise ToolError(_denied(tool, rule))
-    if (
-        verdict == "allowed" or rule is None or tool.finding(arguments) is not None
-    ):  # the tool itself says what is wrong
+    # of arguments that don't fit nobody is asked: the tool says what is wrong with them
+    if verdict == "allowed" or rule is None or tool.finding(arguments) is not None:
         call.decision = "allowed"
         return context
     began = time.monotonic()
@@ -127,6 +125,8 @@ def _key(nonce: str) -> str:
 
 def question(tool: Tool, arguments: Mapping[str, Any]) -> str:
     """What the person reads: what runs if they accept, all of it or how much is left out."""
+    from toolgate.server import shown  # start-up: most servers never ask
+
     named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {shown.visible(tool.plugin)})"
     if not arguments:
         return f"Run {named}, without arguments?"

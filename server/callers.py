@@ -5,8 +5,6 @@ the people in the state database; knows nothing of rules.
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from toolgate.server.auth.principals import LOCAL_NAME, Principal
-
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
@@ -27,8 +25,6 @@ class Callers:
 
     async def names(self, principal: str) -> frozenset[str]:
         """All that a principal is called. Raises StateError."""
-        if principal == LOCAL_NAME:
-            return await itself(principal)
         if principal not in self._known:
             self._known[principal] = await itself(principal) | await self._looked_up(principal)
             while len(self._known) > MAX_KNOWN:
@@ -37,11 +33,14 @@ class Callers:
 
     async def _looked_up(self, principal: str) -> frozenset[str]:
         """Nobody else's tokens are ours: a person is in the database before there is one."""
-        from toolgate.server.auth.tokens import OURS  # start-up
+        from toolgate.server.auth.principals import LOCAL_NAME, Principal  # start-up: rules about people are rare
+        from toolgate.server.auth.tokens import OURS
         from toolgate.server.people_cli import called
         from toolgate.server.state import grants
         from toolgate.server.state.people import BUILT_IN
 
+        if principal == LOCAL_NAME:
+            return frozenset()
         for row in await self._store.transact(grants.everybody):
             if Principal(OURS, row.subject, "").name == principal:
                 return frozenset(

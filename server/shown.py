@@ -12,6 +12,7 @@ MAX_ALL = 12_000  # of all of them
 MAX_NAME = 100  # of the name of one
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # that needs no quotes
 MARKS = 2  # combining marks on one letter: more than any script needs hide what is around them
+BLANKS = re.compile(" {9,}")
 
 # printable, says Unicode, but nothing is to be seen: fillers, joiners, variation selectors, a blank of Braille
 UNSEEN = re.compile(
@@ -34,17 +35,19 @@ def arguments(given: Mapping[str, Any]) -> str:
 
 
 def _shortened(value: Any, most: int) -> str:
-    text = value if isinstance(value, str) else _json(value)
-    spell = _quoted if isinstance(value, str) else visible
+    is_text = isinstance(value, str)
+    text = value if is_text else _json(value)
     if len(text) <= most:
-        return spell(text)
+        return _spelled(text, is_text)
     half = most // 2
     cut = f"… {len(text) - 2 * half:,} characters are NOT SHOWN here …"
-    return f"{spell(text[:half])}\n  {cut}\n  {spell(text[-half:])}"
+    return f"{_spelled(text[:half], is_text)}\n  {cut}\n  {_spelled(text[-half:], is_text)}"
 
 
-def _quoted(text: str) -> str:
-    return visible(_json(text))
+def _spelled(text: str, is_text: bool) -> str:
+    """Visible, in quotes, with the blanks counted that would push the rest out of sight."""
+    plain = visible(_json(text) if is_text else text)
+    return BLANKS.sub(lambda found: f'" … {len(found[0]):,} spaces … "', plain)
 
 
 def visible(text: str) -> str:

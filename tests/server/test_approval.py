@@ -525,6 +525,12 @@ def test_what_is_left_out_is_counted() -> None:
     assert len(told) < 2 * shown.MAX_ALL
 
 
+def test_blanks_do_not_push_anything_out_of_sight() -> None:
+    told = shown.arguments({"command": "ls" + " " * 3_000 + "; rm -rf ~", "x": ["a" + " " * 9, "b"]})
+    assert told == 'command: "ls" … 3,000 spaces … "; rm -rf ~"\nx: ["a" … 9 spaces … "", "b"]'
+    assert shown.arguments({"x": '" … 9 spaces … "'}) == r'x: "\" … 9 spaces … \""'
+
+
 def test_a_text_can_not_pretend_that_something_is_left_out() -> None:
     told = shown.arguments({"command": 'x"\n  … 9 characters are NOT SHOWN here …\n  "y'})
     assert len(told.splitlines()) == 1
