@@ -12,7 +12,7 @@ def too_many(server: Server, call: Call, scope: str) -> str | None:
         return None
     refusal = server.calls.take(call.session.principal, scope)
     if refusal is not None:
-        _decide(call, "limited")
+        call.decision = "limited"
     return refusal
 
 
@@ -21,9 +21,3 @@ def admit(server: Server, call: Call, scope: str = ANY) -> None:
     refusal = too_many(server, call, scope)
     if refusal is not None:
         raise InvalidRequest(refusal)
-
-
-def _decide(call: Call, decision: str) -> None:
-    """Say what became of the call, for whoever keeps a record of it."""
-    if hasattr(call, "decision"):
-        setattr(call, "decision", decision)  # noqa: B010
