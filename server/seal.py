@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server import keyfile
 from toolgate.server.errors import InvalidParams
 
 LIFETIME = 15 * 60  # seconds a person may take to answer
 MAX_STATE = 32 * 2**20  # characters of a requestState we look at: what answers one message can carry
-KEY, NONCE = 32, 12  # bytes, as AES-256 and GCM want them
+NONCE = 12  # bytes, as GCM wants them
 VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
 
 
@@ -62,26 +63,8 @@ class Seal:
         if self._cipher is None:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # start-up, as above
 
-            self._cipher = AESGCM(self._key())
+            self._cipher = AESGCM(keyfile.kept(self._key_file))
         return self._cipher
-
-    def _key(self) -> bytes:
-        """The key, made when there is none; two servers on one state end up with the same."""
-        self._key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._key_file.with_name(f".{self._key_file.name}.{os.getpid()}")
-        try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(os.urandom(KEY))
-            os.link(draft, self._key_file)  # fails where another was first: never half a key, never two
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink(missing_ok=True)
-        key = self._key_file.read_bytes()
-        if len(key) != KEY:
-            raise OSError(f"{self._key_file} is damaged: remove it, and a new key is made")
-        return key
 
 
 def _binding(principal: str, request: Any) -> bytes:
