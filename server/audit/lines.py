@@ -1,0 +1,135 @@
+"""One line of the audit log: what is in it, and what makes it vouch for itself and the line before. Knows no files.
+
+A line is a JSON object whose last member is `hash`: HMAC-SHA-256, in hex, over the bytes of the same object without it.
+`prev` in it is the hash of the line before, `seq` counts from 1.
+"""
+
+import hmac
+import time
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+FIRST = "0" * 64  # what the first line has for the hash of the one before
+HASH = 64  # characters
+HEAD = 16 + 1 + HASH + 1 + HASH + 1  # bytes of the head: all the same, so that one write replaces another
+
+Key = hmac.HMAC  # with the key in it: a copy costs half of what one from the start does
+
+_JOIN = b',"hash":"'
+_OF_HEAD = b"head "  # before what is sealed there: a line begins with "{", and is never the same
+_TAIL = len(_JOIN) + HASH + len('"}')
+
+
+class Entry(msgspec.Struct):
+    """A call. `seq` and `prev` are set when it is written."""
+
+    seq: int
+    time: str  # ISO 8601, UTC, of its end
+    principal: str
+    client: str
+    session: str  # a digest: the key itself opens the session
+    tool: str
+    task: str | None  # the id of the task that the call became
+    digest: str  # SHA-256 of the arguments as JSON with sorted keys
+    arguments: Any  # redacted; None where only the digest is kept
+    decision: str
+    sandbox: str | None
+    outcome: str
+    exit: int | None
+    duration_ms: float
+    bytes: int  # of the result's text and data
+    prev: str = FIRST
+
+
+class Note(msgspec.Struct):
+    """Something about the log itself.
+
+    `begins`: a file; `kept` are the names of those before it. `torn`: the line before broke off when its writer died;
+    `bytes` and `digest` (SHA-256) are what there is of it. `gap`: so many calls could not be written down. `headless`:
+    the head was missing or damaged.
+    """
+
+    seq: int
+    time: str
+    event: str
+    about: dict[str, Any]
+    prev: str = FIRST
+
+
+class Link(msgspec.Struct, frozen=True):
+    """What of any line matters to the chain."""
+
+    seq: int
+    prev: str
+    time: str
+    hash: str = FIRST
+    event: str | None = None
+    about: dict[str, Any] = {}
+
+
+class Damaged(Exception):
+    """It is no line that was written under this key."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Link).decode
+
+
+def keyed(key: bytes) -> Key:
+    return hmac.new(key, digestmod="sha256")
+
+
+def instant(seconds: float) -> str:
+    """ISO 8601, UTC, in milliseconds."""
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    return f"{_second(whole)}.{thousandths:03d}Z"
+
+
+@lru_cache(4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def spell(entry: Entry | Note, key: Key) -> tuple[bytes, str]:
+    """The line, with its line break, and its hash."""
+    body = _encode(entry)
+    hash = _sealed(body, key)
+    return b'%b%b%b"}\n' % (body[:-1], _JOIN, hash.encode()), hash
+
+
+def read(line: bytes, key: Key) -> Link:
+    """The link that a line is, without its line break. Raises Damaged."""
+    body, hash = line[:-_TAIL] + b"}", line[-HASH - 2 : -2]
+    if not line.endswith(b'"}') or line[-_TAIL : -_TAIL + len(_JOIN)] != _JOIN:
+        raise Damaged
+    if not hmac.compare_digest(_sealed(body, key).encode(), hash):
+        raise Damaged
+    try:
+        return _decode(line)
+    except msgspec.DecodeError:
+        raise Damaged from None
+
+
+def spell_head(seq: int, hash: str, key: Key) -> bytes:
+    """The head: which line is the newest, sealed."""
+    body = f"{seq:016d} {hash}"
+    return f"{body} {_sealed(_OF_HEAD + body.encode(), key)}\n".encode()
+
+
+def read_head(data: bytes, key: Key) -> tuple[int, str]:
+    """The seq and hash of the newest line. Raises Damaged."""
+    words = data.decode("ascii", "replace").split(" ")
+    if len(data) != HEAD or len(words) != 3 or not words[0].isdigit():
+        raise Damaged
+    seal = _sealed(_OF_HEAD + f"{words[0]} {words[1]}".encode(), key)
+    if not hmac.compare_digest(seal.encode(), words[2].strip().encode()):
+        raise Damaged
+    return int(words[0]), words[1]
+
+
+def _sealed(body: bytes, key: Key) -> str:
+    sealing = key.copy()
+    sealing.update(body)
+    return sealing.hexdigest()
