@@ -45,6 +45,7 @@ from toolgate.transports import stdio
 
 if TYPE_CHECKING:
     from toolgate.server.access import Access
+    from toolgate.server.audit.recording import Audit
     from toolgate.server.auth.issuing import Authorization
     from toolgate.server.cleaning.cleaner import Cleaner
     from toolgate.server.isolated import Isolation
@@ -95,6 +96,7 @@ class App:
             changed=self._registry_changed,
         )
         self._take_skills()
+        self.audit = self._audit()
         self.server = Server(
             name=config.name,
             version=VERSION,
@@ -105,6 +107,7 @@ class App:
             lend=self._lend,
             deferrals=self.deferrals,
             patience=min(PATIENCE, self.settings.hold / 2),
+            audit=self.audit,
             streaming=config.classic.streaming,
             schemes=self._schemes(),
             calls=_calls(config),
@@ -114,6 +117,8 @@ class App:
         self.cleaner = self._cleaner()
         if self.cleaner is not None:
             self.server.used = partial(self._used, self.cleaner)
+        if self.audit is not None:
+            self.deferrals.lost = self.audit.lost
         self.dispatcher = methods.dispatcher(self.server)
         if config.classic.unknown:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
@@ -218,7 +223,27 @@ class App:
         await self.processes.close()
         await self.confinement.close()
         await self.web.close()
+        if self.audit is not None:
+            self.audit.close()
         self.store.close()
+
+    def _audit(self) -> "Audit | None":
+        """What records each call, as --audit says; without a word over HTTP, and where commands are kept apart."""
+        kept_apart = self.confinement.level != "none"
+        level = self.config.audit or ("on" if self.config.remote or kept_apart else "off")
+        if level == "off":
+            return None
+        from toolgate.server.audit import recording  # start-up: over stdio most do without
+
+        try:
+            return recording.opened(self.state, level, self._level_of)
+        except OSError as error:
+            raise UsageError(f"--audit: {error}") from None
+
+    def _level_of(self, principal: str) -> str | None:
+        """How the principal's commands are kept apart; None where none of them ran yet."""
+        held = self._workspaces.get(principal)
+        return held.sandbox if held is not None else None
 
     def _registry(self) -> Registry:
         return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden)

@@ -168,6 +168,7 @@ class Deferrals:
         self.ending = False
         self.tell: Callable[[Kept], bool] = lambda kept: False  # whether somebody heard
         self.again: Callable[[Deferral, bytes], None] | None = None
+        self.lost: Callable[[Kept], None] = lambda kept: None  # hears of what ended with the process that worked on it
         self._serves = serves
         self._held: dict[str, Deferral] = {}  # what is not over, or could not be written down yet
         self._writing: set[asyncio.Task[None]] = set()
@@ -237,6 +238,7 @@ class Deferrals:
             held = self._held[kept.id] = Deferral(self, kept)
             if how is None or self.again is None:
                 await held.end("failed", LOST, spelled({"code": InternalError.code, "message": LOST}))
+                self.lost(held.kept)
             else:
                 log.info("running task %s again: the server had ended under it", kept.id)
                 self.again(held, how)

@@ -240,6 +240,12 @@ def uid_range(word: str) -> range:
     return range(int(match[1]), int(match[2]) + 1)
 
 
+def audit_level(word: str) -> str:
+    if word not in ("off", "on", "full"):
+        raise ValueError("must be off, on or full")
+    return word
+
+
 def _url(word: str) -> SplitResult:
     """A URL that others are told to trust: https, or http on this machine."""
     refusal = ValueError("must be an https URL with a host, and nothing behind the path; http on loopback only")
@@ -521,6 +527,14 @@ OPTIONS = (
         "RULE",
         True,
         split=rules.split,
+    ),
+    Option(
+        "audit",
+        "record each call of a tool in STATE/audit: off, on (of arguments a digest), full (the arguments, what looks "
+        "like a secret redacted) (default: on over HTTP and with a sandbox, else off)",
+        audit_level,
+        None,
+        metavar="LEVEL",
     ),
     Option("database", "PostgreSQL for several replicas", later=True),
     Option("redis", "Redis for several replicas", later=True),

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +28,9 @@ from toolgate.server.updates import Paced, Updates
 from toolgate.tools.context import Belongings, Context, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from toolgate.server.audit.recording import Audit
 
 log = logging.getLogger("toolgate.server")
 
@@ -72,6 +75,7 @@ class Server:
     lend: Callable[[str, Place, Notices], Belongings]
     deferrals: Deferrals
     patience: float  # seconds after which a call that may become a task by itself does
+    audit: "Audit | None" = None  # records each tools/call
     streaming: bool = True  # progress is sent at all
     calls: Calls | None = None  # how many a minute; None: any number
     used: Callable[[str], None] | None = None  # told of each call of a principal

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from toolgate.server.errors import RpcError
 from toolgate.server.messages import Id, Notification, Outbound, Request, Response
 from toolgate.server.revisions import Revision
+from toolgate.tools.content import Output
 from toolgate.tools.context import Place
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
@@ -49,6 +50,7 @@ class Session:
     such stream. `stateless` says that the transport has already seen that a request is of the stateless era, whatever
     its body says. `scopes` is what the client was last seen to be allowed, with all that it implies; None is
     everything. `until` is when a subscription of this request has to end, in seconds since 1970; None: no such end.
+    `client` is the program at the other end, as it signed in or, where nobody does, as it calls itself; "" is unknown.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Session:
         "_last_id",
         "capabilities",
         "channel",
+        "client",
         "in_flight",
         "key",
         "log_level",
@@ -79,8 +82,10 @@ class Session:
         owner: str | None = None,
         scopes: frozenset[str] | None = None,
         until: float | None = None,
+        client: str = "",
     ) -> None:
         self.principal = principal
+        self.client = client
         self.owner = principal if owner is None else owner
         self.channel = channel
         self.stateless = stateless
@@ -102,7 +107,7 @@ class Session:
         there each request has a connection of its own."""
         session = self
         if not self.stateless:
-            session = Session(self.principal, stateless=True, owner=self.owner, scopes=self.scopes)
+            session = Session(self.principal, stateless=True, owner=self.owner, scopes=self.scopes, client=self.client)
             session.in_flight = self.in_flight
         session.revision = revision
         session.capabilities = capabilities
@@ -184,6 +189,9 @@ class Call:
     deferred: bool = False  # it has become a task: its request is answered
     decision: str = "allowed"  # why it ran or did not: "plan", or a word of `approval.py`
     approval: "tuple[str, bool] | None" = None  # what its requestState carries of one: the nonce, whether it was given
+    output: Output | None = None  # what its tool gave
+    entry: Any = None  # the audit log's, where there is one
+    began: float = 0.0  # in seconds of the monotonic clock; where there is such an entry
 
     @property
     def revision(self) -> Revision:

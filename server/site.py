@@ -194,7 +194,15 @@ class Site:
         return everyone(scope) if self._open is None else caller(scope)
 
     def _permits(self, path: str) -> Permits | None:
-        return None if self._access is None else Permits(path, self._access.resource, self._needed, self._told)
+        if self._access is None:
+            return None
+        return Permits(path, self._access.resource, self._needed, self._told, self._record_refused)
+
+    def _record_refused(self, principal: Principal, message: Message) -> None:
+        if self._server.audit is not None:
+            for request in message if isinstance(message, list) else (message,):
+                if isinstance(request, Request):
+                    self._server.audit.lacking(principal.name, principal.client, request)
 
     def _needed(self, message: Message) -> frozenset[str]:
         return scopes.needed(message, self._server.registry, tool_of)

@@ -90,7 +90,7 @@ class Lacking:
 
 class Permits:
     """Says what a caller lacks for a message. `needed(message)` gives the scopes it takes; `told(request, challenge,
-    text)` a result that carries the challenge."""
+    text)` a result that carries the challenge. `refused(principal, message)` hears of what was not served."""
 
     def __init__(
         self,
@@ -98,11 +98,13 @@ class Permits:
         resource: Resource,
         needed: Callable[[Message], frozenset[str]],
         told: Callable[[Request, str, str], Result],
+        refused: Callable[[Principal, Message], None] | None = None,
     ) -> None:
         self._path = path
         self._resource = resource
         self._needed = needed
         self._told = told
+        self._refused = refused
 
     def lacking(self, principal: Principal, message: Message) -> Lacking | None:
         """None when the message may be served."""
@@ -111,6 +113,8 @@ class Permits:
         wanted = self._needed(message)
         if covers(principal.scopes, wanted):
             return None
+        if self._refused is not None:
+            self._refused(principal, message)
         text = "this takes a permission that was not given; sign in again and allow it"
         challenge = self._resource.challenge(self._path, wanted, "insufficient_scope", text)
         answer = self._told(message, challenge, text) if isinstance(message, Request) and _in_band(message) else None

@@ -29,7 +29,9 @@ class HttpSession:
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
-        self.session = Session(principal.name, self, owner=principal.owner, scopes=reach(principal.scopes))
+        self.session = Session(
+            principal.name, self, owner=principal.owner, scopes=reach(principal.scopes), client=principal.client
+        )
         self.streams: OrderedDict[str, Stream] = OrderedDict()
         self.seen = time.monotonic()
         self.tasks: set[asyncio.Task[None]] = set()

@@ -132,6 +132,7 @@ class Endpoint:
             owner=principal.owner,
             scopes=reach(principal.scopes),
             until=principal.until,
+            client=principal.client,
         )
         task = self._begin(message, session, reply, self.running)
         if not task.done():

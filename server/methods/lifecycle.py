@@ -32,6 +32,7 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
         session.revision = revision = negotiate(params["protocolVersion"])
         server.sessions.add(session)
         told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
+        session.client = session.client or told[0]
         log.debug("client %r %r, revision %s", *told, revision.name)
         return {
             "protocolVersion": revision.name,

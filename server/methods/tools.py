@@ -40,7 +40,7 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         except TookTooLong:
             return _spelled(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
 
-    return answer
+    return answer if server.audit is None else server.audit.recorded(answer)
 
 
 def call_again(server: Server) -> Callable[[Deferral, bytes], None]:
@@ -67,6 +67,7 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
 
 def _spelled(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """The result. A task's takes no news along: it may be read never, or more than once."""
+    call.output = output
     if not call.deferred:
         output = _with_notices(output, server.notices(call.session.principal), call)
     return shape.output(output, call.revision, tool.output is not None)

@@ -1,0 +1,230 @@
+"""Turns each tools/call into an entry of the audit log, whatever becomes of it. Knows calls and their results; knows
+nothing of files, HTTP or what a tool does.
+
+Nothing here may cost a call its answer: what goes wrong is logged.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.audit.lines import Entry, instant
+from toolgate.server.audit.log import Log
+from toolgate.server.deferrals import Kept, tool_of
+from toolgate.server.envelope import CLIENT
+from toolgate.server.errors import InternalError, RpcError
+from toolgate.server.messages import Request, scrubbed
+from toolgate.server.session import Call
+from toolgate.tools.content import Audio, Content, EmbeddedResource, Image, Output, Text
+
+log = logging.getLogger("toolgate.audit")
+
+MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
+GRANTED = frozenset(("allowed", "approved"))  # decisions after which the tool runs
+ENDS = {"completed": "ok", "failed": "fault", "cancelled": "cancelled"}  # a task's status → how its call ended
+
+Answer = Callable[[Call], Awaitable[dict[str, Any]]]
+
+
+class Audit:
+    """`redact` gives what is kept of a call's arguments; None keeps their digest alone. `sandbox(principal)` says
+    at which level a principal's commands run."""
+
+    def __init__(
+        self, log: Log, sandbox: Callable[[str], str | None], redact: Callable[[dict[str, Any]], Any] | None = None
+    ) -> None:
+        self._log = log
+        self._sandbox = sandbox
+        self._redact = redact
+
+    def recorded(self, answer: Answer) -> Answer:
+        """`answer`, with an entry for each call."""
+
+        async def recording(call: Call) -> dict[str, Any]:
+            self._begin(call)
+            try:
+                result = await answer(call)
+            except BaseException as error:
+                self._end(call, _of_error(error), None)
+                raise
+            self._end(call, *_of_result(call, result))
+            return result
+
+        return recording
+
+    def ended(self, call: Call, kept: Kept) -> None:
+        """The task that `call` became is over, or left to the next process."""
+        if kept.live:
+            return
+        if call.entry is None:  # another process began it
+            self._begin(call)
+        outcome = ENDS[kept.status]
+        self._end(call, _of_output(call) if outcome == "ok" else outcome, kept.id, time.time() - kept.created)
+
+    def lost(self, kept: Kept) -> None:
+        """A task ended with the process that worked on it."""
+        entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)})
+        entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its beginning has the rest
+        self._put(entry, time.time() - kept.created)
+
+    def lacking(self, principal: str, client: str, request: Request) -> None:
+        """A tools/call was refused, since its caller lacks the scope it takes."""
+        if request.method != "tools/call":
+            return
+        try:
+            entry = self._entry(principal, client, "", request.params)
+        except Exception:
+            log.exception("a call that was refused could not be recorded")
+            return
+        entry.decision, entry.outcome = "scope", "refused"
+        self._put(entry, 0.0)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _begin(self, call: Call) -> None:
+        call.began = time.monotonic()
+        try:
+            session = call.session
+            client = session.client or _said(call.params.get("_meta"))
+            call.entry = self._entry(session.principal, client, session.key, call.params)
+        except Exception:
+            log.exception("a call could not be recorded")
+
+    def _entry(self, principal: str, client: str, key: str, params: dict[str, Any]) -> Entry:
+        name, arguments = params.get("name"), params.get("arguments")
+        known = arguments if isinstance(arguments, dict) else {}
+        return Entry(
+            seq=0,
+            time="",
+            principal=principal,
+            client=_short(client),
+            session=_shortened(key) if key else "",
+            tool=_short(name) if isinstance(name, str) else "",
+            task=None,
+            digest=digest(arguments if arguments is not None else {}),
+            arguments=self._redact(known) if self._redact is not None else None,
+            decision="allowed",
+            sandbox=None,
+            outcome="",
+            exit=None,
+            duration_ms=0.0,
+            bytes=0,
+        )
+
+    def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
+        if call.entry is None:
+            return
+        try:
+            entry = msgspec.structs.replace(call.entry)
+            entry.task = task
+            entry.decision = call.decision
+            entry.outcome = "refused" if entry.decision not in GRANTED and outcome == "error" else outcome
+            entry.sandbox = self._sandbox(call.session.principal)
+            if call.output is not None and outcome != "task":
+                entry.exit, entry.bytes = _exit(call.output), _size(call.output)
+        except Exception:
+            log.exception("a call could not be recorded")
+        else:
+            self._put(entry, time.monotonic() - call.began if lasted is None else lasted)
+
+    def _put(self, entry: Entry, lasted: float) -> None:
+        entry.time = instant(time.time())
+        entry.duration_ms = round(lasted * 1000, 1)
+        self._log.add(entry)
+
+
+def opened(state: Path, level: str, sandbox: Callable[[str], str | None]) -> Audit:
+    """What records into STATE/audit; `level` is "on" or "full". Raises OSError."""
+    held = Log(state / "audit", state / "keys" / "audit")
+    if level != "full":
+        return Audit(held, sandbox)
+    from toolgate.server.audit.redaction import redacted  # start-up: its expressions are compiled
+
+    return Audit(held, sandbox, redacted)
+
+
+def digest(arguments: Any) -> str:
+    """SHA-256, in hex, of the arguments as JSON: without spaces, the names sorted."""
+    try:
+        spelled = msgspec.json.encode(arguments, order="deterministic")
+    except UnicodeEncodeError:
+        spelled = msgspec.json.encode(scrubbed(arguments), order="deterministic")
+    return hashlib.sha256(spelled).hexdigest()
+
+
+@lru_cache(1024)
+def _shortened(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def _of_error(error: BaseException) -> str:
+    match error:
+        case asyncio.CancelledError():
+            return "cancelled"
+        case InternalError():
+            return "fault"
+        case RpcError():
+            return "refused"
+        case _:
+            return "fault"
+
+
+def _of_result(call: Call, result: dict[str, Any]) -> tuple[str, str | None]:
+    """The outcome, and the task the call became."""
+    match result.get("resultType"):
+        case "task":
+            return "task", result["taskId"]
+        case "input_required":
+            return "asked", None
+        case _:
+            return _of_output(call), None
+
+
+def _of_output(call: Call) -> str:
+    return "error" if call.output is not None and call.output.is_error else "ok"
+
+
+def _exit(output: Output) -> int | None:
+    """The exit code of what a tool ran, where it says one."""
+    held = output.structured
+    code = held.get("exit_code") if isinstance(held, dict) else getattr(held, "exit_code", None)
+    return code if type(code) is int else None
+
+
+def _size(output: Output) -> int:
+    return sum(map(_size_of, output.content))
+
+
+def _size_of(block: Content) -> int:
+    match block:
+        case Text(text):
+            return _bytes(text)
+        case Image() | Audio():
+            return len(block.data)
+        case EmbeddedResource(resource):
+            return _bytes(resource.text or "") + len(resource.blob or b"")
+        case _:
+            return 0
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _said(meta: Any) -> str:
+    """What a client of the stateless era calls itself."""
+    client = meta.get(CLIENT) if isinstance(meta, dict) else None
+    name = client.get("name") if isinstance(client, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _short(name: str) -> str:
+    return name[:MAX_NAME].encode("utf-8", "replace").decode()
