@@ -6,8 +6,8 @@ import fcntl
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolgate.server import VERSION, config, logs
@@ -27,14 +27,26 @@ COMMANDS = {
     "client": "list | add NAME WHERE… [--confidential] | remove ID: OAuth clients",
     "token": "list | revoke user NAME, client ID or grant ID: what people granted",
     "key": "rotate [--drop-old]: let a new key sign tokens",
+    "audit": "show the newest calls on record; audit verify: whether the record is whole",
 }
 
 ASKING = ("call", "tools", "doctor")  # what --url is for
 
-NO_OPTIONS = ("command", "words", "url", "confidential", "drop_old")  # what the parser knows besides
+AUDIT = {  # what is for that command alone: its flags, with a value or without
+    "principal": ("WHO", "audit: calls of a person, by name or by what the record calls them"),
+    "tool": ("NAME", "audit: calls of a tool, or of all that match a pattern such as git_*"),
+    "since": ("WHEN", "audit: calls since a time such as 2026-01-31T12:00, or 90m, 12h, 7d ago"),
+    "until": ("WHEN", "audit: calls until then"),
+    "decision": ("WORD", "audit: calls that were allowed, approved, …"),
+    "outcome": ("WORD", "audit: calls that came out ok, error, refused, cancelled, fault, task or asked"),
+    "last": ("N", "audit: how many of them (default 50; 0: all)"),
+    "json": (None, "audit: print the lines themselves"),
+    "follow": (None, "audit: go on with those that come"),
+}
+NO_OPTIONS = ("command", "words", "url", "confidential", "drop_old", *AUDIT)  # what the parser knows besides
 EVERY_OPTION = """\
-Every option is also TOOLGATE_<NAME> in the environment and a key of the config file; --url, --confidential and
---drop-old are flags alone. TOOLGATE_TOKEN holds the access token for the server at --url."""
+Every option is also TOOLGATE_<NAME> in the environment and a key of the config file; --url, --confidential,
+--drop-old and those of audit are flags alone. TOOLGATE_TOKEN holds the access token for the server at --url."""
 
 WAITING = """\
 toolgate {version} speaks the Model Context Protocol on standard input and output: it is waiting for an MCP client.
@@ -47,12 +59,13 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
 @dataclass(frozen=True, slots=True)
 class Line:
     """A command line behind its command. `url`: a server that runs already; `confidential`: the client to be added
-    keeps a secret; `drop_old`: no key but the new one is known any more."""
+    keeps a secret; `drop_old`: no key but the new one is known any more; `audit`: what AUDIT has flags for."""
 
     words: Sequence[str]
     url: str | None
     confidential: bool = False
     drop_old: bool = False
+    audit: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def run(words: Sequence[str]) -> int:
@@ -93,7 +106,10 @@ def _run(words: Sequence[str]) -> int:
         raise UsageError("--drop-old belongs to key rotate")
     if parsed.url is not None and flags and command != "doctor":
         raise UsageError(f"--url asks a server that is running: it can't be given --{next(iter(flags))}")
-    line = Line(parsed.words, parsed.url, parsed.confidential, parsed.drop_old)
+    about_audit = {name: value for name in AUDIT if (value := getattr(parsed, name)) not in (None, False)}
+    if about_audit and command != "audit":
+        raise UsageError(f"--{next(iter(about_audit))} belongs to audit")
+    line = Line(parsed.words, parsed.url, parsed.confidential, parsed.drop_old, about_audit)
     return RUNNERS[command](options, line)
 
 
@@ -119,6 +135,9 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="key rotate: end all access tokens; where a key may be known to somebody",
     )
+    for name, (metavar, help) in AUDIT.items():
+        how: dict[str, Any] = {"action": "store_true"} if metavar is None else {"metavar": metavar}
+        made.add_argument(f"--{name}", help=help, **how)
     config.add_options(made)
     return made
 
@@ -282,6 +301,12 @@ def _key(options: config.Config, line: Line) -> int:
     return clients_cli.key(options, line.words, drop_old=line.drop_old)
 
 
+def _audit(options: config.Config, line: Line) -> int:
+    from toolgate.server import audit_cli
+
+    return audit_cli.audit(options, line.words, line.audit)
+
+
 Runner = Callable[[config.Config, Line], int]
 RUNNERS: dict[str, Runner] = {
     "serve": _serve,
@@ -295,4 +320,5 @@ RUNNERS: dict[str, Runner] = {
     "client": _client,
     "token": _token,
     "key": _key,
+    "audit": _audit,
 }
