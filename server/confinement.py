@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,9 +149,13 @@ def _way_out(level: str, *, public: bool) -> str:
 
 
 def _limits(config: Config) -> Limits:
-    """Those who call from elsewhere, and those in a sandbox, have limits unless they are lifted."""
-    is_limited = config.remote or config.sandbox_level != "none"
-    return parse(config.limit, None if is_limited else UNLIMITED)
+    """Those who sign in, and those in a sandbox, have limits unless they are lifted. A folder that was given has no
+    size by default: who gave it knows what is in it."""
+    signs_in = config.remote and config.auth != "none"
+    base = Limits() if signs_in or config.sandbox_level != "none" else UNLIMITED
+    if config.workspace is not None or not config.remote:
+        base = replace(base, workspace=0, entries=0)
+    return parse(config.limit, base)
 
 
 def _tell(sandbox: "Sandbox", *, remote: bool) -> None:
@@ -177,7 +182,10 @@ def _check_folders(config: Config, sandbox: "Sandbox") -> None:
                 f"--plugins: {folder} is inside the workspace {root}, where sandboxed commands could write it"
             )
     if sandbox.uids is not None and root.stat().st_uid == 0:
-        raise UsageError(f"--workspace: {root} belongs to root, and sandboxed commands never run as root: chown it")
+        raise UsageError(
+            f"--workspace: {root} belongs to root, and sandboxed commands never run as root: chown it, or say "
+            "--sandbox none"
+        )
 
 
 def _reach(state: Path, open_up: bool) -> None:

@@ -114,15 +114,15 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
 
     async with small_web() as web:
         own = [
-            *("--state", str(folder / "state"), "--workspace", str(work)),
-            *("--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
+            *("--state", str(folder / "state"), "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
             *config.words(),
         ]
         environment = config.servers_environment
         visit = Tour(screen, work, web, heard)
         screen.chapter("stdio: a client starts the server and talks to it")
         begun = time.perf_counter()
-        async with spawned(own, environment, note=note, question=_person(screen)) as (client, hello):
+        here = [*own, "--workspace", str(work)]
+        async with spawned(here, environment, note=note, question=_person(screen)) as (client, hello):
             visit.greeted(client, hello, begun)
             for title, chapter in CHAPTERS.items():
                 screen.chapter(title)
@@ -150,7 +150,10 @@ def over_http(base: str, note: Note) -> dict[str, Callable[[], AbstractAsyncCont
 async def _abroad(tour: Tour) -> None:
     """What a client far away sees of the same tools."""
     await _offer(tour)
-    await tour.tool("Bash", "hello over HTTP", command="echo hello over HTTP")
+    said = await tour.tool("Bash", "hello over HTTP", command="echo hello over HTTP")
+    level = said.get("structuredContent", {}).get("sandbox")
+    if level is not None:  # the oldest revision has no place for it
+        tour.screen.said(f"its sandbox: {level}")
     await tour.tool("TaskManager", "Feed the gulls", action="create", query="", text="Feed the gulls")
     tour.heard.clear()
     await tour.tool("Bash", "ready", command="for s in ready steady go; do echo $s; sleep 0.15; done")

@@ -34,7 +34,8 @@ class Site:
         self.state = folder / "state"
         self.stderr = folder / "stderr.log"
         work, environment = surroundings(folder, self.state, env)
-        shared = ["--workspace", str(work)] if workspace else []  # without, every principal has its own
+        # without, every principal has its own folder, and a sandbox; the folder here is root's where the tests are
+        shared = ["--workspace", str(work), "--sandbox", "none"] if workspace else []
         words = [*command, "-t", "-s", "--auth", "none", "--port", "0", *shared, *options]
         with self.stderr.open("wb") as log:
             self.process = forked.start(
