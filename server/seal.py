@@ -49,7 +49,8 @@ class Seal:
         try:
             raw = base64.b64decode(state.encode("ascii"), altchars=b"-_", validate=True)
             version, nonce, sealed = raw[:1], raw[1 : 1 + NONCE], raw[1 + NONCE :]
-            if version != VERSION or len(nonce) != NONCE:
+            is_ours = base64.urlsafe_b64encode(raw).decode() == state  # bytes have many spellings: unused bits, "+"
+            if version != VERSION or len(nonce) != NONCE or not is_ours:
                 raise refusal
             plain = self._aead().decrypt(nonce, sealed, _binding(principal, request))
         except (ValueError, InvalidTag):
