@@ -38,9 +38,9 @@ def answered(body: Any, status: int = 200, **headers: str) -> Answer:
     return status, {"content-type": "application/json", **given}, data
 
 
-def search(answers: Mapping[str, Answer], query: str = "frobs", deadline: float = 15.0) -> Output:
+def search(answers: Mapping[str, Answer], query: str = "frobs", seconds: Mapping[str, float] | None = None) -> Output:
     async def scenario() -> Output:
-        async with street(answers, deadline=deadline) as place:
+        async with street(answers, seconds=seconds) as place:
             return await place.find(query)
 
     return asyncio.run(scenario())
@@ -161,7 +161,7 @@ def test_an_engine_that_has_changed_its_pages_does_not_look_like_one_without_res
 
 def test_a_page_that_would_take_for_ever_to_read_costs_its_engine_alone() -> None:
     nested = "<div class='body'>" * 250 + "<h2>" + "&lt;" * 400_000 + "</h2>"
-    output = search({"duckduckgo": shapes.page(nested), "mojeek": shapes.with_results("mojeek")}, deadline=15.0)
+    output = search({"duckduckgo": shapes.page(nested), "mojeek": shapes.with_results("mojeek")})
     assert table(output)["mojeek"] == ("ok", 2)
     assert table(output)["duckduckgo"][0] in ("error", "timeout")
 
@@ -214,7 +214,7 @@ def test_no_engine_holds_up_or_hides_the_others() -> None:
             "arxiv": answered(b"<!DOCTYPE x [<!ENTITY a 'b'>]><feed/>"),
             "duckduckgo": answered(b"<html><div class='anomaly-modal'>", 202),
         },
-        deadline=1.0,
+        seconds={"github": 0.5},
     )
     assert not output.is_error
     assert [one["url"] for one in output.structured["results"]] == ["https://fast.example/"]
@@ -233,7 +233,9 @@ def test_no_engine_holds_up_or_hides_the_others() -> None:
 
 def test_an_engine_has_a_time_of_its_own_that_is_not_the_deadline() -> None:
     async def scenario() -> None:
-        async with street({"github": never, "hackernews": hn("https://fast.example/")}, seconds=2.0) as place:
+        async with street(
+            {"github": never, "hackernews": hn("https://fast.example/")}, seconds={"github": 2.0}
+        ) as place:
             output = await place.find()
             assert table(output) == {"github": ("timeout", 0), "hackernews": ("ok", 1)}
             assert "no answer within 2 s" in text(output)
@@ -242,7 +244,7 @@ def test_an_engine_has_a_time_of_its_own_that_is_not_the_deadline() -> None:
 
 
 def test_when_no_engine_answers_it_is_an_error_with_the_table() -> None:
-    output = search({"github": answered("x", 500), "hackernews": never}, deadline=0.4)
+    output = search({"github": answered("x", 500), "hackernews": never}, seconds={"hackernews": 0.2})
     assert output.is_error
     assert table(output) == {"github": ("error", 0), "hackernews": ("timeout", 0)}
     assert "no engine answered" in text(output)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEADLINE = 6.0  # seconds; a model waits, and most engines answer within two
 AT_ONCE = 16  # questions to one engine: more would get us refused; and 2 MiB of answer each
 READERS = 2  # engines whose pages are read at once: there are no more workers (tools/workers.py)
+IN_TIME = 0.75  # of a search's time: an engine whose turn comes later could hardly answer, and would be blamed for that
 LETTING_GO = 0.2  # seconds for what is cancelled to close its sockets; nothing waits for a slow one
 
 Key = tuple[str, str, str]  # who asks, which engine, what
@@ -28,12 +29,14 @@ Key = tuple[str, str, str]  # who asks, which engine, what
 
 @dataclass(slots=True, eq=False)
 class Asking:
-    """A question under way, and the searches of one caller that wait for its answer. `begun`: its turn has come."""
+    """A question under way, and the searches of one caller that wait for its answer. `begun`: its turn has come.
+    `latest`: when it is too late to put it, by the clock."""
 
     key: Key
     question: Question
     searches: list[Tally] = field(default_factory=list)
     begun: Asked | None = None
+    latest: float = 0.0
     task: "asyncio.Task[Outcome]" = field(init=False)
 
     def count(self, change: int) -> None:
@@ -57,6 +60,7 @@ class Search:
         self.deadline = deadline
         self._web = web
         self._contact = contact
+        self._clock = clock
         self._recent = Recent(clock)
         self._health = {engine.name: Health(engine.name, clock) for engine in engines}
         self._turns = {engine.name: Turns(AT_ONCE) for engine in engines}
@@ -67,20 +71,22 @@ class Search:
     async def ask(self, who: str, query: str, limit: float) -> list[Outcome]:
         """How each engine did with `query`, in the table's order, after at most `limit` seconds and the deadline."""
         start = time.monotonic()
+        patience = min(self.deadline, limit)
+        latest = self._clock() + IN_TIME * patience
         outcomes: dict[str, Outcome] = {}
         joined: dict[str, Asking] = {}
         tally = Tally()
         for engine in self.engines:
             outcome = self._recent.get(who, engine.name, query) or self._health[engine.name].held()
             if outcome is None:
-                joined[engine.name] = self._joined((who, engine.name, query), engine, tally)
+                joined[engine.name] = self._joined((who, engine.name, query), engine, tally, latest)
             else:
                 outcomes[engine.name] = outcome
                 tally.engines += outcome.status == "ok"
         try:
             if joined:
                 tasks = [asking.task for asking in joined.values()]
-                await asyncio.wait(tasks, timeout=min(self.deadline, limit))
+                await asyncio.wait(tasks, timeout=patience)
         finally:
             missed = {name: asking for name, asking in joined.items() if not asking.task.done()}
             abandoned = self._left(joined.values(), tally)
@@ -92,7 +98,7 @@ class Search:
                 outcomes[name] = asking.task.result()
         return [outcomes[engine.name] for engine in self.engines]
 
-    def _joined(self, key: Key, engine: Engine, tally: Tally) -> Asking:
+    def _joined(self, key: Key, engine: Engine, tally: Tally, latest: float) -> Asking:
         """The question, which is put once for all that ask it now: by who asks, as what is remembered."""
         asking = self._under_way.get(key)
         if asking is None:
@@ -100,6 +106,7 @@ class Search:
             asking.task = asyncio.ensure_future(self._asked(asking))
             asking.task.add_done_callback(lambda _: self._ended(asking))
         asking.searches.append(tally)
+        asking.latest = max(asking.latest, latest)
         tally.engines += asking.begun is not None
         return asking
 
@@ -125,6 +132,8 @@ class Search:
             held = health.held()  # anew: others have learned something while this one waited
             if held is not None:
                 return held
+            if self._clock() > asking.latest:
+                return late(asking.question, "by the deadline")
             asked = asking.begun = health.begin()
             asking.count(1)
             try:
