@@ -4,8 +4,10 @@ importing the same modules again. What is about starting itself starts the comma
 Run as a script this is that process: it waits for what to start, forks, and tells how each copy ended.
 """
 
+import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -162,6 +164,8 @@ def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -
 def _serve(control: socket.socket) -> None:
     for name in (*(f"toolgate.{name}" for name in KNOWN), *OTHERS):
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a copy would make its own of every page
     wake, woken = os.pipe()
     for end in (wake, woken):
         os.set_blocking(end, False)
@@ -214,7 +218,22 @@ def _become(streams: Sequence[int], words: list[str], cwd: str, env: dict[str, s
     sys.argv = words
     from toolgate.server.__main__ import main
 
-    sys.exit(main())
+    try:
+        code = main()
+    except SystemExit as end:
+        if not isinstance(end.code, int):
+            raise
+        code = end.code
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    """End as Python does, but for taking apart all that was ever imported: that takes longer than most commands."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
