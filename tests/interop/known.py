@@ -39,6 +39,19 @@ THIRTEEN = [
 ]
 
 
+def told_apart(ways: Sequence[Way]) -> list[Any]:
+    """The ways as parameters, for what comes after the handshake: there `auto` has become what another way is from the
+    beginning, and is for `make soak` where `ways` has that one."""
+    return [
+        pytest.param(
+            way,
+            id=str(way),
+            marks=pytest.mark.soak if way.mode == "auto" and Way(way.carrier, MODES[-1]) in ways else (),
+        )
+        for way in ways
+    ]
+
+
 def crossed(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     """The parameters of every pair. Each of either is in one that `make test` runs; the rest are for `make soak`."""
     return [

@@ -22,14 +22,14 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tests.conftest import PROBE
 from tests.http_wire import site
-from tests.interop.known import CARRIERS, MODES, THIRTEEN, WAYS, Way
+from tests.interop.known import CARRIERS, MODES, THIRTEEN, WAYS, Way, told_apart
 from tests.wire import COMMAND, PATIENCE, STATELESS, children, eventually, processes_with
 
 QUESTION = json.dumps([{"question": "Tea or coffee?", "options": ["tea", "coffee"]}])
 SKILL = "---\nname: {0}\ndescription: What {0} is for.\n---\nDo it.\n"
 
-ways = pytest.mark.parametrize("way", WAYS, ids=str)
-over_stdio = pytest.mark.parametrize("way", WAYS[: len(MODES)], ids=str)
+ways = pytest.mark.parametrize("way", told_apart(WAYS))
+over_stdio = pytest.mark.parametrize("way", told_apart(WAYS[: len(MODES)]))
 
 
 @contextlib.asynccontextmanager
@@ -73,7 +73,7 @@ async def decline(context: Any, params: types.ElicitRequestParams) -> types.Elic
     return types.ElicitResult(action="decline")
 
 
-@ways
+@pytest.mark.parametrize("way", WAYS, ids=str)
 def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
