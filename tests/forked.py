@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -72,10 +72,10 @@ class Process:
 class Origin:
     """The process that is copied, seen from the tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-        command = [sys.executable, "-P", str(Path(__file__)), str(its.fileno())]
+        command = [sys.executable, "-P", str(Path(__file__)), str(its.fileno()), *modules]
         subprocess.run(command, pass_fds=[its.fileno()], env=environment, cwd="/", check=True)
         its.close()
         self._socket = ours
@@ -114,9 +114,18 @@ class Origin:
                 self._answered.notify_all()
 
 
-@functools.cache
-def _origin() -> Origin:
-    return Origin()
+_knowing: list[tuple[str, ...]] = [()]
+_origin = functools.cache(Origin)
+
+
+@contextlib.contextmanager
+def knowing(*modules: str) -> Iterator[None]:
+    """What is started meanwhile is a copy of a process of its own, that has imported these as well."""
+    _knowing.append(modules)
+    try:
+        yield
+    finally:
+        _knowing.pop()
 
 
 def start(words: Sequence[str], *, stdin: Any, stdout: Any, stderr: Any, cwd: Path, env: Mapping[str, str]) -> Any:
@@ -140,7 +149,7 @@ def start(words: Sequence[str], *, stdin: Any, stdout: Any, stderr: Any, cwd: Pa
             else:
                 ends.append(None)
                 streams.append(given.fileno())
-        return _origin().start(words, cwd, env, [*streams, stderr.fileno()], *ends)
+        return _origin(*_knowing[-1]).start(words, cwd, env, [*streams, stderr.fileno()], *ends)
 
 
 def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -161,8 +170,8 @@ def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -
 # -- the process that is copied
 
 
-def _serve(control: socket.socket) -> None:
-    for name in (*(f"toolgate.{name}" for name in KNOWN), *OTHERS):
+def _serve(control: socket.socket, modules: Sequence[str]) -> None:
+    for name in (*(f"toolgate.{name}" for name in KNOWN), *OTHERS, *modules):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a copy would make its own of every page
@@ -240,4 +249,4 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(COMMAND).parent)]  # as it is for the command itself
     if os.fork():
         os._exit(0)  # nobody's child: tests count theirs
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -3,13 +3,14 @@
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 
+from tests import forked
 from tests.deploy.standing_in import Answer, StandIn, standing_in
 from tests.wire import Refusal, Server
 
@@ -20,6 +21,13 @@ POSTS = {
     "letters.md": "# Letters\n\nThe postman brings fewer of them each year.\n",
 }
 SAME = {"feline": "cat", "naps": "sleeps", "baking": "loaf"}  # what the stand-in for the model knows of meaning
+
+
+@pytest.fixture
+def examples(examples: Start) -> Iterator[Start]:
+    """With what takes the plugin a second to import; the servers of `everywhere` import it themselves."""
+    with forked.knowing("sklearn.feature_extraction.text", "sklearn.metrics.pairwise"):
+        yield examples
 
 
 def write(folder: Path, posts: Mapping[str, str]) -> Path:
