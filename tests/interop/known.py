@@ -1,6 +1,6 @@
 """What every official client is to find, and the ways in which the two SDKs' clients negotiate."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,6 +21,9 @@ class Way(NamedTuple):
 
 
 WAYS = [Way(carrier, mode) for carrier in CARRIERS for mode in MODES if (carrier, mode) != ("sse", "2026-07-28")]
+
+OVER_HTTP = [way for way in WAYS if way.carrier != "stdio"]
+AUTO = (Way("http", "auto"),)  # once it has asked it is Way("http", "2026-07-28")
 
 THIRTEEN = [
     "Bash",
@@ -52,10 +55,16 @@ def told_apart(ways: Sequence[Way]) -> list[Any]:
     ]
 
 
-def crossed(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """The parameters of every pair. Each of either is in one that `make test` runs; the rest are for `make soak`."""
+def crossed(some: Sequence[Any], others: Sequence[Any], later: Container[Any] = ()) -> list[Any]:
+    """The parameters of every pair. Each of either is in one that `make test` runs, but for those of `some` that are
+    for `later`; the rest are for `make soak`."""
     return [
-        pytest.param(one, other, id=f"{one}-{other}", marks=() if (at - place) % len(others) == 0 else pytest.mark.soak)
+        pytest.param(
+            one,
+            other,
+            id=f"{one}-{other}",
+            marks=() if (at - place) % len(others) == 0 and one not in later else pytest.mark.soak,
+        )
         for at, one in enumerate(some)
         for place, other in enumerate(others)
     ]

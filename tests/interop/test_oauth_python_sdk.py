@@ -17,15 +17,15 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from tests.interop.gated import WAYS_IN, Gated, gated
-from tests.interop.known import THIRTEEN, WAYS, Way, crossed
+from tests.interop.known import AUTO, OVER_HTTP, THIRTEEN, Way, crossed, told_apart
 from tests.wire import PATIENCE, STATELESS
 from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL
 
 ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client adds the other one by itself
 CALLBACK = "http://127.0.0.1:3030/callback"  # nobody listens: the person's answer is handed over
 
-ways = pytest.mark.parametrize("way", [way for way in WAYS if way.carrier != "stdio"], ids=str)
-ways_in = pytest.mark.parametrize(("way", "known"), crossed([way for way in WAYS if way.carrier != "stdio"], WAYS_IN))
+ways = pytest.mark.parametrize("way", told_apart(OVER_HTTP))
+ways_in = pytest.mark.parametrize(("way", "known"), crossed(OVER_HTTP, WAYS_IN, later=AUTO))
 
 
 class Kept:

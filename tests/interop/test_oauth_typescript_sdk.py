@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.interop.gated import WAYS_IN, Gated, gated
-from tests.interop.known import THIRTEEN, WAYS, Way, crossed
+from tests.interop.known import AUTO, OVER_HTTP, THIRTEEN, Way, crossed
 from tests.interop.node import FOLDER, node, package
 from tests.wire import PATIENCE
 from toolgate.server.auth.scopes import READ, SHELL, WEB, WORKFLOW
 
 
-@pytest.mark.parametrize(("way", "known"), crossed([way for way in WAYS if way.carrier != "stdio"], WAYS_IN))
+@pytest.mark.parametrize(("way", "known"), crossed(OVER_HTTP, WAYS_IN, later=AUTO))
 def test_the_typescript_client_signs_in_calls_and_outlives_its_token(tmp_path: Path, way: Way, known: str) -> None:
     with gated(tmp_path, hasty=True) as gate:
         said = _carried_out(gate, way, known)
