@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+MAKEFLAGS += -j2  # the system's packages come while Python's do
+
 .PHONY: setup demo test soak chromium conformance check bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
@@ -30,7 +32,7 @@ tests/interop/node_modules/.installed: .venv/.dev tests/interop/package-lock.jso
 demo: setup ## the tour: every tool, called for real
 	$(BIN)/toolgate demo
 
-chromium: ## the browser that the tests of pages drive: Debian's
+chromium: | .venv/bin/python ## the browser that the tests of pages drive: Debian's
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
 		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 
