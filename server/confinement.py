@@ -115,7 +115,7 @@ def _grouped() -> "Cgroups | None":
 def chosen(config: Config, state: Path, limits: Limits, *, public: bool) -> "Sandbox | None":
     """None where nobody asked for a sandbox. Raises UsageError."""
     level: Any = config.sandbox_level
-    if level == "none" and not config.remote:
+    if level == "none" and not config.remote and config.sandbox_network in (None, "all"):
         return None
     from toolgate.tools.sandbox.levels import UIDS, Unavailable, Wanted  # start-up
     from toolgate.tools.sandbox.levels import chosen as tried

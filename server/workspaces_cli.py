@@ -32,8 +32,7 @@ async def _list(store: Store, words: Sequence[str]) -> None:
     kept = ((name, folders.size(held.workspaces / name), _last_call(uses.known(name))) for name in here)
     away = ((path.name, path.stat().st_size, "archived") for path in archives)
     rows = [(shown(owners.get(name[:42], "?")), name, _sized(bytes), last) for name, bytes, last in (*kept, *away)]
-    if rows:
-        table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
+    table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
 
 
 async def _archive(store: Store, words: Sequence[str]) -> None:

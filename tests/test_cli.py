@@ -44,14 +44,11 @@ def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) ->
         (["-t", "--auth", "https://user@issuer.example"], "--auth"),
         (["-t", "--auth", "https://issuer.example/#here"], "--auth"),
         (["-t", "--host", "0.0.0.0"], "--public-url"),
-        (["-t", "--host", "0.0.0.0", "--public-url", "https://example.com"], "--sandbox"),
         (
             ["-t", "--host", "0.0.0.0", "--public-url", "https://example.com", "--sandbox", "none"],
             "--accept-unsandboxed",
         ),
-        (["-t", "--public-url", "https://example.com"], "--sandbox"),
-        (["-s", "--public-url", "https://example.com", "--accept-unsandboxed"], "--sandbox"),
-        (["-t", "--public-url", "https://example.com", "--sandbox", "auto", "--accept-unsandboxed"], "--sandbox"),
+        (["-t", "--public-url", "https://example.com", "--sandbox", "none"], "--accept-unsandboxed"),
         (["-t", "--auth", "https://issuer.example", "--host", "0.0.0.0"], "--public-url"),
         (["-t", "--public-url", "http://example.com"], "--public-url"),
         (["-t", "--public-url", "example.com"], "--public-url"),
@@ -62,8 +59,12 @@ def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) ->
         (["-t", "--auth", "none", "--host", "example.com"], "--host"),
         (["-t", "--auth", "none", "--public-url", "https://example.com"], "--public-url"),
         (["-t", "--auth", "none", "--port", "70000"], "--port"),
-        (["--sandbox", "bwrap"], "not available"),
-        (["--sandbox", "uid"], "not available"),
+        (["--sandbox", "none", "--sandbox-network", "public"], "without a sandbox"),
+        (["--sandbox", "uid", "--sandbox-network", "public"], "--sandbox"),
+        (["--sandbox-network", "some"], "none, public or all"),
+        (["--sandbox-uids", "0-5"], "--sandbox-uids"),
+        (["--limit", "memory"], "NAME=VALUE"),
+        (["--limit", "memory=much"], "512M"),
         (["--sandbox", "strong"], "--sandbox"),
         (["--hold", "soon"], "--hold"),
         (["--hold", "-1"], "--hold"),
@@ -171,7 +172,8 @@ def names(listed: str) -> list[str]:
 
 
 def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
-    with listening(tmp_path, COMMAND, "-t", "--auth", "none", "--port", "0", "--workspace", ".") as base:
+    words = ("-t", "--auth", "none", "--port", "0", "--workspace", ".", "--sandbox", "none")
+    with listening(tmp_path, COMMAND, *words) as base:
         url = f"{base}/mcp"
         told = run(tmp_path, "call", "Bash", "command=echo $((40 + 2)) > x; cat x", "timeout=5000", "--url", url)
         assert (told.returncode, told.stdout) == (0, "42\n\n"), told.stderr

@@ -166,7 +166,7 @@ def test_a_workspace_that_was_given_is_never_touched(tmp_path: Path) -> None:
     with signed_site(tmp_path, *options) as signed:
         text(signed, signed.token("ada", "one"), "echo everybodys > note")
         assert not (signed.site.state / "uses").exists()
-        assert not (signed.site.state / "workspaces").exists()
+        assert not list((signed.site.state / "workspaces").iterdir())
 
 
 @pytest.mark.parametrize("words", [("--idle-after", "5m"), ("--gone-after", "x"), ("--idle-workspaces", "burn")])
@@ -331,7 +331,7 @@ def test_the_operator_archives_restores_and_removes(tmp_path: Path) -> None:
     assert again.returncode == 1 and "something in it" in again.stderr
     assert command(tmp_path, "workspace", "remove", ADA).returncode == 0
     assert command(tmp_path, "workspace", "remove", archive).returncode == 0
-    assert archives(state) == [] and command(tmp_path, "workspace", "list").stdout == ""
+    assert archives(state) == [] and len(command(tmp_path, "workspace", "list").stdout.splitlines()) == 1
     assert os.listdir(state / "leaving") == [".lock"]
 
 

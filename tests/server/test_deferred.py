@@ -13,7 +13,7 @@ from tests.tasks_wire import KNOWS, TASKS, accepted, created, ended, get, text, 
 from tests.wire import STATELESS, Refusal, Server, eventually, processes_with
 
 Start = Callable[..., Server]
-IMPATIENT = ("--hold", "1")  # a call that may become a task by itself does after half of that, at the latest
+IMPATIENT = ("--hold", "4")  # a call that may become a task by itself does after half of that, at the latest
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 WORKING = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs", "resultType", "_meta"}
 DAY = 24 * 3600 * 1000
@@ -210,9 +210,9 @@ def test_a_command_of_a_client_that_does_not_know_tasks_becomes_a_background_tas
 
 def test_a_command_still_ends_with_its_timeout_as_a_task(knowing: Start) -> None:
     server = knowing(*IMPATIENT)
-    id = created(server, "Bash", command="sleep 86414", timeout=1_500)
+    id = created(server, "Bash", command="sleep 86414", timeout=3_000)
     done = ended(server, id)
-    assert done["result"]["isError"] is True and "timed out after 1500 ms" in text(done)
+    assert done["result"]["isError"] is True and "timed out after 3000 ms" in text(done)
 
 
 def test_a_tool_can_be_declared_to_become_a_task_when_it_takes_long(knowing: Start, tmp_path: Path) -> None:

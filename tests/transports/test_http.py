@@ -339,7 +339,7 @@ def test_what_runs_may_finish_and_streams_end_well(listen: Listen) -> None:
     assert eventually(lambda: any("progress" in str(event) for event in events(running[1])))
     kept = site.connect()
     kept.request("GET", "/ready")
-    assert kept.getresponse().read() == b'{"status":"ready"}'
+    assert kept.getresponse().read() == b'{"status":"ready","sandbox":"none"}'
     site.process.send_signal(signal.SIGTERM)
     ended = [json.loads(event["data"]) for event in events(listening[1]) if event.get("data")]
     assert ended[-1]["id"] == "sub"
