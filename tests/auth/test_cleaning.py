@@ -184,7 +184,8 @@ def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(
         try:
             session = Session(ADA, stateless=True)
             before = app.server.belongings(session).workspace
-            await before.start("touch mine; sleep 61.5417", background=True)
+            run = await before.start("touch mine; echo done; sleep 61.5417", background=True)
+            assert await before.grown(run, 0, PATIENCE)
             assert app.cleaner.note(ADA) is None
             app.cleaner._now = lambda: time.time() + 100 * DAY
             await app.cleaner.look()
