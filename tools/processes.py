@@ -130,6 +130,7 @@ class Zygote:
     def __init__(self, cell: Cell | None = None) -> None:
         self._cell = cell
         self._entering: asyncio.Future[socket.socket | None] | None = None
+        self._killing: asyncio.Future[None] | None = None
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         with theirs, contextlib.ExitStack() as undo:
@@ -169,8 +170,8 @@ class Zygote:
         if self.alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        if self._cell is not None:
-            self._cell.kill()
+        if self._cell is not None and (self._killing is None or self._killing.done()):
+            self._killing = asyncio.get_running_loop().run_in_executor(None, self._cell.kill)
 
     def wake(self, *_: object) -> None:
         """Have it go on, if a command has stopped it."""
@@ -219,6 +220,8 @@ class Zygote:
             self._process.wait(END_WITHIN)
         if self._cell is not None:
             self.kill()
+            if self._killing is not None:  # else it would end what runs as this user next
+                await asyncio.shield(self._killing)
             await asyncio.to_thread(self._process.wait)
         elif self.alive:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the supervisor that waits, not those that work

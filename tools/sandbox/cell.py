@@ -18,12 +18,14 @@ from toolgate.tools.proxy.outlet import Outlet
 from toolgate.tools.sandbox.view import SYSTEM, View, arguments, contents
 
 ENTRY = Path(__file__).with_name("entry.py")
+ENDING = Path(__file__).with_name("ending.py")
 SUPERVISOR = ENTRY.parents[1] / "supervisor.py"
 INSIDE = {"/.toolgate/entry.py": ENTRY, "/.toolgate/supervisor.py": SUPERVISOR}
 PORT = 3128  # of the proxy on the sandbox's own loopback, where programs that have one by convention look for it
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PROGRAM = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv's, the one it stands on
+END_WITHIN = 5.0  # seconds; nothing of the user's can delay it
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 class Cell:
     """`bwrap` is its path, None without it. `uid` is whom commands run as; None: the server's user. `proxied` is
     whether a proxy's listener comes with it. `groups` are files that take a process id. `alone`: nothing but this
-    sandbox runs as `uid`."""
+    sandbox runs as `uid`. `nobody` is a user that nothing runs as."""
 
     view: View
     bwrap: str | None
@@ -41,6 +43,7 @@ class Cell:
     proxied: bool
     groups: Sequence[Path] = ()
     alone: bool = True
+    nobody: int | None = None
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         """What commands get."""
@@ -98,28 +101,31 @@ class Cell:
 
     def kill(self) -> None:
         """SIGKILL to whatever runs as its user, where that user is this principal's alone. What bwrap holds ends with
-        bwrap."""
-        if self.uid is None or self.bwrap is not None or not self.alone:
-            return
-        with contextlib.suppress(OSError):
-            subprocess.run(
-                ["bash", "-c", "kill -9 -1"],
-                user=self.uid,
-                group=self.uid,
-                extra_groups=[],
-                check=False,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={"PATH": os.defpath},
-                timeout=5.0,
-            )
+        bwrap. Blocking."""
+        if self.uid is not None and self.nobody is not None and self.bwrap is None and self.alone:
+            end(self.uid, self.nobody)
 
     def _files(self) -> dict[str, bytes]:
         if self.bwrap is None:
             return {}
         return contents(self.view) | {name: path.read_bytes() for name, path in INSIDE.items()}
+
+
+def end(uid: int, nobody: int) -> None:
+    """SIGKILL to whatever runs as `uid`; `nobody` is a user that nothing runs as. Blocking, for some hundredths."""
+    try:
+        subprocess.run(
+            [PROGRAM, "-I", "-S", str(ENDING), str(uid), str(nobody)],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            timeout=END_WITHIN,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.error("what runs as user %d can't be ended: %s", uid, error)
 
 
 @contextlib.contextmanager

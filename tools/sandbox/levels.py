@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -55,7 +55,7 @@ class Sandbox:
     level: Level
     network: Network
     limits: Limits
-    uids: range | None = None  # whom principals' commands run as; None: the server's own user
+    uids: range | None = None  # whom commands run as; the first to try it, the last nobody. None: the server's user
     bwrap: str | None = None
     filter: bytes = b""
     shown: Sequence[Path] = ()
@@ -86,7 +86,8 @@ class Sandbox:
             network=self.network == "all",
             user_namespace=self.uids is None,
         )
-        return Cell(view, self.bwrap, uid, self.filter, self.network == "public", groups, alone)
+        cell = Cell(view, self.bwrap, uid, self.filter, self.network == "public", groups, alone)
+        return cell if self.uids is None else replace(cell, nobody=self.uids[-1])
 
     def told(self) -> str:
         """A line for the log and the doctor."""

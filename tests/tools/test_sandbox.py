@@ -1,0 +1,112 @@
+"""The sandbox against what has broken it before: each test is a way out that was one."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tools.commands import BOUND, ENVIRONMENT
+from toolgate.tools.guard import Allowed
+from toolgate.tools.limits import Limits
+from toolgate.tools.notices import Notices
+from toolgate.tools.processes import Processes
+from toolgate.tools.proxy.outlet import Outlet
+from toolgate.tools.sandbox import cell, levels
+from toolgate.tools.sandbox.levels import Sandbox, Wanted
+from toolgate.tools.sandbox.quarters import Sandboxed
+from toolgate.tools.workspace import Workspace
+
+UIDS = range(47_000, 47_010)
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+# Stops whatever else runs as its user, as fast as it can: nothing that has to run as that user too gets to do its work.
+STOPPER = """
+print("ready", flush=True)
+while True:
+    try:
+        os.kill(-1, signal.SIGSTOP)
+    except OSError:
+        pass
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that every user can get to: pytest's are root's alone."""
+    made = Path(os.path.realpath("/tmp")) / f"toolgate-test-{os.urandom(8).hex()}"
+    made.mkdir(mode=0o711)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def as_user() -> Iterator[Callable[[int, str], "subprocess.Popen[bytes]"]]:
+    """Start a Python program as a user, and wait until it says something."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(uid: int, program: str) -> "subprocess.Popen[bytes]":
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [cell.PROGRAM, "-I", "-S", "-c", _becoming(uid) + program],
+                    stdout=subprocess.PIPE,
+                    cwd="/",
+                )
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            return process
+
+        yield begin
+
+
+def _becoming(uid: int) -> str:
+    """In the program itself: the interpreter may lie where only root can read it."""
+    return f"import os, signal, time; os.setgroups([]); os.setresgid(*[{uid}] * 3); os.setresuid(*[{uid}] * 3)\n"
+
+
+def sandbox(level: str, **how: object) -> Sandbox:
+    network = "public" if level == "bwrap" else "none"
+    wanted = Wanted(level, network, False, Limits(), os.environ["PATH"], uids=UIDS)  # type: ignore[arg-type]
+    return levels.chosen(replace(wanted, **how))  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> AsyncIterator[Workspace]:
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True, exist_ok=True)
+    outside = Processes()
+    quarters = Sandboxed(
+        kept,
+        root,
+        folder / "spool",
+        alone=alone,
+        outside=outside,
+        outlet=lambda listener: Outlet(listener, Allowed.parse(())),
+        group=lambda limits: None,
+        memory=True,
+    )
+    mine = Workspace(root, folder / "spool", ENVIRONMENT, Notices(), quarters=quarters)
+    try:
+        yield mine
+    finally:
+        await mine.close(0.2)
+        await outside.close()
+
+
+def test_who_stops_all_of_its_user_is_ended_all_the_same(
+    as_user: Callable[[int, str], "subprocess.Popen[bytes]"],
+) -> None:
+    for _ in range(5):  # it was a race
+        stopper = as_user(UIDS[1], STOPPER)
+        began = time.monotonic()
+        cell.end(UIDS[1], UIDS[-1])
+        assert stopper.wait(BOUND) == -9
+        assert time.monotonic() - began < cell.END_WITHIN
