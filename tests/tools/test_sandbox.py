@@ -1,5 +1,6 @@
 """The sandbox against what has broken it before: each test is a way out that was one."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.commands import BOUND, ENVIRONMENT
+from tests.tools.commands import BOUND, ENVIRONMENT, ran
 from toolgate.tools.guard import Allowed
 from toolgate.tools.limits import Limits
 from toolgate.tools.notices import Notices
@@ -110,3 +111,17 @@ def test_who_stops_all_of_its_user_is_ended_all_the_same(
         cell.end(UIDS[1], UIDS[-1])
         assert stopper.wait(BOUND) == -9
         assert time.monotonic() - began < cell.END_WITHIN
+
+
+@needs_bwrap
+def test_without_a_user_of_their_own_commands_find_no_process_that_is_not_filtered(folder: Path) -> None:
+    """The first process of bwrap's has the same user: whoever writes to its memory would be without a filter."""
+
+    async def body() -> None:
+        kept = replace(sandbox("bwrap"), uids=None)  # as for a server that is not root
+        async with workspace(folder, kept) as mine:
+            said = await ran(mine, "grep -h ^Seccomp: /proc/[0-9]*/status | sort | uniq -c")
+            assert said.split()[1:] == [b"Seccomp:", b"2"], said
+            assert int(said.split()[0]) > 3
+
+    asyncio.run(body())

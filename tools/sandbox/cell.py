@@ -81,10 +81,14 @@ class Cell:
                 "python": [],
             }
             if self.bwrap is not None:
-                words = "\0".join(arguments(self.view, files)).encode("utf-8", "surrogateescape")
-                listed = held.enter_context(_file(words))
-                files["arguments"] = listed
-                told["bwrap"] = [self.bwrap, "--args", str(listed)]
+                words = arguments(self.view, files)
+                if self.uid is None:  # pid 1 runs as the same user as commands, who would use it to go without
+                    files["filter"] = held.enter_context(_file(self.filter))
+                    words += ["--seccomp", str(files["filter"])]
+                    told["filter"] = b""
+                listed = "\0".join(words).encode("utf-8", "surrogateescape")
+                files["arguments"] = held.enter_context(_file(listed))
+                told["bwrap"] = [self.bwrap, "--args", str(files["arguments"])]
                 told["python"] = [PROGRAM, "-I", "-S", "/.toolgate/entry.py"]
                 told["supervisor"] = "/.toolgate/supervisor.py"
             fd = held.enter_context(_file(marshal.dumps(told)))

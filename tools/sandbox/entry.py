@@ -15,7 +15,7 @@ A program, run as `python -I -S entry.py STAGE FD`, FD being a file with that di
     uid         whom to become, and its group; -1: nobody else
     namespace   whether to make a user namespace here (as root bwrap makes none that is worth having)
     port        of the proxy on this loopback; 0: none
-    filter      the program for seccomp
+    filter      the program for seccomp; empty where bwrap has loaded it, in its own process too
     limits      resource limits for all that runs here: [(number, value)]
     supervisor  the path of supervisor.py
     python      the interpreter, and this file: as they are called inside
@@ -93,7 +93,8 @@ def _inside(told: dict[str, Any]) -> None:
     for number, value in told["limits"]:
         resource.setrlimit(number, (value, value))
     listener = _listener(told["port"]) if told["port"] else None
-    _load_filter(told["filter"])
+    if told["filter"]:
+        _load_filter(told["filter"])
     _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user: they don't get to look in here
     report = socket.socket(fileno=told["report"])
     socket.send_fds(report, [b"ready"], [listener.fileno()] if listener else [])
