@@ -125,3 +125,20 @@ def test_without_a_user_of_their_own_commands_find_no_process_that_is_not_filter
             assert int(said.split()[0]) > 3
 
     asyncio.run(body())
+
+
+@needs_bwrap
+def test_what_is_hidden_in_a_workspace_stays_so_whatever_is_renamed_above_it(folder: Path) -> None:
+    async def body() -> None:
+        root = folder / "workspaces" / "ada"
+        secret = root / "deep" / "down" / "state"
+        secret.mkdir(parents=True)
+        (secret / "key").write_text("geheim")
+        kept = replace(sandbox("bwrap", hidden=[secret]), uids=None)
+        for _ in range(2):  # the second sandbox finds what the first has left
+            async with workspace(folder, kept) as mine:
+                await ran(mine, "cd ~; mv deep/down deep/up; mv deep high; mkdir -p deep/down/state")
+                assert b"geheim" not in await ran(mine, "cat ~/*/*/state/key ~/deep/down/state/key")
+                assert await ran(mine, "echo kept > ~/deep/file; cat ~/deep/file") == b"kept\n"
+
+    asyncio.run(body())

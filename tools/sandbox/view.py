@@ -66,6 +66,7 @@ def arguments(view: View, files: Mapping[str, int]) -> list[str]:
         *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),  # noqa: S108
         *(word for path in view.shown for word in _bound("--ro-bind", path)),
         *_bound("--bind", view.root),
+        *(word for path in _above(hidden, view.root) for word in ("--bind", str(path), str(path))),
         *(word for path in hidden for word in _covered(path)),
         *_bound("--ro-bind", view.spool),
         *_bound("--bind", view.places),
@@ -115,6 +116,13 @@ def _bound(how: str, path: Path) -> list[str]:
     """With the folders above it, which may be entered but are empty otherwise."""
     above = [word for parent in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", str(parent))]
     return [*above, how, str(path), str(path)]
+
+
+def _above(hidden: Sequence[Path], root: Path) -> list[Path]:
+    """The folders between the workspace and what is hidden in it. As mounts they can't be renamed: a command could
+    else have the cover over an empty folder next time, and what was hidden under another name."""
+    between = {parent for path in hidden for parent in path.parents if parent.is_relative_to(root) and parent != root}
+    return sorted(between)
 
 
 def _covered(path: Path) -> list[str]:
