@@ -1,6 +1,7 @@
 """Who may import whom: the directions of the architecture, held by reading the imports."""
 
 import ast
+import os
 import sys
 from pathlib import Path
 
@@ -38,6 +39,95 @@ HOMES = {
     "watchfiles": "server/watch.py",
     "yaml": "tools/frontmatter.py",
 }
+
+# Files and processes are reached through Workspace. In tools/ only these touch them by themselves, each for a reason.
+DOORS = {
+    "tools/browser/": "the browser's own program, profile and user; pages see no file",
+    "tools/cgroups/": "the kernel's files of control groups",
+    "tools/files.py": "the workspace's files: it is what Workspace opens them with",
+    "tools/frontmatter.py": "skills, in folders that the administrator named",
+    "tools/names.py": "looks names up",
+    "tools/process.py": "the workspace's processes",
+    "tools/processes.py": "the workspace's processes",
+    "tools/proxy/outlet.py": "the sandbox's way out, a socket from inside it",
+    "tools/sandbox/": "the sandbox that the workspace's commands are in",
+    "tools/search/keys.py": "the administrator's file of keys",
+    "tools/skill_files.py": "skills, as above",
+    "tools/skills.py": "skills, as above, and their cache in the state folder",
+    "tools/spool.py": "the output of the workspace's commands",
+    "tools/supervisor.py": "the workspace's processes: it is the program that starts them",
+    "tools/whereabouts.py": "what the workspace's commands read as they begin",
+    "tools/worker.py": "the program that works on untrusted documents, and gives up what it could do",
+    "tools/workers.py": "starts that",
+}
+TOUCHING = frozenset(
+    ["subprocess", "shutil", "socket", "tempfile", "fcntl", "ctypes", "pty", "multiprocessing", "glob", "fileinput"]
+)
+OS_CALLS = frozenset(
+    [
+        "open",
+        "fork",
+        "forkpty",
+        "kill",
+        "killpg",
+        "posix_spawn",
+        "posix_spawnp",
+        "system",
+        "popen",
+        "unlink",
+        "remove",
+        "rename",
+        "replace",
+        "renames",
+        "rmdir",
+        "removedirs",
+        "mkdir",
+        "makedirs",
+        "mknod",
+        "mkfifo",
+        "link",
+        "symlink",
+        "readlink",
+        "truncate",
+        "chmod",
+        "chown",
+        "lchown",
+        "scandir",
+        "listdir",
+        "walk",
+        "fwalk",
+        "stat",
+        "lstat",
+        "access",
+        "chdir",
+        "chroot",
+        "utime",
+    ]
+) | {name for name in dir(os) if name.startswith(("exec", "spawn"))}
+PATH_CALLS = frozenset(
+    [
+        "read_text",
+        "read_bytes",
+        "write_text",
+        "write_bytes",
+        "unlink",
+        "rmdir",
+        "mkdir",
+        "touch",
+        "symlink_to",
+        "hardlink_to",
+        "iterdir",
+        "rglob",
+        "create_subprocess_exec",
+        "create_subprocess_shell",
+        "subprocess_exec",
+        "subprocess_shell",
+    ]
+)
+PATHS = ("path", "file", "folder", "root")  # what is called so is one: its `open`, `chmod`, `rename`, `stat` … are too
+NAMED_PATH_CALLS = frozenset(
+    ["open", "chmod", "rename", "replace", "stat", "lstat", "exists", "is_file", "is_dir", "glob"]
+)
 
 
 def imports(path: Path) -> set[str]:
@@ -108,6 +198,65 @@ def test_each_dependency_has_one_home() -> None:
         for module in imports(path):
             home = HOMES.get(module.split(".")[0])
             assert home is None or relative.startswith(home), f"{relative} imports {module}"
+
+
+def touches(tree: ast.AST) -> set[str]:
+    """What a module does to processes and files by itself."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if alias.name.split(".")[0] in TOUCHING)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            of_os = [f"os.{alias.name}" for alias in node.names if module == "os" and alias.name in OS_CALLS]
+            found.update(of_os, [module] if module.split(".")[0] in TOUCHING else [])
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("os", "io"):
+            found.update([f"os.{node.attr}"] if node.attr in OS_CALLS else [])
+        elif isinstance(node, ast.Call):
+            found.update(_touch(node.func))
+    return found
+
+
+def _touch(called: ast.expr) -> set[str]:
+    if isinstance(called, ast.Name):
+        return {called.id} & {"open", "__import__", "eval", "exec"}
+    if not isinstance(called, ast.Attribute):
+        return set()
+    named = NAMED_PATH_CALLS if ast.unparse(called.value).endswith(PATHS) else frozenset[str]()
+    return {called.attr} & (PATH_CALLS | named)
+
+
+def test_in_tools_only_the_workspace_and_what_is_its_own_touch_processes_and_files() -> None:
+    used: set[str] = set()
+    for path in sources("tools"):
+        relative = str(path.relative_to(ROOT))
+        doors = {door for door in DOORS if relative.startswith(door)}
+        found = touches(ast.parse(path.read_text()))
+        assert doors or not found, f"{relative} goes past Workspace: {sorted(found)}"
+        used |= doors if found else set()
+    assert DOORS.keys() - used == set(), "these need no door"
+
+
+def test_whatever_goes_past_the_workspace_is_seen() -> None:
+    past = (
+        "import subprocess",
+        "from shutil import rmtree",
+        "import asyncio.subprocess as a, socket",
+        "from os import open as o",
+        "f = os.open",
+        "os.execv(p, [])",
+        "os.kill(1, 9)",
+        "open(p)",
+        "io.open(p)",
+        "Path(p).read_text()",
+        "self.path.open()",
+        "(folder / name).unlink()",
+        "asyncio.create_subprocess_exec('sh')",
+        "loop.subprocess_shell(p, 'x')",
+    )
+    assert [line for line in past if not touches(ast.parse(line))] == []
+    fine = ("text.replace('a', 'b')", "await ctx.workspace.read_file(p, 1, anywhere=False)", "os.path.join(a, b)")
+    assert [line for line in fine if touches(ast.parse(line))] == []
 
 
 def test_the_sdks_are_for_tests_only() -> None:
