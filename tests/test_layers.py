@@ -60,74 +60,18 @@ DOORS = {
     "tools/worker.py": "the program that works on untrusted documents, and gives up what it could do",
     "tools/workers.py": "starts that",
 }
-TOUCHING = frozenset(
-    ["subprocess", "shutil", "socket", "tempfile", "fcntl", "ctypes", "pty", "multiprocessing", "glob", "fileinput"]
+TOUCHING = "subprocess shutil socket tempfile fcntl ctypes pty multiprocessing glob fileinput"
+OS_CALLS = (
+    "open fork forkpty kill killpg posix_spawn posix_spawnp system popen unlink remove rename replace renames rmdir "
+    "removedirs mkdir makedirs mknod mkfifo link symlink readlink truncate chmod chown lchown scandir listdir walk "
+    "fwalk stat lstat access chdir chroot utime "
+) + " ".join(name for name in dir(os) if name.startswith(("exec", "spawn")))
+PATH_CALLS = (
+    "read_text read_bytes write_text write_bytes unlink rmdir mkdir touch symlink_to hardlink_to iterdir rglob "
+    "create_subprocess_exec create_subprocess_shell subprocess_exec subprocess_shell"
 )
-OS_CALLS = frozenset(
-    [
-        "open",
-        "fork",
-        "forkpty",
-        "kill",
-        "killpg",
-        "posix_spawn",
-        "posix_spawnp",
-        "system",
-        "popen",
-        "unlink",
-        "remove",
-        "rename",
-        "replace",
-        "renames",
-        "rmdir",
-        "removedirs",
-        "mkdir",
-        "makedirs",
-        "mknod",
-        "mkfifo",
-        "link",
-        "symlink",
-        "readlink",
-        "truncate",
-        "chmod",
-        "chown",
-        "lchown",
-        "scandir",
-        "listdir",
-        "walk",
-        "fwalk",
-        "stat",
-        "lstat",
-        "access",
-        "chdir",
-        "chroot",
-        "utime",
-    ]
-) | {name for name in dir(os) if name.startswith(("exec", "spawn"))}
-PATH_CALLS = frozenset(
-    [
-        "read_text",
-        "read_bytes",
-        "write_text",
-        "write_bytes",
-        "unlink",
-        "rmdir",
-        "mkdir",
-        "touch",
-        "symlink_to",
-        "hardlink_to",
-        "iterdir",
-        "rglob",
-        "create_subprocess_exec",
-        "create_subprocess_shell",
-        "subprocess_exec",
-        "subprocess_shell",
-    ]
-)
-PATHS = ("path", "file", "folder", "root")  # what is called so is one: its `open`, `chmod`, `rename`, `stat` … are too
-NAMED_PATH_CALLS = frozenset(
-    ["open", "chmod", "rename", "replace", "stat", "lstat", "exists", "is_file", "is_dir", "glob"]
-)
+PATHS = ("path", "file", "folder", "root")  # what is called so is one, and these methods are not those of a text
+NAMED_PATH_CALLS = "open chmod rename replace stat lstat exists is_file is_dir glob"
 
 
 def imports(path: Path) -> set[str]:
@@ -205,13 +149,13 @@ def touches(tree: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names if alias.name.split(".")[0] in TOUCHING)
+            found.update(alias.name for alias in node.names if alias.name.split(".")[0] in TOUCHING.split())
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            of_os = [f"os.{alias.name}" for alias in node.names if module == "os" and alias.name in OS_CALLS]
-            found.update(of_os, [module] if module.split(".")[0] in TOUCHING else [])
+            of_os = [f"os.{alias.name}" for alias in node.names if module == "os" and alias.name in OS_CALLS.split()]
+            found.update(of_os, [module] if module.split(".")[0] in TOUCHING.split() else [])
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("os", "io"):
-            found.update([f"os.{node.attr}"] if node.attr in OS_CALLS else [])
+            found.update([f"os.{node.attr}"] if node.attr in OS_CALLS.split() else [])
         elif isinstance(node, ast.Call):
             found.update(_touch(node.func))
     return found
@@ -222,8 +166,8 @@ def _touch(called: ast.expr) -> set[str]:
         return {called.id} & {"open", "__import__", "eval", "exec"}
     if not isinstance(called, ast.Attribute):
         return set()
-    named = NAMED_PATH_CALLS if ast.unparse(called.value).endswith(PATHS) else frozenset[str]()
-    return {called.attr} & (PATH_CALLS | named)
+    named = NAMED_PATH_CALLS if ast.unparse(called.value).endswith(PATHS) else ""
+    return {called.attr} & {*PATH_CALLS.split(), *named.split()}
 
 
 def test_in_tools_only_the_workspace_and_what_is_its_own_touch_processes_and_files() -> None:
