@@ -3,6 +3,7 @@ principal. A part of the composition root; what a sandbox is, tools/sandbox/ kno
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -83,6 +84,22 @@ class Confinement:
         if self._cgroups is not None:
             for name, kept in (await asyncio.to_thread(self._cgroups.sweep)).items():
                 log.warning("%s, of a server that died: %s", name, kept or "ended")
+        await asyncio.to_thread(self._sweep_users)
+
+    def _sweep_users(self) -> None:
+        """Where commands run as users of their own, who keeps its sandbox from ending it outlives its server."""
+        if self.sandbox is None or self.sandbox.uids is None or self._shared is not None:
+            return
+        from toolgate.tools.sandbox import users  # start-up
+        from toolgate.tools.sandbox.cell import end
+
+        uids, nobody = self.sandbox.uids, self.sandbox.uids[-1]
+        with contextlib.suppress(FileNotFoundError):
+            swept = users.deserted(
+                self._state / "workspaces", self._state / "spool", uids, lambda uid: end(uid, nobody)
+            )
+            for name in swept:
+                log.warning("commands of %s, of a server that died: ended", name)
 
     def _group(self, name: str, limits: Limits) -> "Group | None":
         if self._cgroups is None:

@@ -32,6 +32,10 @@ class Quarters(Protocol):
         """Make it ready to move in. Blocking; raises OSError."""
         ...
 
+    def clear(self) -> None:
+        """End what earlier servers, all dead, left running there. Blocking."""
+        ...
+
     def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """What commands get."""
         ...
@@ -60,6 +64,8 @@ class Open:
         }
 
     def settle(self) -> None: ...
+
+    def clear(self) -> None: ...
 
     def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
         return given

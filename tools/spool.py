@@ -13,7 +13,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Protocol
@@ -70,8 +70,9 @@ class Spool:
         self._last = -1
         self._highest = 0  # id given out here: what is on disk may be removed, or have no room for it
 
-    def open(self) -> list[Run]:
-        """Take the folder into use; the runs of servers that ended. Blocking; raises OSError."""
+    def open(self, deserted: Callable[[], None] = lambda: None) -> list[Run]:
+        """Take the folder into use; the runs of servers that ended. `deserted` is called where no other server has it
+        in use, before one can. Blocking; raises OSError."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.reader is None:
@@ -80,6 +81,8 @@ class Spool:
         self._last = os.open(self.folder / "last-id", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with self._alone():
             living = self._living()
+            if not living:
+                deserted()
             self._lock = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             runs = [run for run in self._runs() if run.server not in living]
@@ -186,6 +189,18 @@ class Spool:
                 forgotten.add(run.id)
                 self.forget(run.id)
         return forgotten
+
+    def if_deserted(self, then: Callable[[], None]) -> bool:
+        """Call it where no server has the folder in use, before one can. Blocking; raises OSError."""
+        descriptor = os.open(self.folder / "last-id", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            is_deserted = not self._living()
+            if is_deserted:
+                then()
+            return is_deserted
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Leave the folder: another server may now look after what is in it."""

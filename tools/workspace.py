@@ -287,7 +287,7 @@ class Workspace:
         try:
             await asyncio.to_thread(self._quarters.settle)  # there may be a tree to give to another user
             self._spool.reader = self._quarters.uid
-            earlier = await asyncio.to_thread(self._spool.open)  # there may be large files to remove
+            earlier = await asyncio.to_thread(self._spool.open, self._quarters.clear)  # may have large files to remove
         except OSError as error:
             self._opening = None  # another time, perhaps
             raise _no_room(error) from None

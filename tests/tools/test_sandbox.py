@@ -18,7 +18,7 @@ from toolgate.tools.limits import Limits
 from toolgate.tools.notices import Notices
 from toolgate.tools.processes import Processes
 from toolgate.tools.proxy.outlet import Outlet
-from toolgate.tools.sandbox import cell, levels
+from toolgate.tools.sandbox import cell, levels, users
 from toolgate.tools.sandbox.levels import Sandbox, Wanted
 from toolgate.tools.sandbox.quarters import Sandboxed
 from toolgate.tools.workspace import Workspace
@@ -87,14 +87,14 @@ async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> Async
     quarters = Sandboxed(
         kept,
         root,
-        folder / "spool",
+        folder / "spools" / "ada",
         alone=alone,
         outside=outside,
         outlet=lambda listener: Outlet(listener, Allowed.parse(())),
         group=lambda limits: None,
         memory=True,
     )
-    mine = Workspace(root, folder / "spool", ENVIRONMENT, Notices(), quarters=quarters)
+    mine = Workspace(root, folder / "spools" / "ada", ENVIRONMENT, Notices(), quarters=quarters)
     try:
         yield mine
     finally:
@@ -111,6 +111,51 @@ def test_who_stops_all_of_its_user_is_ended_all_the_same(
         cell.end(UIDS[1], UIDS[-1])
         assert stopper.wait(BOUND) == -9
         assert time.monotonic() - began < cell.END_WITHIN
+
+
+SURVIVOR = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_what_outlived_its_server_is_ended_by_the_next_and_nothing_of_one_that_lives(
+    folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
+) -> None:
+    def swept() -> list[str]:
+        return users.deserted(folder / "workspaces", folder / "spools", UIDS, lambda uid: cell.end(uid, UIDS[-1]))
+
+    async def body() -> None:
+        kept = sandbox("uid")
+        async with workspace(folder, kept) as mine:
+            uid = int(await ran(mine, "id -u"))
+            task = await mine.start("echo here; sleep 600")
+            await mine.grown(task, 0, BOUND)
+            assert await asyncio.to_thread(swept) == []
+            assert (await mine.run(task)).status == "running"
+        for is_at_its_call in (False, True):
+            survivor = as_user(uid, SURVIVOR)
+            if is_at_its_call:
+                async with workspace(folder, kept) as mine:
+                    assert await ran(mine, "echo here") == b"here\n"
+            else:
+                assert await asyncio.to_thread(swept) == ["ada"]
+            assert await asyncio.to_thread(survivor.wait, BOUND) == -9
+
+    asyncio.run(body())
+
+
+def test_a_user_that_something_still_runs_as_is_given_to_nobody(
+    folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
+) -> None:
+    """Its workspace is gone, and it isn't: whoever came next would share files and signals with it."""
+    survivor = as_user(UIDS[1], SURVIVOR)
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    assert users.settled(root, UIDS) == UIDS[2]
+    assert survivor.poll() is None
 
 
 @needs_bwrap

@@ -14,9 +14,9 @@ from toolgate.tools.cgroups import Group
 from toolgate.tools.limits import Limits
 from toolgate.tools.processes import Processes
 from toolgate.tools.quarters import resources
-from toolgate.tools.sandbox.cell import Cell
+from toolgate.tools.sandbox.cell import Cell, end
 from toolgate.tools.sandbox.levels import Sandbox
-from toolgate.tools.sandbox.users import settled
+from toolgate.tools.sandbox.users import active, settled
 
 PLACES = "places"  # of the spool: where commands leave word of where they are, and all they may write there
 
@@ -87,6 +87,12 @@ class Sandboxed:
         self._group = self._make_group(self.limits)
         entrances = [] if self._group is None else self._group.entrances
         self._cell = self._sandbox.cell(self._root, self._spool, places, uid, entrances, alone=self._alone)
+
+    def clear(self) -> None:
+        """Those who lost their sandbox with its server, and kept it from ending them. Blocking."""
+        uids = self._sandbox.uids
+        if self._alone and uids is not None and self.uid is not None and self.uid in active():
+            end(self.uid, uids[-1])
 
     def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
         assert self._cell is not None

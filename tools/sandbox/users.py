@@ -6,11 +6,13 @@ The folders are the record: who has a workspace has its owner's uid, and a uid i
 
 import fcntl
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from toolgate.tools.sandbox.levels import free
+from toolgate.tools.spool import Spool
 
 LOCK = ".users"
 
@@ -32,9 +34,46 @@ def settled(root: Path, uids: range) -> int:
     return owner
 
 
+def active() -> set[int]:
+    """The users that something runs as."""
+    users: set[int] = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with suppress(OSError):  # it has ended
+                users |= _users(Path(entry.path, "status").read_bytes())
+    return users
+
+
+def _users(status: bytes) -> set[int]:
+    """The real and the effective one: whose process it is by its folder is root's where it may not be looked into."""
+    line = next((line for line in status.splitlines() if line.startswith(b"Uid:")), b"Uid:")
+    return set(map(int, line.split()[1:3]))
+
+
+def deserted(workspaces: Path, spools: Path, uids: range, end: Callable[[int], None]) -> list[str]:
+    """Have all ended that runs as the user of a workspace which no living server has in use; whose they are. Raises
+    OSError."""
+    with os.scandir(workspaces) as found:
+        owners = {entry.name: entry.stat(follow_symlinks=False).st_uid for entry in found}
+    running = active()
+    swept: list[str] = []
+    for name, uid in owners.items():
+        if uid in uids and uid in running and _ended(Spool(spools / name), partial(end, uid)):
+            swept.append(name)
+    return swept
+
+
+def _ended(spool: Spool, end: Callable[[], None]) -> bool:
+    try:
+        return spool.if_deserted(end)
+    except FileNotFoundError:  # no command of it ever ran, or the spool was removed: it has no server
+        end()
+        return True
+
+
 def _unused(folder: Path, uids: range) -> int:
     with os.scandir(folder) as found:
-        taken = {entry.stat(follow_symlinks=False).st_uid for entry in found}
+        taken = {entry.stat(follow_symlinks=False).st_uid for entry in found} | active()
     for uid in uids[1:-1]:  # the first is for trying a sandbox out, as the last nothing ever runs
         if uid not in taken and free(uid):
             return uid
