@@ -19,6 +19,7 @@ CHUNK = 2**16  # what a pipe holds unless told otherwise
 DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
 MAX_SAID = 2**16  # bytes without a newline: a supervisor says less, but in a sandbox its commands may speak for it
 MAX_REQUEST = 8 * 2**20  # four times what Linux takes in one exec: anything larger only costs memory
+MAX_LEFT = 2**22  # processes that Linux can have at once (proc(5), pid_max)
 MAX_REASON = 200  # characters
 START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped supervisor must not hang a call
 LATE = 0.5  # seconds after SIGKILL is due: a supervisor that has not done it by then is kept from it
@@ -230,7 +231,7 @@ class Process:
             case "failed":
                 self._started.set_result(rest[:MAX_REASON])
             case "exited":
-                code, self.left = map(int, rest.split())
+                code, self.left = _ending(rest)
                 self._drain()
                 self.ended.set_result(code if code >= 0 else 128 - code)
             case "gone":
@@ -238,6 +239,7 @@ class Process:
                     self._settle(gone=True)
             case _:
                 log.error("a supervisor said %r", line[:MAX_REASON])
+                raise ValueError(word)  # once: in a sandbox a command may say it a million times
 
     def _settle(self, gone: bool) -> None:
         """The last that will ever be known."""
@@ -252,3 +254,11 @@ class Process:
         if not self.ended.done():
             self.ended.set_result(None)
         self.gone.set_result(gone)
+
+
+def _ending(rest: str) -> tuple[int, int]:
+    """A code and a number of processes, as a system has them. Raises ValueError."""
+    code, left = map(int, rest.split())
+    if not (-signal.NSIG < code <= 255 and 0 <= left <= MAX_LEFT):
+        raise ValueError(rest)
+    return code, left
