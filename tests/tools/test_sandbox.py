@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -16,6 +18,7 @@ from tests.tools.commands import BOUND, ENVIRONMENT, ran
 from toolgate.tools.guard import Allowed
 from toolgate.tools.limits import Limits
 from toolgate.tools.notices import Notices
+from toolgate.tools.process import MAX_SAID, Process
 from toolgate.tools.processes import Processes
 from toolgate.tools.proxy.outlet import Outlet
 from toolgate.tools.sandbox import cell, levels, users
@@ -185,5 +188,54 @@ def test_what_is_hidden_in_a_workspace_stays_so_whatever_is_renamed_above_it(fol
                 await ran(mine, "cd ~; mv deep/down deep/up; mv deep high; mkdir -p deep/down/state")
                 assert b"geheim" not in await ran(mine, "cat ~/*/*/state/key ~/deep/down/state/key")
                 assert await ran(mine, "echo kept > ~/deep/file; cat ~/deep/file") == b"kept\n"
+
+    asyncio.run(body())
+
+
+@needs_bwrap
+def test_what_is_left_where_commands_leave_word_is_removed_by_a_thread(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be any number of files, and everybody's answers come from the event loop."""
+    removed: dict[str, int] = {}
+    unlink = os.unlink
+
+    def noted(path: str, *more: object, **how: object) -> None:
+        removed[os.path.basename(path)] = threading.get_ident()
+        unlink(path, *more, **how)  # type: ignore[arg-type]
+
+    async def body() -> None:
+        async with workspace(folder, sandbox("bwrap")) as mine:
+            await ran(mine, f"touch {folder}/spools/ada/places/{{a,b}}")
+            monkeypatch.setattr(os, "unlink", noted)
+        assert {"a", "b"} <= removed.keys()
+        assert threading.get_ident() not in (removed["a"], removed["b"])
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("exited 1 " + "9" * 4000, "exited -99999999999999999999 0", "exited 256 0", "exited 0 -1", "exited 1"),
+        *("here x", "here 1\nstarted 0\nstarted 0", "nonsense", "x" * (MAX_SAID + 1), "exited 0 0\nexited 0 0"),
+    ],
+)
+def test_what_no_supervisor_says_ends_the_sandbox(said: str) -> None:
+    """What runs in it may say it; no number of it gets anywhere."""
+
+    async def body() -> None:
+        control, theirs = socket.socketpair()
+        output, write_end = os.pipe()
+        for descriptor in (control.fileno(), output):
+            os.set_blocking(descriptor, False)
+        ended: list[bool] = []
+        process = Process(control, output, lambda data: None, lambda: ended.append(True))
+        with theirs:
+            await asyncio.get_running_loop().sock_sendall(theirs, said.encode() + b"\n" * (len(said) < MAX_SAID))
+            assert await asyncio.wait_for(process.gone, BOUND) is False
+        os.close(write_end)
+        assert ended == [True]
+        assert process.ended.result() in (None, 0)
 
     asyncio.run(body())

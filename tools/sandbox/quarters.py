@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import stat
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -130,13 +131,15 @@ class Sandboxed:
         way_out, self._way_out = self._way_out, None
         if way_out is not None:
             self._later(way_out.close())
-        self._clear_places()
+        self._later(asyncio.to_thread(self._clear_places, time.time()))
 
-    def _clear_places(self) -> None:
-        """What commands wrote there is of no use any more, and counted nowhere."""
+    def _clear_places(self, before: float) -> None:
+        """What commands wrote there is of no use any more. Blocking: they may have written any number of files. Those
+        of the next sandbox may come meanwhile: when a file was made nobody can lie about."""
         try:
             for entry in os.scandir(self._spool / PLACES):
-                if not stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
+                found = entry.stat(follow_symlinks=False)
+                if found.st_ctime < before and not stat.S_ISDIR(found.st_mode):
                     os.unlink(entry.path)
         except OSError:
             pass
