@@ -182,10 +182,13 @@ def _folder(root: Path, parts: list[str], *, make: bool, owner: int | None = Non
     """A descriptor of the folder `parts` below `root`; with `make`, made where it is missing."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        if make and _opened(folder) != str(root):  # whoever owns the folder above may have put a link in its place
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         for part in parts:
-            if make:
-                _make(folder, part, owner)
+            made = make and _make(folder, part)
             deeper = os.open(part, FOLDER, dir_fd=folder)
+            if made and owner is not None:
+                _give(deeper, owner)
             os.close(folder)
             folder = deeper
         yield folder
@@ -193,11 +196,19 @@ def _folder(root: Path, parts: list[str], *, make: bool, owner: int | None = Non
         os.close(folder)
 
 
-def _make(folder: int, name: str, owner: int | None) -> None:
-    with suppress(FileExistsError):
+def _make(folder: int, name: str) -> bool:
+    """Whether it was missing."""
+    try:
         os.mkdir(name, dir_fd=folder)
-        if owner is not None:
-            os.chown(name, owner, owner, dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _give(folder: int, owner: int) -> None:
+    """What is open, not what has the name by now: that is whoever's may write beside it. It is still our own."""
+    if os.fstat(folder).st_uid == os.geteuid():
+        os.fchown(folder, owner, owner)
 
 
 def remove(path: Path) -> None:

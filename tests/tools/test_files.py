@@ -170,3 +170,17 @@ def test_what_must_not_be_written_is_refused_with_a_reason(tmp_path: Path, path:
         assert (root / "file.md").read_text() == ""
 
     on_workspace(body, tmp_path)
+
+
+def test_a_link_that_took_the_place_of_the_workspace_is_not_written_through(tmp_path: Path) -> None:
+    """Where the folder is a user's and the server root, it would be written wherever the user points."""
+
+    async def body(mine: Workspace) -> None:
+        (tmp_path / "theirs").mkdir()
+        mine.root.rename(tmp_path / "away")
+        mine.root.symlink_to(tmp_path / "theirs")
+        with pytest.raises(ToolError, match="not followed"):
+            await mine.write_file("a/plan.md", b"data", suffix=".md")
+        assert os.listdir(tmp_path / "theirs") == []
+
+    on_workspace(body, tmp_path)
