@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from toolgate.tools.sandbox.levels import Sandbox
 
 CLOSE_WITHIN = 0.5  # seconds: nothing is left in them as a rule
+NO_WORKSPACE = ("/", "/tmp", "/var", "/usr", "/opt")  # noqa: S108  # what is below them may be one
+SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib")
 THROUGH = 0o011  # may pass through a folder without seeing what is in it
 
 log = logging.getLogger("toolgate.sandbox")
@@ -47,7 +49,7 @@ class Confinement:
         self._room: Room | None = None
         self._allowed = config.allow_private
         if self.sandbox is not None:
-            _check_folders(config, self.sandbox)
+            _check_folders(config, state, self.sandbox)
             _tell(self.sandbox, remote=config.remote)
             _reach(state, self.sandbox.level == "uid")
             if self.sandbox.level != "none":
@@ -187,12 +189,17 @@ def _secret(config: Config, state: Path) -> Sequence[Path]:
     return [path.resolve() for path in (state, *named) if path is not None]
 
 
-def _check_folders(config: Config, sandbox: "Sandbox") -> None:
-    """Code that the server runs must not lie where a command can write. Raises UsageError."""
+def _check_folders(config: Config, state: Path, sandbox: "Sandbox") -> None:
+    """The workspace must not be what a sandbox keeps away; nor code that the server runs, nor what it keeps, lie where
+    a command can write. Raises UsageError."""
     root: Path | None = config.workspace or (None if config.remote else Path.cwd())
     if sandbox.level == "none" or root is None:
         return
     root = root.resolve()
+    if str(root) in NO_WORKSPACE or any(root.is_relative_to(tree) for tree in SYSTEM_ALONE):
+        raise UsageError(f"--workspace: {root} is the system's, and sandboxed commands could change it: name a folder")
+    if sandbox.level == "uid" and state.resolve().is_relative_to(root):
+        raise UsageError(f"--state: {state} is inside the workspace {root}, and without namespaces nothing covers it")
     for folder in config.plugins:
         if folder.resolve().is_relative_to(root):
             raise UsageError(
