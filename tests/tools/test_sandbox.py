@@ -158,8 +158,28 @@ def test_a_user_that_something_still_runs_as_is_given_to_nobody(
     survivor = as_user(UIDS[1], SURVIVOR)
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
-    assert users.settled(root, UIDS) == UIDS[2]
+    assert users.settled(root, UIDS[:4]) == UIDS[2]
     assert survivor.poll() is None
+
+
+def test_a_user_is_not_given_again_while_others_were_not(folder: Path) -> None:
+    """What it left in /tmp, or as shared memory, would be the next one's."""
+    given: list[int] = []
+    for _ in range(len(UIDS) - 2):
+        root = folder / "ada"
+        root.mkdir()
+        given.append(users.settled(root, UIDS))
+        root.rmdir()
+    assert sorted(given) == list(UIDS[1:-1])
+
+
+def test_servers_of_different_state_folders_begin_with_different_users(folder: Path) -> None:
+    given: set[int] = set()
+    for name in ("one", "two", "three", "four"):
+        root = folder / name / "ada"
+        root.mkdir(parents=True)
+        given.add(users.settled(root, range(40_000, 50_000)))
+    assert len(given) > 1
 
 
 @needs_bwrap

@@ -5,6 +5,7 @@ The folders are the record: who has a workspace has its owner's uid, and a uid i
 """
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -26,10 +27,11 @@ def settled(root: Path, uids: range) -> int:
     owner = root.lstat().st_uid
     if owner in uids:
         return owner
-    with _alone(root.parent):
+    with _alone(root.parent) as record:
         owner = root.lstat().st_uid  # another server on this state may have been first
         if owner not in uids:
-            owner = _unused(root.parent, uids)
+            owner = _unused(root.parent, uids, _last(record))
+            os.pwrite(record, b"%010d" % owner, 0)
             _give(root, owner)
     return owner
 
@@ -71,13 +73,26 @@ def _ended(spool: Spool, end: Callable[[], None]) -> bool:
         return True
 
 
-def _unused(folder: Path, uids: range) -> int:
+def _unused(folder: Path, uids: range, last: int) -> int:
+    """The next after the one that was given last: what its former owner left somewhere is not soon another's."""
     with os.scandir(folder) as found:
         taken = {entry.stat(follow_symlinks=False).st_uid for entry in found} | active()
-    for uid in uids[1:-1]:  # the first is for trying a sandbox out, as the last nothing ever runs
+    pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
+    begin = pool.index(last) + 1 if last in pool else _beginning(folder, len(pool))
+    for uid in (*pool[begin:], *pool[:begin]):
         if uid not in taken and free(uid):
             return uid
-    raise Crowded(f"all of {len(uids) - 2} users for sandboxes are taken: remove workspaces that nobody needs")
+    raise Crowded(f"all of {len(pool)} users for sandboxes are taken: remove workspaces that nobody needs")
+
+
+def _beginning(folder: Path, size: int) -> int:
+    """Somewhere else for each state folder: servers of two know nothing of each other, and share the range."""
+    return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(folder))).digest()[:8]) % max(1, size)
+
+
+def _last(record: int) -> int:
+    said = os.pread(record, 10, 0)
+    return int(said) if said.isdigit() else -1
 
 
 def _give(root: Path, uid: int) -> None:
@@ -89,10 +104,11 @@ def _give(root: Path, uid: int) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Generator[None, None, None]:
+def _alone(folder: Path) -> Generator[int, None, None]:
+    """The file that holds the uid given last."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
