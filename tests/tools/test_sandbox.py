@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -279,3 +281,24 @@ def test_a_workspace_that_no_sandbox_could_keep_is_refused(folder: Path, options
     ended = subprocess.run([COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND, cwd=folder)
     assert says in ended.stderr.decode()
     assert ended.returncode == 2
+
+
+UNHEARD = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for number in (438, 440, 442, 443, 447, 457, 458, 467):
+    libc.syscall(number, 0, 0, 0, 0, 0, 0)
+    print(ctypes.get_errno(), end=" ")
+"""
+
+
+@needs_bwrap
+def test_calls_that_the_filter_s_library_never_heard_of_are_refused(folder: Path) -> None:
+    """Debian 12's knows none of those of Linux 6.8 and later, which its kernels from elsewhere have."""
+
+    async def body() -> None:
+        async with workspace(folder, sandbox("bwrap")) as mine:
+            said = await ran(mine, f"{shlex.quote(cell.PROGRAM)} -I -S -c {shlex.quote(UNHEARD)}")
+            assert set(map(int, said.split())) == {errno.EPERM}
+
+    asyncio.run(body())
