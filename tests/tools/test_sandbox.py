@@ -29,7 +29,8 @@ from toolgate.tools.sandbox.levels import Sandbox, Wanted
 from toolgate.tools.sandbox.quarters import Sandboxed
 from toolgate.tools.workspace import Workspace
 
-UIDS = range(47_000, 47_010)
+FIRST = 42_000 + os.getpid() % 350 * 20  # tests run side by side, and those of a user end all that runs as it
+UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -167,12 +168,12 @@ def test_a_user_that_something_still_runs_as_is_given_to_nobody(
 def test_a_user_is_not_given_again_while_others_were_not(folder: Path) -> None:
     """What it left in /tmp, or as shared memory, would be the next one's."""
     given: list[int] = []
-    for _ in range(len(UIDS) - 2):
+    for _ in range(len(IDLE) - 2):
         root = folder / "ada"
         root.mkdir()
-        given.append(users.settled(root, UIDS))
+        given.append(users.settled(root, IDLE))
         root.rmdir()
-    assert sorted(given) == list(UIDS[1:-1])
+    assert sorted(given) == list(IDLE[1:-1])
 
 
 def test_servers_of_different_state_folders_begin_with_different_users(folder: Path) -> None:

@@ -28,8 +28,14 @@ REFUSED = (
     "open_by_handle_at name_to_handle_at move_pages migrate_pages set_mempolicy mbind",
 )
 NUMBERS = {  # of what a kernel may have and its libseccomp not know yet; since 424 they are the same everywhere
-    **{"pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443, "memfd_secret": 447},
-    **{"statmount": 457, "listmount": 458, "open_tree_attr": 467},
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "memfd_secret": 447,
+    "statmount": 457,
+    "listmount": 458,
+    "open_tree_attr": 467,
 }
 UNKNOWN = -1  # what libseccomp says of a name that it never heard (__NR_SCMP_ERROR)
 MISSING = "clone3"  # "no such call": libc then uses clone, whose flags can be seen here
