@@ -176,6 +176,22 @@ def test_a_user_is_not_given_again_while_others_were_not(folder: Path) -> None:
     assert sorted(given) == list(IDLE[1:-1])
 
 
+def test_a_workspace_is_given_with_what_was_its_owners_and_nothing_that_is_linked_there(folder: Path) -> None:
+    root, others = folder / "workspaces" / "ada", folder / "shadow"
+    (root / "deep").mkdir(parents=True)
+    others.write_text("root's")
+    (root / "deep" / "file").write_text("mine")
+    (root / "deep" / "link").symlink_to(others)
+    for path in (root, root / "deep", root / "deep" / "file", root / "deep" / "link"):
+        os.chown(path, 1, 1, follow_symlinks=False)
+    (root / "deep" / "hard").hardlink_to(others)
+    uid = users.settled(root, IDLE)
+    assert uid in IDLE
+    owners = {path.name: path.lstat().st_uid for path in (root, *root.rglob("*"))}
+    assert owners == {"ada": uid, "deep": uid, "file": uid, "link": uid, "hard": 0}
+    assert others.stat().st_uid == 0
+
+
 def test_servers_of_different_state_folders_begin_with_different_users(folder: Path) -> None:
     given: set[int] = set()
     for name in ("one", "two", "three", "four"):

@@ -96,11 +96,23 @@ def _last(record: int) -> int:
 
 
 def _give(root: Path, uid: int) -> None:
-    """Nothing runs here yet, or it runs as root: no link is followed, and the root last says that it is done."""
+    """What was the owner's: a hard link can be to a file of anybody's. No link is followed, and the root last says that
+    it is done."""
+    owner = root.lstat().st_uid
     for _, folders, files, here in os.fwalk(root, topdown=False, follow_symlinks=False):
         for name in (*folders, *files):
-            os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
+            _pass_on(name, here, owner, uid)
     os.chown(root, uid, uid, follow_symlinks=False)
+
+
+def _pass_on(name: str, folder: int, owner: int, uid: int) -> None:
+    """What is open now, whatever has the name next."""
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if os.fstat(held).st_uid == owner:
+            os.chown(f"/proc/self/fd/{held}", uid, uid)
+    finally:
+        os.close(held)
 
 
 @contextmanager
