@@ -79,7 +79,8 @@ def _unused(folder: Path, uids: range, last: int) -> int:
         taken = {entry.stat(follow_symlinks=False).st_uid for entry in found} | active()
     pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
     begin = pool.index(last) + 1 if last in pool else _beginning(folder, len(pool))
-    for uid in (*pool[begin:], *pool[:begin]):
+    candidates: list[int] = [*pool[begin:], *pool[:begin]]
+    for uid in candidates:
         if uid not in taken and free(uid):
             return uid
     raise Crowded(f"all of {len(pool)} users for sandboxes are taken: remove workspaces that nobody needs")
@@ -87,7 +88,7 @@ def _unused(folder: Path, uids: range, last: int) -> int:
 
 def _beginning(folder: Path, size: int) -> int:
     """Somewhere else for each state folder: servers of two know nothing of each other, and share the range."""
-    return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(folder))).digest()[:8]) % max(1, size)
+    return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(folder))).digest()[:8], "big") % max(1, size)
 
 
 def _last(record: int) -> int:
