@@ -2,19 +2,14 @@
 
 import asyncio
 import gc
-import hashlib
 import logging
-import os
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from toolgate.server import VERSION, builtin, methods
+from toolgate.server import VERSION, builtin, methods, parts
 from toolgate.server.callers import Callers, itself
-from toolgate.server.calls import Calls
 from toolgate.server.changes import Changes
 from toolgate.server.clock import Clock, Firing
 from toolgate.server.config import CLASSIC_FILE, Config
@@ -24,7 +19,6 @@ from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
 from toolgate.server.modules import Loaded, Modules
 from toolgate.server.plugins import Plugins
-from toolgate.server.rules import Rules, parse
 from toolgate.server.seal import Seal
 from toolgate.server.server import Server
 from toolgate.server.session import Session
@@ -32,15 +26,13 @@ from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.plans import Plan
 from toolgate.server.state.store import Store
 from toolgate.server.state.tasks import Tasks
-from toolgate.tools import limits, search, skills
-from toolgate.tools.browser.program import program
+from toolgate.server.workspaces import Workspaces
+from toolgate.tools import skills
 from toolgate.tools.callbacks import INBOX
 from toolgate.tools.context import Belongings, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.processes import Processes
 from toolgate.tools.registry import Registry
-from toolgate.tools.web import Web
-from toolgate.tools.workspace import Workspace
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
@@ -62,7 +54,6 @@ CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 PLUGINS_AFTER = 0.1  # seconds after the start that plugins are watched: an edit is to be seen within a second
 PLUGINS_DEBOUNCE = 240  # ms that changes of plugins are gathered for while they keep coming
 PLUGINS_LOAD = 5.0  # seconds the first request may have to wait for plugins: clients give up on a slow start
-KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
 
 
 class App:
@@ -70,22 +61,25 @@ class App:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.state = _state_folder(config)
-        self.root = _workspace(config)
+        self.state = parts.state_folder(config)
+        self.root = parts.workspace_root(config)
         self.settings = Settings(
             hold=config.hold - min(MARGIN, config.hold / 4),
             any_file=not config.remote,
         )
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
-        self.deferrals = Deferrals(self.store, self.clock.processes, self._serves, server=_digest(config, self.root))
-        self.rules = _rules(config)
+        self.deferrals = Deferrals(
+            self.store, self.clock.processes, self._serves, server=parts.digest(config, self.root)
+        )
+        self.rules = parts.ruled(config)
         self.processes = Processes()
         self.changes = Changes()
-        self.web = _web(config)
+        self.web = parts.web(config)
         self.confinement = Confinement(config, self.state, self.processes, public=config.public)
-        self.search = _search(config, self.web)
-        self.skills = skills.Skills(_skill_folders(config), self.state / "cache" / "skills.json")
+        self.workspaces = Workspaces(self.state, self.root, config.children_environment, self.confinement)
+        self.search = parts.search_engines(config, self.web)
+        self.skills = skills.Skills(parts.skill_folders(config), self.state / "cache" / "skills.json")
         self.modules = Modules()
         self.isolation: Isolation | None = None
         self.plugins = Plugins(
@@ -110,7 +104,7 @@ class App:
             audit=self.audit,
             streaming=config.classic.streaming,
             schemes=self._schemes(),
-            calls=_calls(config),
+            calls=parts.calls(config),
             rules=self.rules,
             names=Callers(self.store).names if self.rules.about_people else itself,
         )
@@ -122,7 +116,6 @@ class App:
         self.dispatcher = methods.dispatcher(self.server)
         if config.classic.unknown:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
-        self._workspaces: dict[str, Workspace] = {}
         self._authorization: Authorization | None = None
         self._later: set[asyncio.Task[Any]] = set()
         self._end_by = 0.0  # loop time: what is deferred may run until then
@@ -219,7 +212,7 @@ class App:
         if self.isolation is not None:
             await self.isolation.close()
         await self.clock.stop()
-        await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
+        await self.workspaces.close()
         await self.processes.close()
         await self.confinement.close()
         await self.web.close()
@@ -236,14 +229,9 @@ class App:
         from toolgate.server.audit import recording  # start-up: over stdio most do without
 
         try:
-            return recording.opened(self.state, level, self._level_of)
+            return recording.opened(self.state, level, self.workspaces.level)
         except OSError as error:
             raise UsageError(f"--audit: {error}") from None
-
-    def _level_of(self, principal: str) -> str | None:
-        """How the principal's commands are kept apart; None where none of them ran yet."""
-        held = self._workspaces.get(principal)
-        return held.sandbox if held is not None else None
 
     def _registry(self) -> Registry:
         return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden)
@@ -268,7 +256,7 @@ class App:
         self.skill_parts = builtin.skill_parts(self.skills)
 
     def _lend(self, principal: str, place: Place, notices: Notices) -> Belongings:
-        workspace = self._workspace_of(principal, notices)
+        workspace = self.workspaces.of(principal, notices)
         return Belongings(
             principal=principal,
             place=place,
@@ -285,28 +273,6 @@ class App:
             search=self.search,
         )
 
-    def _workspace_of(self, principal: str, notices: Notices) -> Workspace:
-        held = self._workspaces.get(principal)
-        if held is None:
-            root, spool = self._root_of(principal), self.state / "spool" / principal
-            held = self._workspaces[principal] = Workspace(
-                root,
-                spool,
-                self.config.children_environment,
-                notices,
-                quarters=self.confinement.quarters(root, spool, alone=self.root is None),
-                private=self.state,
-            )
-        return held
-
-    def _root_of(self, principal: str) -> Path:
-        """Where a principal's tools work: over HTTP a folder of its own, unless one was given for all."""
-        if self.root is not None:
-            return self.root
-        own = self.state / "workspaces" / principal
-        own.mkdir(mode=0o700, exist_ok=True)
-        return own
-
     def _serves(self, principal: str) -> bool:
         """Whose work may be taken over here: remote callers' must not run under the local user's options, nor theirs
         where callers are told apart. Without that there is nobody else, over HTTP either."""
@@ -316,9 +282,7 @@ class App:
         """Somebody is gone for good: end what goes on without them."""
         await Callbacks(self.store, self.clock, principal, "").cancel(None)
         await self.deferrals.cancel_all(principal)
-        workspace = self._workspaces.get(principal)
-        if workspace is not None:
-            await workspace.kill_all()
+        await self.workspaces.kill(principal)
 
     def _cleaner(self) -> "Cleaner | None":
         """Where each principal has a workspace of its own; one that was given is nobody's to put away."""
@@ -345,11 +309,7 @@ class App:
 
     async def _let_go(self, principal: str) -> None:
         """End all that a principal has running, and forget where it worked: at its next call that is made anew."""
-        workspace = self._workspaces.get(principal)
-        if workspace is not None:
-            await workspace.kill_all()
-            await workspace.close(KILL_GRACE)
-            del self._workspaces[principal]
+        if await self.workspaces.forget(principal):
             self.server.forget(principal)
 
     def _used(self, cleaner: "Cleaner", principal: str) -> None:
@@ -387,96 +347,3 @@ class App:
         task = asyncio.get_running_loop().create_task(later())
         self._later.add(task)
         task.add_done_callback(self._later.discard)
-
-
-def _state_folder(config: Config) -> Path:
-    """The state folder, made where it is missing. What is made here is its owner's alone."""
-    state: Path = config.state
-    try:
-        state.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (state, state / "spool", state / "keys", state / "workspaces"):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        if not os.access(state, os.W_OK | os.X_OK):
-            raise PermissionError(f"{state} is not writable")
-    except OSError as error:
-        raise UsageError(f"--state: {error}") from None
-    return state
-
-
-def _search(config: Config, web: Web) -> search.Search:
-    try:
-        keys = search.read_keys(config.search_keys, config.environment)
-    except ValueError as error:
-        raise UsageError(f"--search-keys: {error}") from None
-    try:
-        engines = search.chosen(config.engines, config.searxng, keys)
-    except ValueError as error:
-        raise UsageError(f"--engines: {error}") from None
-    return search.Search(web, engines, deadline=config.search_deadline, contact=config.search_contact)
-
-
-def _calls(config: Config) -> Calls | None:
-    """The calls a minute there may be. Where nobody signs in the one caller pays for them itself: only what was said
-    holds."""
-    said = [word for word in config.limit if word.startswith(limits.CALLS)]
-    if config.remote and config.auth != "none":
-        return Calls(limits.parse(said).calls)
-    return Calls(limits.parse(said, limits.UNLIMITED).calls) if said else None
-
-
-def _rules(config: Config) -> Rules:
-    def known_as(subject: str) -> str:
-        from toolgate.server.auth.principals import Principal  # start-up: rules about people are rare
-        from toolgate.server.auth.tokens import OURS
-
-        return Principal(config.auth if "://" in config.auth else OURS, subject, "").name
-
-    return Rules(*(parse(words, known_as) for words in (config.deny, config.allow, config.approve)))
-
-
-def _web(config: Config) -> Web:
-    try:
-        chromium = program(config.browser, config.environment.get("PATH"))
-    except ValueError as error:
-        raise UsageError(f"--browser: {error}") from None
-    try:
-        return Web(config.allow_private, chromium=chromium)
-    except ValueError as error:
-        raise UsageError(f"--allow-private: {error}") from None
-
-
-def _workspace(config: Config) -> Path | None:
-    """The folder all tools work in; None where every principal gets one of its own."""
-    if config.workspace is None and config.remote:
-        return None
-    try:
-        root: Path = config.workspace or Path.cwd()
-    except OSError:
-        raise UsageError("--workspace: the current directory is gone; name a folder") from None
-    if not root.is_dir():
-        raise UsageError(f"--workspace: there is no folder {root}")
-    return root.resolve()
-
-
-def _digest(config: Config, root: Path | None) -> str:
-    """Of what decides what a call does: work may be done again by a server of the same digest only."""
-    kind = "http" if config.remote else "stdio"
-    where = "per principal" if root is None else str(root)
-    said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
-    return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]
-
-
-def _skill_folders(config: Config) -> list[Path]:
-    """In the order of precedence: the first of a name wins. Those in a workspace are the local user's alone: over HTTP
-    an agent could write them."""
-    home = Path(config.environment.get("HOME") or "/")
-    if config.remote:
-        return [*config.skills, home / ".claude/skills", skills.BUILT_IN]
-    root: Path = config.workspace or Path.cwd()
-    return [
-        *config.skills,
-        root / ".toolgate/skills",
-        root / ".claude/skills",
-        home / ".claude/skills",
-        skills.BUILT_IN,
-    ]
