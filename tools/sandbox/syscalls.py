@@ -7,6 +7,7 @@ processes. A call of another architecture (32-bit on x86-64) kills: its numbers 
 
 import errno
 import tempfile
+from typing import Any
 
 # Each with why. Names that this architecture does not know are left out: it has no such call.
 REFUSED = (
@@ -63,7 +64,7 @@ def program(*, offline: bool = False) -> bytes:
     refuse = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
 
-    def rule(action: int, name: str, *arguments: object) -> None:
+    def rule(action: int, name: str, *arguments: Any) -> None:
         is_known = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) != UNKNOWN
         try:
             rules.add_rule(action, name if is_known else NUMBERS.get(name, name), *arguments)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from toolgate.tools.sandbox.levels import free
@@ -79,8 +80,7 @@ def _unused(folder: Path, uids: range, last: int) -> int:
         taken = {entry.stat(follow_symlinks=False).st_uid for entry in found} | active()
     pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
     begin = pool.index(last) + 1 if last in pool else _beginning(folder, len(pool))
-    candidates: list[int] = [*pool[begin:], *pool[:begin]]
-    for uid in candidates:
+    for uid in chain(pool[begin:], pool[:begin]):
         if uid not in taken and free(uid):
             return uid
     raise Crowded(f"all of {len(pool)} users for sandboxes are taken: remove workspaces that nobody needs")
