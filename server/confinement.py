@@ -200,6 +200,12 @@ def _check_folders(config: Config, state: Path, sandbox: "Sandbox") -> None:
         raise UsageError(f"--workspace: {root} is the system's, and sandboxed commands could change it: name a folder")
     if sandbox.level == "uid" and state.resolve().is_relative_to(root):
         raise UsageError(f"--state: {state} is inside the workspace {root}, and without namespaces nothing covers it")
+    kept = [folder.resolve() for folder in (state, config.logs) if folder is not None]  # folders, whose cover holds
+    for secret in _secret(config, state):
+        if secret.is_relative_to(root) and not any(secret.is_relative_to(folder) for folder in kept):
+            raise UsageError(
+                f"--workspace: {secret} is inside {root}, and comes into sight when it is replaced: move it elsewhere"
+            )
     for folder in config.plugins:
         if folder.resolve().is_relative_to(root):
             raise UsageError(

@@ -288,12 +288,14 @@ def test_what_no_supervisor_says_ends_the_sandbox(said: str) -> None:
         (["--sandbox", "bwrap", "--workspace", "/proc"], "/proc is the system's"),
         (["--sandbox", "bwrap", "--workspace", "/proc/sys"], "/proc/sys is the system's"),
         (["--sandbox", "uid", "--workspace", "/tmp"], "/tmp is the system's"),
+        (["--sandbox", "bwrap", "--workspace", "{0}", "--search-keys", "{0}/keys"], "comes into sight"),
         (["--sandbox", "uid", "--workspace", "{0}", "--state", "{0}/deep/state"], "inside the workspace"),
     ],
 )
 @needs_bwrap
 def test_a_workspace_that_no_sandbox_could_keep_is_refused(folder: Path, options: list[str], says: str) -> None:
     os.chown(folder, UIDS[1], UIDS[1])
+    (folder / "keys").write_text("")
     words = ["--state", str(folder / "state"), *(word.format(folder) for word in options)]
     ended = subprocess.run([COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND, cwd=folder)
     assert says in ended.stderr.decode()
