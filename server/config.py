@@ -32,9 +32,12 @@ class Classic:
 
 
 class Config:
-    """The value of every option, as attributes: `config.allow_private`."""
+    """The value of every option, as attributes: `config.allow_private`. `file` is the config file that was named."""
 
-    def __init__(self, values: Mapping[str, Any], classic: Classic, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], classic: Classic, environment: Mapping[str, str], file: Path | None = None
+    ) -> None:
+        self.file = file
         self.classic = classic
         self.environment = environment
         self._given = dict(values)
@@ -137,7 +140,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
     """Put flags, environment and file together. Raises UsageError, which names the option at fault."""
     environment = dict(os.environ) if environment is None else environment
-    given = _from_file(flags.get("config") or environment.get("TOOLGATE_CONFIG"), environment)
+    named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
+    given = _from_file(named, environment)
     for option in OPTIONS:
         if environment.get(option.variable):
             raw: Any = environment[option.variable]
@@ -152,7 +156,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
             if option.later and value is not False:
                 raise UsageError(f"{source} is not available in this version")
             values[option.key] = value
-    return Config(values, _classic(Path(CLASSIC_FILE)), environment)
+    return Config(values, _classic(Path(CLASSIC_FILE)), environment, Path(named) if named else None)
 
 
 def _convert(option: Option, source: str, raw: Any) -> Any:

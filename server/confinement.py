@@ -8,12 +8,12 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server import grounds
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.tools.guard import Allowed
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from toolgate.tools.sandbox.levels import Sandbox
 
 CLOSE_WITHIN = 0.5  # seconds: nothing is left in them as a rule
-NO_WORKSPACE = ("/", "/tmp", "/var", "/usr", "/opt")  # noqa: S108  # what is below them may be one
-SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib")
 THROUGH = 0o011  # may pass through a folder without seeing what is in it
 
 log = logging.getLogger("toolgate.sandbox")
@@ -49,7 +47,7 @@ class Confinement:
         self._room: Room | None = None
         self._allowed = config.allow_private
         if self.sandbox is not None:
-            _check_folders(config, state, self.sandbox)
+            grounds.check(config, state, self.sandbox)
             _tell(self.sandbox, remote=config.remote)
             _reach(state, self.sandbox.level == "uid")
             if self.sandbox.level != "none":
@@ -147,7 +145,7 @@ def chosen(config: Config, state: Path, limits: Limits, *, public: bool) -> "San
         limits=limits,
         path=config.environment.get("PATH"),
         shown=config.sandbox_paths,
-        hidden=_secret(config, state),
+        hidden=grounds.secret(config, state),
         uids=config.sandbox_uids or UIDS,
     )
     try:
@@ -183,44 +181,8 @@ def _tell(sandbox: "Sandbox", *, remote: bool) -> None:
     log.log(logging.WARNING if sandbox.level == "none" and remote else logging.INFO, "sandbox %s", sandbox.told())
 
 
-def _secret(config: Config, state: Path) -> Sequence[Path]:
-    """What no command is to see, though it may lie where commands may look."""
-    named = (config.clients, config.oidc_client, config.github_client, config.search_keys, config.logs)
-    return [path.resolve() for path in (state, *named) if path is not None]
-
-
-def _check_folders(config: Config, state: Path, sandbox: "Sandbox") -> None:
-    """The workspace must not be what a sandbox keeps away; nor code that the server runs, nor what it keeps, lie where
-    a command can write. Raises UsageError."""
-    root: Path | None = config.workspace or (None if config.remote else Path.cwd())
-    if sandbox.level == "none" or root is None:
-        return
-    root = root.resolve()
-    if str(root) in NO_WORKSPACE or any(root.is_relative_to(tree) for tree in SYSTEM_ALONE):
-        raise UsageError(f"--workspace: {root} is the system's, and sandboxed commands could change it: name a folder")
-    if sandbox.level == "uid" and state.resolve().is_relative_to(root):
-        raise UsageError(f"--state: {state} is inside the workspace {root}, and without namespaces nothing covers it")
-    kept = [folder.resolve() for folder in (state, config.logs) if folder is not None]  # folders, whose cover holds
-    for secret in _secret(config, state):
-        if secret.is_relative_to(root) and not any(secret.is_relative_to(folder) for folder in kept):
-            raise UsageError(
-                f"--workspace: {secret} is inside {root}, and comes into sight when it is replaced: move it elsewhere"
-            )
-    for folder in config.plugins:
-        if folder.resolve().is_relative_to(root):
-            raise UsageError(
-                f"--plugins: {folder} is inside the workspace {root}, where sandboxed commands could write it"
-            )
-    if sandbox.uids is not None and root.stat().st_uid == 0:
-        raise UsageError(
-            f"--workspace: {root} belongs to root, and sandboxed commands never run as root: chown it, or say "
-            "--sandbox none"
-        )
-
-
 def _reach(state: Path, open_up: bool) -> None:
     """Without namespaces a user has to pass through the state folder to reach its workspace; else nobody has to."""
     for folder in (state, state / "spool", state / "workspaces"):
         if folder.is_dir() and folder.stat().st_uid == os.geteuid():
-            mode = folder.stat().st_mode & 0o7777
-            folder.chmod(mode | THROUGH if open_up else mode & ~THROUGH)
+            folder.chmod(0o700 | (THROUGH if open_up else 0))

@@ -235,8 +235,8 @@ def sandbox_network(word: str) -> str:
 def uid_range(word: str) -> range:
     """FIRST-LAST, of user ids that nobody else has."""
     match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", word)
-    if match is None or not 1000 <= int(match[1]) < int(match[2]) < 2**31:
-        raise ValueError("must be FIRST-LAST, as 40000-49999: two user ids or more, none below 1000")
+    if match is None or not 1000 <= int(match[1]) + 1 < int(match[2]) < 2**31:
+        raise ValueError("must be FIRST-LAST, as 40000-49999: three user ids or more, none below 1000")
     return range(int(match[1]), int(match[2]) + 1)
 
 

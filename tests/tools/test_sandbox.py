@@ -289,7 +289,7 @@ def test_what_no_supervisor_says_ends_the_sandbox(said: str) -> None:
         (["--sandbox", "bwrap", "--workspace", "/proc/sys"], "/proc/sys is the system's"),
         (["--sandbox", "uid", "--workspace", "/tmp"], "/tmp is the system's"),
         (["--sandbox", "bwrap", "--workspace", "{0}", "--search-keys", "{0}/keys"], "comes into sight"),
-        (["--sandbox", "uid", "--workspace", "{0}", "--state", "{0}/deep/state"], "inside the workspace"),
+        (["--sandbox", "uid", "--workspace", "{0}", "--state", "{0}/deep/state"], "at level uid"),
     ],
 )
 @needs_bwrap

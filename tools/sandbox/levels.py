@@ -122,7 +122,7 @@ def _strongest(wanted: Wanted) -> Sandbox:
             return trial()
         except Unavailable as error:
             lacking.append(str(error))
-    if not wanted.unsandboxed:
+    if not wanted.unsandboxed or wanted.network not in (None, "all"):
         raise Unavailable("; ".join(lacking))
     return _none(wanted, lacking)
 
