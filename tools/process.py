@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolgate.tools.pace import Pace
+
 CHUNK = 2**16  # what a pipe holds unless told otherwise
 DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
 MAX_SAID = 2**16  # bytes without a newline: a supervisor says less, but in a sandbox its commands may speak for it
@@ -65,6 +67,8 @@ class Process:
     left; False when contact was lost instead. `left`: processes the command left running. `moved`: it runs in the
     fallback directory.
 
+    `sink` gets the output, and says whether it is kept; `pace` is that of all who share it.
+
     `sandbox`: ends the whole sandbox the tree is in. There a supervisor is as little to be trusted as what it watches
     over: the process id it gives is used for nothing, and where it fails to end its tree the sandbox ends.
     """
@@ -73,14 +77,18 @@ class Process:
         self,
         control: socket.socket,
         output: int,
-        sink: Callable[[bytes], None],
+        sink: Callable[[bytes], bool],
         sandbox: Callable[[], None] | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._control = control
         self._output: int | None = output
         self._sink = sink
         self._sandbox = sandbox
+        self._pace = pace or Pace()
+        self._kept = True  # the last of the output
+        self._pause: asyncio.TimerHandle | None = None
         self._heard = b""
         self._started: asyncio.Future[str | None] = self._loop.create_future()
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
@@ -176,7 +184,17 @@ class Process:
         return not poller.poll(0)
 
     def _on_output(self) -> None:
-        self._read(CHUNK)
+        """One chunk, and then it is the turn of others."""
+        size = self._read(CHUNK)
+        now = self._loop.time()
+        pause = self._pace.took(size, now, kept=self._kept)
+        if pause and self._output is not None:
+            self._loop.remove_reader(self._output)
+            self._pause = self._loop.call_at(now + pause, self._resume)
+
+    def _resume(self) -> None:
+        if self._output is not None:
+            self._loop.add_reader(self._output, self._on_output)
 
     def _read(self, limit: int) -> int:
         """Pass on what is there, at most `limit` bytes; 0 when there is nothing now, or never will be."""
@@ -187,7 +205,7 @@ class Process:
         except BlockingIOError:
             return 0
         if data:
-            self._sink(data)
+            self._kept = self._sink(data)
         else:
             self._close_output()
         return len(data)
@@ -199,6 +217,8 @@ class Process:
             left -= size
 
     def _close_output(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
         if self._output is not None:
             self._loop.remove_reader(self._output)
             os.close(self._output)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from toolgate.tools.pace import Pace
 from toolgate.tools.process import Launch, NotStarted, Process
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -47,12 +48,13 @@ class Processes:
         self._cell = cell
         self._entered = entered
         self._left = left
+        self._pace = Pace()
         self._zygote: Zygote | None = None
         self._living: set[Process] = set()
         self._idle: asyncio.TimerHandle | None = None
 
-    async def start(self, launch: Launch, sink: Callable[[bytes], None]) -> Process:
-        """Run; `sink` gets the output as it comes. Raises NotStarted."""
+    async def start(self, launch: Launch, sink: Callable[[bytes], bool]) -> Process:
+        """Run; `sink` gets the output as it comes, and says whether it is kept. Raises NotStarted."""
         request = launch.encoded()
         for _ in range(2):  # a zygote that was killed, or stopped, is replaced, once
             try:
@@ -60,7 +62,7 @@ class Processes:
                 control, output = await zygote.hatch()
             except OSError as error:
                 raise NotStarted(f"no process or descriptor to be had for it: {error.strerror}") from error
-            process = Process(control, output, sink, None if self._cell is None else zygote.kill)
+            process = Process(control, output, sink, None if self._cell is None else zygote.kill, self._pace)
             process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
             try:
                 await process.begin(request)

@@ -93,12 +93,14 @@ class Running:
         finally:
             news.cancel()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> bool:
+        """Is it kept?"""
         self.output.write(data)
         self.run.kept = self.output.kept
         if self._news is not None:
             self._news.set()
             self._news = None
+        return self.output.kept is None
 
     def _expire(self, timeout: float) -> None:
         if not self.doomed:

@@ -87,8 +87,9 @@ class Usage:
         words = ["bash", "-c", COUNT, "du", *map(str, self._folders)]
         said = bytearray()
 
-        def take(data: bytes) -> None:
+        def take(data: bytes) -> bool:
             said.extend(data[: MAX_SAID - len(said)])
+            return len(said) < MAX_SAID
 
         try:
             counting = await self._processes.start(Launch(words, Path("/"), Path("/"), PLAIN), take)
