@@ -20,6 +20,7 @@ from toolgate.tools.guard import Allowed
 from toolgate.tools.limits import UNLIMITED, Limits, parse
 from toolgate.tools.processes import Processes
 from toolgate.tools.quarters import Open, Quarters
+from toolgate.tools.resting import Resting
 
 if TYPE_CHECKING:
     from toolgate.tools.cgroups import Cgroups, Group
@@ -45,6 +46,7 @@ class Confinement:
         self._processes = processes
         self._cgroups: Cgroups | None = None
         self._room: Room | None = None
+        self._resting = Resting()
         self._allowed = config.allow_private
         if self.sandbox is not None:
             grounds.check(config, state, self.sandbox)
@@ -72,6 +74,7 @@ class Confinement:
             outlet=self._outlet,
             group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
             memory=self._cgroups is None or "memory" in self._cgroups.lacking,
+            resting=self._resting,
         )
 
     async def close(self) -> None:

@@ -16,11 +16,11 @@ from typing import Protocol
 
 from toolgate.tools.pace import Pace
 from toolgate.tools.process import Launch, NotStarted, Process
+from toolgate.tools.resting import Resting
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
 ENTER_WITHIN = 15.0  # seconds for a sandbox to be there; it takes some hundredths
-IDLE = 600.0  # seconds after the last of its processes that a sandbox ends, and its /tmp with it
 MAX_REPORT = 4096  # bytes of why a sandbox is not there
 MAX_SHOWN = 300  # characters of it that are told
 
@@ -37,6 +37,7 @@ class Cell(Protocol):
 class Processes:
     """Every process tree of one zygote, which starts with the first command. With a `cell` it is in a sandbox:
     `entered` gets the sandbox's proxy listener each time that it begins, and `left` is called each time that it ends.
+    `resting` are the sandboxes in which nothing runs.
     """
 
     def __init__(
@@ -44,18 +45,30 @@ class Processes:
         cell: Cell | None = None,
         entered: Callable[[socket.socket], None] | None = None,
         left: Callable[[], None] | None = None,
+        resting: Resting | None = None,
     ) -> None:
         self._cell = cell
         self._entered = entered
         self._left = left
+        self._resting = resting or Resting()
         self._pace = Pace()
         self._zygote: Zygote | None = None
-        self._living: set[Process] = set()
-        self._idle: asyncio.TimerHandle | None = None
+        self._busy = 0  # commands that live, or are about to
+        self._ending: asyncio.Future[None] | None = None
 
     async def start(self, launch: Launch, sink: Callable[[bytes], bool]) -> Process:
         """Run; `sink` gets the output as it comes, and says whether it is kept. Raises NotStarted."""
         request = launch.encoded()
+        self._begin()
+        try:
+            process = await self._started(request, sink)
+        except BaseException:
+            self._end_of_one()
+            raise
+        process.gone.add_done_callback(self._end_of_one)
+        return process
+
+    async def _started(self, request: bytes, sink: Callable[[bytes], bool]) -> Process:
         for _ in range(2):  # a zygote that was killed, or stopped, is replaced, once
             try:
                 zygote = await self._ready()
@@ -66,64 +79,65 @@ class Processes:
             process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
             try:
                 await process.begin(request)
-                self._count(process)
                 return process
             except NotStarted as failure:
                 if process.hatched:
                     raise
                 log.warning("a new zygote is needed: %s", failure)
-                await self._end(zygote)
+                self._replace(zygote)
         raise NotStarted("its supervisor did not start; see the server's log")
 
     async def close(self) -> None:
         """End the zygote. The trees end when their processes do: close those first. A sandbox ends with all in it."""
-        if self._idle is not None:
-            self._idle.cancel()
+        self._resting.wake(self)
         if self._zygote is not None:
-            await self._end(self._zygote)
+            self._replace(self._zygote)
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+
+    def retire(self) -> None:
+        """End a sandbox in which nothing runs. The next command has another."""
+        if not self._busy and self._zygote is not None:
+            self._replace(self._zygote)
 
     async def _ready(self) -> "Zygote":
         if self._zygote is not None and not self._zygote.alive:
-            await self._end(self._zygote)
+            self._replace(self._zygote)
+        while self._ending is not None and not self._ending.done():  # it takes all with it that has the same user
+            await asyncio.wait([self._ending])
         if self._zygote is None:
             self._zygote = Zygote(self._cell)
         zygote = self._zygote
         try:
             listener = await zygote.entered()
         except NotStarted:
-            await self._end(zygote)
+            self._replace(zygote)
             raise
         if listener is not None and self._entered is not None:
             self._entered(listener)
         return zygote
 
-    async def _end(self, zygote: "Zygote") -> None:
-        """From now on another one serves; several starts may find out at once that it must."""
+    def _replace(self, zygote: "Zygote") -> None:
+        """Another one serves when this has ended; several starts may find out at once that it must."""
         if self._zygote is zygote:
             self._zygote = None
-            try:
-                await zygote.close()
-            finally:
-                if self._left is not None:
-                    self._left()
-
-    def _count(self, process: Process) -> None:
-        """A sandbox in which nothing runs ends after a while."""
-        if self._cell is None:
-            return
-        if self._idle is not None:
-            self._idle.cancel()
-        self._living.add(process)
-        process.gone.add_done_callback(lambda _: self._discount(process))
-
-    def _discount(self, process: Process) -> None:
-        self._living.discard(process)
-        if not self._living and self._zygote is not None:
-            self._idle = asyncio.get_running_loop().call_later(IDLE, self._retire, self._zygote)
-
-    def _retire(self, zygote: "Zygote") -> None:
-        if not self._living and self._zygote is zygote:
             self._ending = asyncio.ensure_future(self._end(zygote))
+
+    async def _end(self, zygote: "Zygote") -> None:
+        try:
+            await zygote.close()
+        finally:
+            if self._left is not None:
+                self._left()
+
+    def _begin(self) -> None:
+        self._busy += 1
+        self._resting.wake(self)
+
+    def _end_of_one(self, *_: object) -> None:
+        self._busy -= 1
+        if not self._busy and self._cell is not None and self._zygote is not None:
+            self._resting.rest(self)
 
 
 class Zygote:
@@ -219,7 +233,8 @@ class Zygote:
             self._channel.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(END_WITHIN):
                 await asyncio.get_running_loop().sock_recv(self._channel, 1)  # it says nothing: this is its end
-            self._process.wait(END_WITHIN)
+            if self._cell is None:
+                self._process.wait(END_WITHIN)
         if self._cell is not None:
             self.kill()
             if self._killing is not None:  # else it would end what runs as this user next

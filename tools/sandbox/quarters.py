@@ -15,6 +15,7 @@ from toolgate.tools.cgroups import Group
 from toolgate.tools.limits import Limits
 from toolgate.tools.processes import Processes
 from toolgate.tools.quarters import resources
+from toolgate.tools.resting import Resting
 from toolgate.tools.sandbox.cell import Cell, end
 from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.users import active, settled
@@ -32,7 +33,7 @@ class Sandboxed:
     """`alone`: the folder is this principal's, and in `root.parent` are only such folders.
 
     `outlet` makes the way out from the listener of a sandbox that has one; `group` its control group, where there are
-    such (blocking; raises OSError). `memory`: no group bounds that.
+    such (blocking; raises OSError). `memory`: no group bounds that. `resting` are the server's idle sandboxes.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Sandboxed:
         outlet: Callable[[socket.socket], Outlet],
         group: Callable[[Limits], Group | None],
         memory: bool,
+        resting: Resting,
     ) -> None:
         self.level: str = sandbox.level
         self.limits = sandbox.limits
@@ -59,6 +61,7 @@ class Sandboxed:
         self._spool = spool
         self._alone = alone
         self._outlet = outlet
+        self._resting = resting
         self._way_out: Outlet | None = None
         self._group: Group | None = None
         self._cell: Cell | None = None
@@ -69,7 +72,7 @@ class Sandboxed:
     def processes(self) -> Processes:
         """Those of this sandbox, which begins with the first; `settle` comes before."""
         if self._processes is None:
-            self._processes = Processes(self._cell, self._entered, self._left)
+            self._processes = Processes(self._cell, self._entered, self._left, self._resting)
         return self._processes
 
     def settle(self) -> None:
