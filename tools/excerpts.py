@@ -78,7 +78,7 @@ def ending(run: Run) -> str:
         case "running":
             return f"is running for {seconds} s"
         case "exited":
-            return f"exited with code {run.exit_code} after {seconds} s"
+            return f"exited with code {run.exit_code} after {seconds} s" + "".join(f"; {why}" for why in run.hits)
         case "killed":
             return f"was killed after {seconds} s" + (f": {run.reason}" if run.reason else "")
         case "lost":

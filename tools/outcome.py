@@ -10,7 +10,6 @@ from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.excerpts import Excerpt, decoded, ending, excerpt, with_notes
 from toolgate.tools.spool import Run
-from toolgate.tools.workspace import CROWDED
 
 MAX_TEXT = 30_000  # characters of output in a result: what a model's context is spent on
 LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such as `> >(tee log)`
@@ -81,7 +80,7 @@ class Call:
             gone = not is_welcome
         cwd, notes = await self._stand(run)
         if not is_welcome:
-            notes.append(f"what it left running was ended: {CROWDED}")
+            notes.append(f"what it left running was ended: {workspace.crowded}")
         shown = await self._shown(run, path, gone)
         ran = Ran(
             stdout_and_stderr=shown.text,
@@ -95,7 +94,7 @@ class Call:
             task_id=None if gone else run_id,
         )
         notes += self._fate(run, ended, gone)
-        hits = [why for why in workspace.reached(run) if why != run.reason]
+        hits = [why for why in workspace.reached(run, shown.text) if why != run.reason]
         notes += hits
         if path is None:
             notes.append(DISK_FULL)

@@ -26,7 +26,7 @@ KEPT_FOR = 24 * 3600.0  # seconds: a day's work
 KEPT_BYTES = 512 * 2**20  # of output of ended runs
 MAX_HELD = 256 * 2**10  # bytes of output held in memory while the disk is full: 64 runs hold 16 MiB
 SHOWN = 1_000  # characters of a command that are remembered, for lists
-CAPPED = b"\n[output from here on is not kept: it is too much]\n"
+CAPPED = b"\n[output from here on is not kept: %d MiB is the most]\n" % (MAX_OUTPUT >> 20)
 NO_ROOM = b"\n[output from here on is not kept: %s]\n"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, what a process may write
 

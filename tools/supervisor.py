@@ -47,6 +47,7 @@ TAKEN = b"+"  # among the numbers of signals on the zygote's own pipe: the waiti
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
 PASSES = 1000  # a fork bomb can outrun this many sweeps only where nothing would stop it
+TOLD = 2  # seconds of CPU time from the signal that names the limit (SIGXCPU) to the one that ends who ignores it
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
 
 LINUX = sys.platform == "linux"
@@ -329,7 +330,8 @@ def limit(limits: list[bytes]) -> None:
         number, _, value = entry.partition(b"=")
         _, most = resource.getrlimit(int(number))
         wanted = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
-        resource.setrlimit(int(number), (wanted, wanted))
+        grace = TOLD if int(number) == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
+        resource.setrlimit(int(number), (wanted, wanted + grace))
 
 
 def first_to_go(pid: int) -> None:

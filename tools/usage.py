@@ -19,6 +19,7 @@ from toolgate.tools.processes import Processes
 FIRST = 1.0  # seconds from a start, or an end, to the look that follows it
 SHARE = 5  # looking takes at most one part in so many of the time
 LONGEST = 60.0  # seconds: who has so many files that counting them takes longer has too many
+SOON = 5.0  # seconds that a command waits for it, where there was too much
 GROWN = 2**20  # bytes more than at the last look, where that was over the limit already: time to end what writes
 MAX_SAID = 64 * 2**10
 # Two numbers: bytes on disk, and files and folders. What vanishes meanwhile is complained of on standard error.
@@ -61,6 +62,11 @@ class Usage:
         self._running -= 1
         self._watch()
 
+    async def again(self) -> None:
+        """Look now, where there was too much: some of it may have been removed."""
+        if self.held.why:
+            self.held = await self._measured(SOON)
+
     def close(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
@@ -83,7 +89,7 @@ class Usage:
                 self._over(self.held.why)
             pause = max(FIRST, (time.monotonic() - began) * SHARE)
 
-    async def _measured(self) -> Held:
+    async def _measured(self, within: float = LONGEST) -> Held:
         words = ["bash", "-c", COUNT, "du", *map(str, self._folders)]
         said = bytearray()
 
@@ -97,10 +103,10 @@ class Usage:
             log.warning("the size of %s can't be told: %s", self._folders[0], error)
             return self.held
         try:
-            async with asyncio.timeout(LONGEST):
+            async with asyncio.timeout(within):
                 await asyncio.shield(counting.ended)
         except TimeoutError:
-            return self._judged(self.held.size, self._limits.entries + 1)
+            return self.held if within < LONGEST else self._judged(self.held.size, self._limits.entries + 1)
         finally:
             if not counting.gone.done():
                 counting.terminate(0.0)

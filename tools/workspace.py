@@ -20,17 +20,18 @@ from toolgate.tools.process import Launch, NotStarted
 from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import GRACE, Running
 from toolgate.tools.spool import FULL, Kept, OutputHeld, Run, Spool
+from toolgate.tools.symptoms import guessed
 from toolgate.tools.usage import Usage
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
-CROWDED = "background tasks are running, the most at once"
 ENDED_BY = {  # exit codes of who reached a limit of each process (signal(7))
-    128 + signal.SIGXCPU: (resource.RLIMIT_CPU, "it used up the CPU time a process may take"),
-    128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, "it wrote more to a file than one may hold"),
+    128 + signal.SIGXCPU: (resource.RLIMIT_CPU, "the limit of {0.cpu:,} s of CPU time of a process was reached"),
+    128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, "the limit of {0.file_size:,} bytes of a file was reached"),
 }
+LAST = 4096  # bytes of output that may tell of a limit
 NAMED = 60  # characters of a command in a notice
 TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
 
@@ -209,6 +210,11 @@ class Workspace:
             if self._quarters.places is not None:
                 files.remove(self._word(run_id))
 
+    @property
+    def crowded(self) -> str:
+        """Why a background task was not let in."""
+        return f"{self._most_tasks} background tasks are running, the most at once"
+
     def told(self, run_id: int) -> None:
         """The model knows how this background task ended: it needs no notice."""
         self._notices.drop(f"bg-{run_id}")
@@ -302,7 +308,7 @@ class Workspace:
         if len(self._running) >= most:
             raise ToolError(f"{most} commands are running, the most at once: wait for one, or end one with KillBgTask")
         if background and not self._has_room():
-            raise ToolError(f"{limits.background} {CROWDED}: end one with KillBgTask")
+            raise ToolError(f"{self.crowded}: end one with KillBgTask")
         try:
             size = len(command.encode())
         except UnicodeEncodeError:
@@ -315,7 +321,11 @@ class Workspace:
     def _has_room(self) -> bool:
         """For one more background task."""
         tasks = sum(running.run.background for running in self._running.values())
-        return tasks < (self._quarters.limits.background or MAX_RUNNING)
+        return tasks < self._most_tasks
+
+    @property
+    def _most_tasks(self) -> int:
+        return self._quarters.limits.background or MAX_RUNNING
 
     def _age(self, run_id: int) -> None:
         """A background task gets only so old."""
@@ -393,6 +403,7 @@ class Workspace:
         run = running.run
         try:
             quarters = self._quarters
+            await self._usage.again()
             environment = quarters.environment(self._environment) if run.background else self._followed(run)
             launch = Launch(["bash", "-c", command], cwd, self.root, environment, self._resources())
             await running.begin(quarters.processes, launch, timeout)
@@ -417,21 +428,32 @@ class Workspace:
             running.run.hits.append(why)
             running.doom(why)
 
-    def reached(self, run: Run) -> Sequence[str]:
-        """The limits that were reached while the command ran, in words."""
+    def reached(self, run: Run, said: str = "") -> Sequence[str]:
+        """The limits that were reached while it ran, in words; where none is known, what it `said` may tell."""
+        limits = self._quarters.limits
         for why in self._quarters.hits():
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
                 each.hits.append(why)
         ended_by = ENDED_BY.get(run.exit_code or 0)
         if ended_by is not None and ended_by[0] in self._resources():
-            run.hits.append(self._usage.held.why or ended_by[1])
-        return list(dict.fromkeys(run.hits))
+            is_write = ended_by[0] == resource.RLIMIT_FSIZE
+            run.hits.append((is_write and self._usage.held.why) or ended_by[1].format(limits))
+        if not run.hits and run.exit_code != 0:
+            run.hits.extend(guessed(run, said, limits, self.sandbox))
+        run.hits = list(dict.fromkeys(run.hits))
+        return run.hits
+
+    def _last_words(self, run: Run) -> str:
+        """The end of what a run said that failed."""
+        begin = max(0, run.size - LAST)
+        return decoded(self._spool.read(run.id, begin, LAST), final=True)[0] if run.exit_code else ""
 
     def _on_end(self, running: Running) -> None:
         run = running.run
         self._usage.ended()
         del self._running[run.id]
         if run.background:
+            self.reached(run, self._last_words(run))
             self._save(run)
             if not running.doomed or run.reason is not None:
                 name = shortened(run.command, NAMED)

@@ -1,0 +1,253 @@
+"""Every limit, reached through the real server by one principal at each level: it is told which, the other one feels
+nothing, and it works on afterwards."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auth.minting import Signed, asked
+from tests.http_wire import site
+from tests.wire import COMMAND, PATIENCE, eventually
+from toolgate.tools.limits import ROWS
+
+MIB = 2**20
+LIMITS = {
+    "cpu": "1",
+    "memory": "128M",
+    "processes": "40",
+    "files": "64",
+    "file-size": "4M",
+    "workspace": "8M",
+    "entries": "200",
+    "tmp": "2M",
+    "commands": "4",
+    "background": "2",
+    "age": "3",
+    "calls": "0",
+    "calls:tools:shell": "0",
+}
+NO_CGROUPS = 'umount -l /sys/fs/cgroup/* /sys/fs/cgroup 2>/dev/null; exec "$@"'
+THREADS = (
+    "python3 -c 'import threading, time; threading.stack_size(1 << 16)\n"
+    "for _ in range({0}): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    "print({0})'"
+)
+GROUPED, UID, ALONE = "bwrap", "uid", "bwrap, without cgroups"
+LEVELS = (GROUPED, UID, ALONE)
+ADA, EVE = "ada", "eve"
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("bwrap") is None, reason="only root has all levels, and bwrap must be there"
+)
+
+
+@dataclass
+class Said:
+    text: str
+    structured: Any
+    is_error: bool
+
+
+class Street:
+    """A server on which two principals live."""
+
+    def __init__(self, signed: Signed, level: str) -> None:
+        self.level = level
+        self._signed = signed
+        self._tokens = {who: signed.token(who) for who in (ADA, EVE)}
+
+    @property
+    def log(self) -> str:
+        return self._signed.site.log()
+
+    def call(self, name: str, *, who: str = EVE, **arguments: Any) -> Said:
+        response, body, answer = asked(
+            self._signed, self._tokens[who], "tools/call", {"name": name, "arguments": arguments}
+        )
+        assert response.status == 200, body
+        result = (answer or _streamed(body))["result"]
+        (text, *_) = result["content"]
+        return Said(text["text"], result.get("structuredContent"), result["isError"])
+
+    def bash(self, command: str, who: str = EVE, **how: Any) -> Said:
+        return self.call("Bash", command=command, who=who, **how)
+
+    def ended(self, command: str) -> str:
+        """How a background task of that command ended."""
+        task = self.call("BackgroundBash", command=command).structured["task_id"]
+        assert eventually(lambda: "is running" not in self.call("ReadBgOutput", task_id=task).text)
+        return self.call("ReadBgOutput", task_id=task).text
+
+    def clear(self) -> None:
+        """End what runs in the background."""
+        for each in self.call("ListBgTasks").structured["tasks"]:
+            if each["status"] == "running":
+                self.call("KillBgTask", task_id=each["task_id"])
+
+    def works(self, who: str) -> bool:
+        """Whether commands run and files can be written, in each place that is somebody's own."""
+        said = self.bash("echo one > mine && cat mine && rm mine && (sleep 0; echo two) | cat", who)
+        return (said.text, said.is_error) == ("one\ntwo\n", False)
+
+
+def _streamed(body: bytes) -> Any:
+    lines = [line for line in body.decode().splitlines() if line.startswith("data:")]
+    return json.loads(lines[-1].removeprefix("data:"))
+
+
+@contextlib.contextmanager
+def street(level: str) -> Iterator[Street]:
+    """With users of its own: other servers on this machine end theirs."""
+    words = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
+    first = 20_000 + os.getpid() % 2000 * 10
+    words += ["--sandbox", level.partition(",")[0], "--sandbox-uids", f"{first}-{first + 9}"]
+    command: Sequence[str] = (COMMAND,)
+    if level == ALONE:
+        command = ("unshare", "--mount", "sh", "-c", NO_CGROUPS, "sh", COMMAND)
+    folder = Path(tempfile.mkdtemp(prefix="toolgate-limits-"))
+    folder.chmod(0o711)  # other users have to pass
+    try:
+        with site(folder, "--auth", "oauth", *words, workspace=False, command=command) as listening:
+            yield Street(Signed(listening), level)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def served(request: pytest.FixtureRequest) -> Iterator[Street]:
+    with street(request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+def here(served: Street) -> Iterator[Street]:
+    """After it both principals work as ever."""
+    yield served
+    served.clear()
+    assert served.works(EVE) and served.works(ADA), served.log
+
+
+def test_cpu_time_of_a_process(here: Street) -> None:
+    said = here.bash("while :; do :; done")
+    assert (said.is_error, said.text) == (True, "exit code: 152\nthe limit of 1 s of CPU time of a process was reached")
+
+
+def test_a_process_that_ignores_the_signal_of_its_cpu_time_is_killed(here: Street) -> None:
+    said = here.bash("trap '' XCPU; while :; do :; done")
+    assert (said.is_error, said.text) == (
+        True,
+        "exit code: 137\nit was killed, perhaps at the limit of 1 s of CPU time of a process",
+    )
+
+
+def test_memory(here: Street) -> None:
+    said = here.bash("exec python3 -c 'x = bytearray(256 << 20)'")
+    assert said.is_error
+    if here.level == ALONE:
+        assert said.text.endswith("the limit of 134,217,728 bytes of memory of a process may have been reached")
+    else:
+        assert said.text.endswith("the limit of 134,217,728 bytes of memory was reached, and a process killed")
+
+
+def test_memory_of_a_background_task(here: Street) -> None:
+    said = here.ended("exec python3 -c 'x = bytearray(256 << 20)'")
+    assert "the limit of 134,217,728 bytes of memory" in said
+
+
+def test_processes_and_threads_and_somebody_else_has_as_many(here: Street) -> None:
+    said = here.bash(f"exec {THREADS.format(60)}")
+    assert said.is_error and "the limit of 40 processes" in said.text
+    here.call("BackgroundBash", command=f"{THREADS.format(30)}; sleep 600")
+    assert here.bash(THREADS.format(30), ADA).text == "30\n"
+
+
+def test_open_files_of_a_process(here: Street) -> None:
+    said = here.bash("exec python3 -c 'x = [open(\"/dev/null\") for _ in range(100)]'")
+    assert said.is_error and said.text.endswith("the limit of 64 open files of a process may have been reached")
+
+
+def test_the_size_of_a_file(here: Street) -> None:
+    said = here.bash("exec head -c 6M /dev/zero > big")
+    assert said.is_error
+    assert said.text == "exit code: 153\nthe limit of 4,194,304 bytes of a file was reached"
+    assert here.bash("stat -c %s big; rm big").text == "4194304\n"
+
+
+def test_a_full_workspace_can_be_read_and_cleared_and_is_then_written_to(here: Street) -> None:
+    said = here.bash("echo here > note; for i in {1..4}; do head -c 3M /dev/zero > big$i; done; exec sleep 60")
+    assert said.is_error and f"over its limit of {8 * MIB:,}" in said.text
+    said = here.bash("exec echo more > more")
+    assert said.is_error and f"over its limit of {8 * MIB:,}" in said.text
+    assert here.bash("cat note").text == "here\n"
+    assert not here.bash("rm -f big* more note").is_error
+    assert here.bash("echo more > more && cat more && rm more").text == "more\n"
+
+
+def test_a_workspace_of_too_many_files_can_be_cleared(here: Street) -> None:
+    said = here.bash("mkdir d; for i in {1..300}; do : > d/$i; done; exec sleep 60")
+    assert said.is_error and said.text.endswith("files and folders, over its limit of 200")
+    assert not here.bash("rm -r d").is_error
+
+
+def test_the_private_tmp(here: Street) -> None:
+    if here.level == UID:
+        return  # there it is the machine's
+    said = here.bash("head -c 3M /dev/zero > /tmp/x; code=$?; rm /tmp/x; exit $code")
+    assert said.is_error and said.text.endswith("the limit of 2,097,152 bytes of /tmp may have been reached")
+
+
+def test_output_past_its_most_is_not_kept_and_the_command_goes_on(here: Street) -> None:
+    said = here.bash("head -c 65M /dev/zero | tr '\\0' x; echo end > end", timeout=60_000)
+    assert "[output from here on is not kept: 64 MiB is the most]" in said.text
+    assert (said.is_error, said.structured["truncated"]) == (False, True)
+    assert here.bash("cat end; rm end").text == "end\n"
+
+
+def test_commands_at_once(here: Street) -> None:
+    root = Path(here.bash("pwd").text.strip())
+    waiting = "touch up-$BASHPID; until [ -e go ]; do sleep 0.05; done"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        held = [pool.submit(here.bash, waiting, timeout=60_000) for _ in range(4)]
+        try:
+            assert eventually(lambda: len(list(root.glob("up-*"))) == 4)
+            said = here.bash("true")
+            most = "4 commands are running, the most at once: wait for one, or end one with KillBgTask"
+            assert (said.is_error, said.text) == (True, most)
+            assert here.works(ADA)
+        finally:
+            (root / "go").touch()
+        assert not any(each.result(PATIENCE).is_error for each in held)
+    here.bash("rm go up-*")
+
+
+def test_background_tasks_at_once_those_left_running_too(here: Street) -> None:
+    for _ in range(2):
+        assert not here.call("BackgroundBash", command="sleep 600").is_error
+    said = here.call("BackgroundBash", command="sleep 600")
+    assert (said.is_error, said.text) == (
+        True,
+        "2 background tasks are running, the most at once: end one with KillBgTask",
+    )
+    said = here.bash("sleep 600 & echo up")
+    assert said.is_error
+    assert "up\nwhat it left running was ended: 2 background tasks are running, the most at once" in said.text
+
+
+def test_the_age_of_a_background_task_of_one_left_running_too(here: Street) -> None:
+    said = here.bash("sleep 600 & echo up")
+    left = said.structured["task_id"]
+    assert here.ended("sleep 600").endswith(": it was older than 3 s, the most for a background task]")
+    assert "the most for a background task" in here.call("ReadBgOutput", task_id=left).text
+
+
+def test_each_kind_of_limit_is_tried_here() -> None:
+    assert {name.partition(":")[0] for name in LIMITS} == set(ROWS)

@@ -1,0 +1,38 @@
+"""Which limit a command ran into, as far as its own words tell: of most the kernel tells only the process. Knows words;
+a guess is worded as one.
+"""
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import fields
+
+from toolgate.tools.limits import Limits
+from toolgate.tools.spool import Run
+
+SYMPTOMS = {  # limit → what programs say at it, and what it is of
+    "files": (("Too many open files",), "open files of a process"),
+    "processes": (
+        ("fork: Resource temporarily unavailable", "fork: retry", "can't start new thread", "BlockingIOError"),
+        "processes and threads",
+    ),
+    "memory": (("MemoryError", "annot allocate memory", "bad_alloc", "ut of memory"), "bytes of memory of a process"),
+    "tmp": (("No space left on device", "Disk quota exceeded"), "bytes of /tmp"),
+}
+
+
+KILLED = 128 + signal.SIGKILL  # what a process comes to that ignores the signal of its CPU time
+
+
+def guessed(run: Run, text: str, limits: Limits, level: str) -> Sequence[str]:
+    """The limits, in words, that a command which failed and said `text` may have reached."""
+    if run.exit_code == KILLED and 0 < limits.cpu <= run.runtime_ms / 1000 * (os.cpu_count() or 1):
+        return [f"it was killed, perhaps at the limit of {limits.cpu:,} s of CPU time of a process"]
+    values = {each.name: getattr(limits, each.name) for each in fields(limits)}
+    if level != "bwrap":
+        values["tmp"] = 0  # there /tmp is the machine's
+    return [
+        f"the limit of {values[name]:,} {what} may have been reached"
+        for name, (said, what) in SYMPTOMS.items()
+        if values[name] and any(words in text for words in said)
+    ]
