@@ -90,6 +90,8 @@ class Spool:
             if run.status == "running":
                 self._lose(run)
         forgotten = self.retain(runs)
+        for run_id in forgotten:
+            self.forget(run_id)
         return [run for run in runs if run.id not in forgotten]
 
     def claim(self, command: str, key: str | None, background: bool) -> "tuple[Run, OutputFile]":
@@ -161,13 +163,14 @@ class Spool:
             return 0
 
     def forget(self, run_id: int) -> None:
-        """Remove a run's folder."""
+        """Remove a run's folder. Blocking: while somebody fills the disk, half a second at times."""
         folder = self.folder / str(run_id)
-        for name in ("output", "task.json", "rc", "cwd"):
-            with suppress(OSError):
-                (folder / name).unlink()
         try:
-            folder.rmdir()
+            with held(folder):
+                for name in ("output", "task.json", "rc", "cwd"):
+                    with suppress(OSError):
+                        (folder / name).unlink()
+                folder.rmdir()
         except FileNotFoundError:
             return
         except OSError:
@@ -176,7 +179,7 @@ class Spool:
             shutil.rmtree(folder, ignore_errors=True)
 
     def retain(self, runs: Iterable[Run]) -> set[int]:
-        """Of ended runs keep the newest, by number, age and size, and forget the others: those forgotten, by id."""
+        """Of ended runs keep the newest, by number, age and size: those to forget, by id."""
         kept = 0
         forgotten: set[int] = set()
         room = KEPT_BYTES
@@ -187,7 +190,6 @@ class Spool:
                 kept += 1
             else:
                 forgotten.add(run.id)
-                self.forget(run.id)
         return forgotten
 
     def if_deserted(self, then: Callable[[], None]) -> bool:
@@ -271,6 +273,16 @@ class Spool:
             found = self.path(run.id, "output").lstat()
             run.size = found.st_size
             run.ended = max(run.started, found.st_mtime)
+
+
+@contextmanager
+def held(folder: Path) -> Generator[None, None, None]:
+    """Its blocks are given back after this: the folder above, in which others are made, is not locked meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class Kept(Protocol):

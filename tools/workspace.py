@@ -70,6 +70,7 @@ class Workspace:
         self._running: dict[int, Running] = {}
         self._unkept: dict[int, OutputHeld] = {}  # what began while the disk was full
         self._attended: set[int] = set()  # foreground runs whose caller has not said what is to become of them
+        self._removing: set[asyncio.Future[None]] = set()
         self._arriving = asyncio.Event()  # set, and another, with each background task
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
@@ -206,9 +207,17 @@ class Workspace:
         if run_id not in self._running and self._runs.pop(run_id, None) is not None:
             self._attended.discard(run_id)
             self._unkept.pop(run_id, None)
-            self._spool.forget(run_id)
-            if self._quarters.places is not None:
-                files.remove(self._word(run_id))
+            self._remove_later(run_id)
+
+    def _remove_later(self, run_id: int) -> None:
+        removing = asyncio.ensure_future(asyncio.to_thread(self._remove, run_id))
+        self._removing.add(removing)
+        removing.add_done_callback(self._removing.discard)
+
+    def _remove(self, run_id: int) -> None:
+        self._spool.forget(run_id)
+        if self._quarters.places is not None:
+            files.remove(self._word(run_id))
 
     @property
     def crowded(self) -> str:
@@ -276,6 +285,8 @@ class Workspace:
         await asyncio.wait([gone], timeout=CLOSE_WITHIN)
         gone.cancel()
         await self._quarters.close()
+        if self._removing:
+            await asyncio.wait(self._removing, timeout=CLOSE_WITHIN)
         self._spool.close()
 
     def _arrived(self) -> None:
@@ -470,6 +481,7 @@ class Workspace:
         for run_id in self._spool.retain(run for run in self._runs.values() if run.id not in needed):
             del self._runs[run_id]
             self._unkept.pop(run_id, None)
+            self._remove_later(run_id)
 
     def _save(self, run: Run) -> None:
         if run.id in self._unkept:
