@@ -9,7 +9,7 @@ from pathlib import Path
 import tests.bench.http.measure as http_measure
 import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
-from tests.bench import reading, search, sides
+from tests.bench import isolation, neighbours, reading, search, sides
 from tests.bench.driver import Cores
 from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, measure
@@ -55,7 +55,23 @@ def _reading(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return reading.report(reading.measure(rounds, 2 if quick else 5, _tell))
 
 
-PARTS = {"stdio": _stdio, "http": _http, "search": _search, "reading": _reading}
+def _isolation(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    return isolation.report(isolation.measure(folder, cores, rounds, 20 if quick else 100, _tell))
+
+
+def _neighbours(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    cores.free()
+    return neighbours.report(neighbours.measure(folder, rounds, 20 if quick else 60, _tell))
+
+
+PARTS = {
+    "stdio": _stdio,
+    "http": _http,
+    "search": _search,
+    "reading": _reading,
+    "isolation": _isolation,
+    "neighbours": _neighbours,
+}
 
 
 def _tell(text: str) -> None:

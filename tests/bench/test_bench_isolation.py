@@ -1,0 +1,32 @@
+"""That the benchmarks of isolation and of neighbours work. What they find, only `make bench` tells."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bench import isolation, neighbours
+from tests.bench.driver import Cores
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("bwrap") is None, reason="users of their own, and bwrap"),
+]
+
+
+def test_each_attack_is_felt_and_told(tmp_path: Path) -> None:
+    printed = neighbours.report(neighbours.measure(tmp_path, 1, 3, lambda _: None))
+    for name in neighbours.ATTACKS:
+        (line,) = (line for line in printed.splitlines() if line.startswith(name))
+        assert line.endswith(("met", "MISSED"))
+
+
+def test_what_isolation_costs_is_told(tmp_path: Path) -> None:
+    cores = Cores()
+    try:
+        cost = isolation.measure(tmp_path, cores, 1, 2, lambda _: None)
+    finally:
+        cores.free()
+    assert cost.held > 0
+    assert "ms to the bare bwrap" in isolation.report(cost)
