@@ -73,7 +73,7 @@ class Call:
         ended = await workspace.wait_shell(run_id, SETTLE if dying else 0.0)
         duration = round((time.monotonic() - self.began) * 1000)
         path = workspace.output_path(run_id)
-        gone = ended and await workspace.wait(run_id, SETTLE if dying else LINGER)
+        gone = ended and await workspace.wait(run_id, SETTLE if dying or run.left == 0 else LINGER)
         is_welcome = gone or await workspace.keep(run_id)  # before all else is waited for: from now on its end is news
         if not gone:
             self.ctx.list_changed()
