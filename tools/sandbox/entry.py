@@ -82,6 +82,7 @@ def _outside(told: dict[str, Any], fd: int) -> None:
 def _inside(told: dict[str, Any]) -> None:
     supervisor = _loaded(told["supervisor"])  # now: later it may be out of reach
     if told["uid"] >= 0:
+        _drop_bounding()  # now: who is not root may not
         os.setgroups([])
         os.setresgid(told["uid"], told["uid"], told["uid"])
         os.setresuid(told["uid"], told["uid"], told["uid"])
@@ -116,10 +117,15 @@ def _own_namespace(uid: int) -> None:
             file.write(line)
 
 
-def _drop_capabilities() -> None:
+def _drop_bounding() -> None:
+    """What no exec may ever give."""
     for capability in range(LAST_CAP):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break  # past the last there is, or not ours to drop: without any of our own nothing is gained by it
+
+
+def _drop_capabilities() -> None:
+    _drop_bounding()
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
     _call("capset", header, bytes(24))
