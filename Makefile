@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 MAKEFLAGS += -j2  # the system's packages come while Python's do
 
-.PHONY: setup demo test soak chromium conformance check bench lock clean
+.PHONY: setup demo test soak chromium sandbox conformance check bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -36,10 +36,15 @@ chromium: | .venv/bin/python ## the browser that the tests of pages drive: Debia
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
 		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 
-test: .venv/.dev tests/interop/node_modules/.installed chromium ## everything, against the real server
+sandbox: | chromium ## what keeps commands apart, and what the tests of that use
+	@command -v bwrap >/dev/null && command -v setpriv >/dev/null && test -x /usr/bin/python3 && ldconfig -p | grep -q libseccomp.so.2 \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends bubblewrap libseccomp2 util-linux python3; } \
+		|| { echo "The sandbox is missing: apt-get install bubblewrap libseccomp2 util-linux python3"; exit 1; }
+
+test: .venv/.dev tests/interop/node_modules/.installed chromium sandbox ## everything, against the real server
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-soak: .venv/.dev tests/interop/node_modules/.installed chromium ## what takes longer than `make test` may
+soak: .venv/.dev tests/interop/node_modules/.installed chromium sandbox ## what takes longer than `make test` may
 	$(BIN)/python -m pytest -m soak
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, a part of `make test`

@@ -19,6 +19,7 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
     "tools/test_browser.py",
     "auth/test_pages.py",
     "interop/test_oauth_python_sdk.py",
+    "escape/test_escapes.py",
     "test_cli_people.py",
     "deploy/test_blog_search.py",
     "conformance/test_conformance.py",

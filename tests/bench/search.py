@@ -55,7 +55,7 @@ async def _figure(deadline: float, rounds: int, pace: float, tell: Callable[[str
     async with street(
         {name: _after(name, seconds * pace) for name, seconds in SECONDS.items()},
         deadline=deadline * pace,
-        seconds=ENGINE_TIME,
+        seconds=dict.fromkeys(SECONDS, ENGINE_TIME),
     ) as place:
         await place.web.fetch(place.site.url("/"))  # what is loaded at first is not the search's time
         for turn in range(rounds):

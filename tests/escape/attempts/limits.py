@@ -1,0 +1,172 @@
+"""More than is the principal's share. Every script here is bounded by itself, for where nothing else bounds it."""
+
+from typing import TYPE_CHECKING
+
+from tests.escape.attempt import BWRAP, EVERYWHERE, Attempt
+from tests.escape.attempts.network import NO_PROXY
+from tests.wire import eventually
+
+if TYPE_CHECKING:
+    from tests.escape.ground import Ground
+
+NOT_HERE = {"none": "limits are of each process alone there, and root may lift them"}
+
+
+def responsive(ground: "Ground") -> str:
+    """Whether somebody else is served."""
+    return "" if "well" in ground.said("echo well", who="victim") else "others are not served"
+
+
+def defused(ground: "Ground") -> str:
+    """Whether it can be ended as any task, and whoever made it goes on."""
+    ground.end_tasks()
+    return "" if "well" in ground.said("echo well") else "it goes on"
+
+
+def fork_bomb(ground: "Ground") -> str:
+    ground.bash("bomb() { bomb | bomb & }; bomb; sleep 3; echo", timeout=4_000)
+    return responsive(ground) or defused(ground)
+
+
+def python_bomb(ground: "Ground") -> str:
+    ground.script(
+        "import os, time\nend = time.time() + 3\nwhile time.time() < end:\n    try:\n"
+        "        os.fork()\n    except OSError:\n        pass"
+    )
+    return responsive(ground) or defused(ground)
+
+
+def flood(ground: "Ground") -> str:
+    ground.bash("yes a line of a flood | head -c 300M", timeout=20_000)
+    output = sum(path.stat().st_size for path in ground.spool("mallory").glob("*") if path.is_file())
+    return responsive(ground) or (f"{output} bytes are kept" if output > 80 * 2**20 else "")
+
+
+def huge_command(ground: "Ground") -> str:
+    result = ground.bash(f"echo {'x' * 2_000_000}")
+    return "" if result["isError"] and not responsive(ground) else "it ran"
+
+
+def many_at_once(ground: "Ground") -> str:
+    begun = [ground.call("BackgroundBash", command="sleep 30") for _ in range(20)]
+    held = [each["structuredContent"]["task_id"] for each in begun if not each["isError"]]
+    for task in held:
+        ground.call("KillBgTask", task_id=task)
+    return "" if len(held) <= 16 else f"{len(held)} run"
+
+
+def fills_the_workspace(ground: "Ground") -> str:
+    """In pieces that take longer than the looks at how much there is."""
+    script = "for n in $(seq 1 40); do head -c 8M /dev/zero > fill-$n || exit 1; sleep 0.2; done; echo filled"
+    result = ground.bash(f"mkdir -p fill && cd fill && {{ {script}; }}", timeout=20_000)
+    ground.clear("fill")
+    return "it is full" if "filled" in ground.words(result) else ""
+
+
+def fills_the_inodes(ground: "Ground") -> str:
+    script = "for a in $(seq 1 40); do mkdir $a; (cd $a; touch $(seq 1 200)); sleep 0.2; done; echo filled"
+    result = ground.bash(f"mkdir -p fill && cd fill && {{ {script}; }}", timeout=20_000)
+    ground.clear("fill")
+    return "there are 8,000 files" if "filled" in ground.words(result) else ""
+
+
+def starves_the_proxy(ground: "Ground") -> str:
+    """Many connections that say nothing, while somebody else asks."""
+    ground.call(
+        "BackgroundBash",
+        command='exec /usr/bin/python3 -c "import socket, time\nheld = []\n'
+        "for n in range(240):\n    s = socket.socket(); s.settimeout(0.2)\n"
+        "    try: s.connect(('127.0.0.1', 3128)); held.append(s)\n"
+        "    except OSError: pass\nopen('starving', 'w').close()\ntime.sleep(8)\"",
+    )
+    assert eventually(lambda: (ground.workspace("mallory") / "starving").exists())
+    said = ground.script("proxied('http://10.0.0.1/')", who="victim")
+    return "" if " 403 " in said else f"others are not served: {said}"
+
+
+LIMITS = (
+    Attempt(
+        "takes more memory than there is for it",
+        "pid = os.fork()\nif pid == 0:\n"
+        "    data = [bytearray(os.urandom(2**20)) * 32 for _ in range(20)]\n    escaped(len(data))\n"
+        "    os._exit(0)\nos.waitpid(pid, 0)",
+        alone=True,
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "takes more memory by many processes",
+        "pids = []\nreader, writer = os.pipe()\nfor _ in range(8):\n    pid = os.fork()\n    if pid == 0:\n"
+        "        data = bytearray(os.urandom(2**20)) * 96\n        os.write(writer, b'x')\n"
+        "        time.sleep(2)\n        os._exit(0)\n    pids.append(pid)\n"
+        "codes = [os.waitpid(pid, 0)[1] for pid in pids]\nany(codes) or escaped(codes)",
+        alone=True,
+        rooted=True,
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "takes more processor time",
+        "pid = os.fork()\nif pid == 0:\n    while time.process_time() < 3.5:\n        pass\n"
+        "    escaped()\n    os._exit(0)\nos.waitpid(pid, 0)",
+        alone=True,
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "opens more files",
+        "held = []\nwhile len(held) < 400:\n    held.append(os.open('/dev/null', os.O_RDONLY))\nescaped(len(held))",
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "starts more processes",
+        "pids = []\ntry:\n    while len(pids) < 300:\n        pid = os.fork()\n        if pid == 0:\n"
+        "            time.sleep(20)\n            os._exit(0)\n        pids.append(pid)\n"
+        "    escaped(len(pids))\n"
+        "finally:\n    [os.kill(pid, 9) for pid in pids]",
+        alone=True,
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "starts more threads",
+        "started = []\nheld = threading.Event()\ntry:\n    while len(started) < 300:\n"
+        "        t = threading.Thread(target=held.wait, args=(5,), daemon=True)\n        t.start()\n"
+        "        started.append(t)\n    escaped(len(started))\n"
+        "except RuntimeError as error:\n    print(error)\nfinally:\n    held.set()",
+        alone=True,
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "writes a larger file",
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nwith open('large', 'wb') as f:\n"
+        "    f.truncate(40 * 2**20)\nescaped()",
+        untried=NOT_HERE,
+    ),
+    Attempt("fills its workspace", act=fills_the_workspace, alone=True, untried=NOT_HERE),
+    Attempt("fills its workspace with files", act=fills_the_inodes, alone=True, untried=NOT_HERE),
+    Attempt("bombs with forks of bash", act=fork_bomb, alone=True, untried=NOT_HERE),
+    Attempt("bombs with forks of Python", act=python_bomb, alone=True, untried=NOT_HERE),
+    Attempt("floods the output", act=flood, alone=True, stopped=EVERYWHERE),
+    Attempt("gives a huge command", act=huge_command, stopped=EVERYWHERE),
+    Attempt(
+        "gives a program huge arguments",
+        "subprocess.run(['true', *['x' * 100_000] * 100])\nescaped()",
+        stopped=EVERYWHERE,
+    ),
+    Attempt("starts more tasks", act=many_at_once, alone=True, untried=NOT_HERE),
+)
+PROXY = (
+    Attempt("takes all connections of the proxy", act=starves_the_proxy, alone=True, stopped=BWRAP, untried=NO_PROXY),
+)
+
+MEMORY = tuple(
+    Attempt(
+        f"fills {folder}",
+        f"with open({folder!r} + '/' + E['NAME'] + '-mine', 'wb') as f:\n    try:\n"
+        "        for _ in range(12):\n            f.write(bytes(2**21))\n            f.flush()\n"
+        "        for n in range(8):\n"
+        f"            with open({folder!r} + '/' + E['NAME'] + f'-{{n}}', 'wb') as g:\n"
+        f"                g.write(bytes(2**22))\n        escaped()\n"
+        f"    finally:\n        [os.unlink(p) for p in glob.glob({folder!r} + '/' + E['NAME'] + '-*')]",
+        stopped=frozenset({"bwrap"}),
+        alone=True,
+    )
+    for folder in ("/tmp", "/var/tmp", "/dev/shm")
+)

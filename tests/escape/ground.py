@@ -1,0 +1,436 @@
+"""Where attempts are made: a server with two people, one of whom is hostile, and around it what must not be reached.
+Everything that is secret is one word, the token."""
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from tests.auth.minting import ENVELOPE, Signed, asked, request, signed_site
+from tests.escape import tricks
+from tests.escape.attempt import Attempt
+from tests.forked import ROOT
+from tests.wire import PATIENCE, STATELESS, eventually
+from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.tokens import OURS
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+NOBODY = 59_999  # of nobody else: others of its processes would count
+LIMITS = {
+    "memory": "384M",
+    "processes": "200",
+    "files": "256",
+    "file-size": "32M",
+    "workspace": "96M",
+    "entries": "3000",
+    "tmp": "16M",
+    "cpu": "2",
+    "background": "16",
+    "calls": "0",
+    "calls:tools:shell": "0",
+}
+SECRETS = ("TOOLGATE_BRAVE_API_KEY", "AWS_SECRET_ACCESS_KEY")
+SERVES = """
+import ctypes, os, socket, sys, threading, time
+word, name, key, port = sys.argv[2:6]
+libc = ctypes.CDLL(None, use_errno=True)
+open("secret", "w").write(word)
+for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+    with open(f"{folder}/{name}", "w") as file:
+        file.write(word)
+libc.shmat.restype = ctypes.c_void_p
+shared = libc.shmat(libc.shmget(int(key), 4096, 0o1666), None, 0)
+ctypes.memmove(shared, word.encode() + bytes(1), len(word) + 1)
+message = ctypes.create_string_buffer(bytes([1, 0, 0, 0, 0, 0, 0, 0]) + word.encode())
+libc.msgsnd(libc.msgget(int(key), 0o1666), message, len(word), 0)
+mq = libc.syscall(NUMBER, name.encode(), os.O_RDWR | os.O_CREAT, 0o666, None)
+libc.syscall(NUMBER + 2, mq, word.encode(), len(word), 0, None)
+def serve(family, where):
+    try:
+        with socket.socket(family) as listener:
+            listener.bind(where)
+            listener.listen()
+            while True:
+                taken, _ = listener.accept()
+                taken.sendall(word.encode())
+                taken.settimeout(1)
+                taken.recv(100)
+                taken.close()
+    except OSError as error:
+        print(error)
+threading.Thread(target=serve, args=(socket.AF_UNIX, chr(0) + name), daemon=True).start()
+threading.Thread(target=serve, args=(socket.AF_INET, ("127.0.0.1", int(port))), daemon=True).start()
+open("serving", "w").write("yes")
+print("victim-says", word, flush=True)
+time.sleep(600)
+"""
+
+
+class Ground:
+    """`level` is what the server was told; `user` who it is, None for whoever runs the tests; `folder` is all of it."""
+
+    def __init__(self, folder: Path, level: str, user: int | None, signed: Signed, around: dict[str, str]) -> None:
+        self.level = level
+        self.user = user
+        self.folder = folder
+        self.outside = folder / "outside"
+        self.token = around["ESCAPED"]
+        self.signed = signed
+        self.server = signed.site.process
+        self._tokens = {who: signed.token(who, "one") for who in ("mallory", "victim")}
+        self.around = around
+        self._verdicts: dict[str, str] | None = None
+
+    def workspace(self, who: str) -> Path:
+        return self.signed.site.state / "workspaces" / self._name(who)
+
+    def spool(self, who: str) -> Path:
+        return self.signed.site.state / "spool" / self._name(who)
+
+    def _name(self, who: str) -> str:
+        return Principal(OURS, who, "one").name
+
+    # -- as a principal
+
+    def call(self, tool: str, who: str = "mallory", **arguments: Any) -> dict[str, Any]:
+        params = {"name": tool, "arguments": arguments}
+        result: dict[str, Any] = self._answer("tools/call", params, who)["result"]
+        return result
+
+    def bash(self, command: str, who: str = "mallory", **arguments: Any) -> dict[str, Any]:
+        return self.call("Bash", who, command=command, **arguments)
+
+    def ask(self, method: str, **params: Any) -> Any:
+        return self._answer(method, params, "mallory")
+
+    def _answer(self, method: str, params: dict[str, Any], who: str) -> Any:
+        """The last message that comes: what takes a while comes as a stream."""
+        response, content, said = asked(self.signed, self._tokens[who], method, params)
+        lines = [line for line in content.splitlines() if line.startswith(b"data:") and len(line) > 6]
+        assert said is not None or lines, (response.status, content[:500])
+        return said if said is not None else json.loads(lines[-1].removeprefix(b"data:"))
+
+    def read(self, uri: str) -> Any:
+        return self.ask("resources/read", uri=uri)
+
+    def words(self, result: dict[str, Any]) -> str:
+        return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
+
+    def said(self, command: str, who: str = "mallory") -> str:
+        return self.words(self.bash(command, who))
+
+    @contextlib.contextmanager
+    def hanging(self, command: str) -> Iterator[None]:
+        """A call that is hung up on, which cancels it."""
+        params = {"name": "Bash", "arguments": {"command": command}, "_meta": {**ENVELOPE, "progressToken": "p"}}
+        told = {"mcp_protocol_version": STATELESS, "mcp_method": "tools/call", "mcp_name": "Bash"}
+        body = request("tools/call", params)
+        with self.signed.site.socket() as connection:
+            data = json.dumps(body).encode()
+            head = {
+                "Host": f"127.0.0.1:{self.signed.site.port}",
+                "Authorization": f"Bearer {self._tokens['mallory']}",
+                "Content-Type": "application/json",
+                "Accept": "application/json, text/event-stream",
+                "Content-Length": str(len(data)),
+                **{name.replace("_", "-"): value for name, value in told.items()},
+            }
+            lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+            connection.sendall(f"POST /mcp HTTP/1.1\r\n{lines}\r\n".encode() + data)
+            yield
+
+    def script(self, script: str, who: str = "mallory", bash: bool = False) -> str:
+        """What one script says."""
+        return self._ran([("it", script, bash)], who)["it"]
+
+    def _ran(self, scripts: Sequence[tuple[str, str, bool]], who: str) -> dict[str, str]:
+        """What each says: all are run in one command."""
+        workspace = self.workspace(who)
+        verdicts = workspace / f"verdicts-{uuid.uuid4().hex}"
+        around = {
+            **self.around,
+            "ME": str(workspace),
+            "SPOOL": str(self.spool(who)),
+            "VERDICTS": str(verdicts),
+        }
+        exports = "\n".join(f"export {name}='{value}'" for name, value in around.items())
+        descriptors = 'for fd in /proc/$$/fd/*; do readlink "$fd"; done > descriptors'
+        program = (ROOT / "tests" / "escape" / "tricks.py").read_text()
+        command = (
+            f"{descriptors}\n{exports}\ncat > .tricks.py <<'END-OF-TRICKS'\n{program}\nEND-OF-TRICKS\n"
+            f"exec {SYSTEM_PYTHON} -I .tricks.py <<'END-OF-SCRIPTS'\n{json.dumps(scripts)}\nEND-OF-SCRIPTS\n"
+        )
+        result = self.bash(command, who, timeout=40_000)
+        if not verdicts.exists():
+            return {name: f"{self.words(result)} (no verdict)" for name, _, _ in scripts}
+        found: dict[str, str] = json.loads(verdicts.read_text())
+        verdicts.unlink()
+        return found
+
+    def end_tasks(self) -> None:
+        for task in self.call("ListBgTasks")["structuredContent"]["tasks"]:
+            if task["status"] == "running":
+                self.call("KillBgTask", task_id=task["task_id"])
+
+    # -- attempts
+
+    def evidence(self, attempt: Attempt, others: Sequence[Attempt]) -> str:
+        """What it got, or said. `others` are made with it, where they disturb nobody."""
+        if attempt.act is not None:
+            return attempt.act(self)
+        if attempt.alone:
+            return self.script(attempt.script, bash=attempt.bash)
+        if self._verdicts is None:
+            self._verdicts = self._ran([(each.name, each.script, each.bash) for each in others], "mallory")
+        return self._verdicts[attempt.name]
+
+    def clear(self, *names: str) -> None:
+        """Take things out of the hostile workspace."""
+        for name in names:
+            path = self.workspace("mallory") / name
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        self.bash("true")  # what is too much is looked at again
+
+    def zombies(self) -> int:
+        """Dead children of the server's trees that nobody has waited for."""
+        parents: dict[int, list[tuple[int, str]]] = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, IndexError):
+                state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents.setdefault(int(parent), []).append((int(entry.name), state))
+        count, waiting = 0, [self.server.pid]
+        while waiting:
+            for pid, state in parents.get(waiting.pop(), []):
+                count += state == "Z"
+                waiting.append(pid)
+        return count
+
+
+@contextlib.contextmanager
+def ground(level: str, *, user: int | None = None) -> Iterator[Ground]:
+    """One, of a server as `user` where that is given."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolgate-escape-", dir="/tmp")))
+        folder.chmod(0o755)
+        token = f"escape-{uuid.uuid4().hex}"
+        around = {"ESCAPED": token, "NAME": f"toolgate-{uuid.uuid4().hex}", "KEY": str(uuid.uuid4().int % 2**30)}
+        around |= _outside(folder / "outside", token)
+        around |= stack.enter_context(_listeners(folder / "outside", token))
+        limits = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
+        shown = ["--sandbox-paths", str(folder / "outside" / "shown")] if level == "bwrap" else []
+        options = [*limits, *shown, "--sandbox", level]
+        if level == "none":
+            options = ["--sandbox", level]
+        command = (sys.executable, "-m", "toolgate.server") if user is None else _as(user, folder)
+        env = dict.fromkeys(SECRETS, "planted")
+        signed = stack.enter_context(_signed(folder, user, options, command, env))
+        canary = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
+        stack.callback(canary.wait, PATIENCE)
+        stack.callback(canary.kill)
+        around |= {
+            "STATE": str(signed.site.state),
+            "SERVER": str(signed.site.process.pid),
+            "PORT": str(signed.site.port),
+            "CANARY": str(canary.pid),
+            "HOST": socket.gethostname(),
+            "PYTHON": os.path.realpath(os.__file__),
+            "SUPERVISOR": str(ROOT / "tools" / "supervisor.py"),
+        }
+        made = Ground(folder, level, user, signed, around)
+        if user is not None:
+            _give(signed.site.state, user)
+        stack.callback(_sweep, around)
+        around |= _victim(made, around)
+        made.bash("true")
+        yield made
+        assert canary.poll() is None, "a process outside was ended"
+
+
+@contextlib.contextmanager
+def _unix(path: Path) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        yield
+
+
+@contextlib.contextmanager
+def _signed(
+    folder: Path, user: int | None, options: Sequence[str], command: Sequence[str], env: Any
+) -> Iterator[Signed]:
+    if user is not None:
+        for name in ("state", "home", "work"):
+            (folder / name).mkdir()
+            os.chown(folder / name, user, user)
+    with contextlib.ExitStack() as stack:
+        signed = stack.enter_context(signed_site(folder, *options, workspace=False, command=command, env=env))
+        stack.enter_context(_unix(signed.site.state / "agent.sock"))
+        yield signed
+
+
+def _as(user: int, folder: Path) -> Sequence[str]:
+    """The command as another user, who sees the program and the interpreter though they may lie in a folder of root's
+    alone: in a mount namespace of its own there is another folder in its place, with nothing else in it."""
+    seen = [Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT)]
+    tops = {path: closed for path in seen if (closed := _closed(path)) is not None}
+    words = []
+    for number, path in enumerate(seen):
+        held = folder / f"seen-{number}"
+        held.mkdir()
+        words.append(f"mount --bind {path} {held}")
+    words += [f"mount -t tmpfs -o mode=0755 none {top}" for top in sorted(set(tops.values()))]
+    for number, path in enumerate(seen):
+        if path in tops:
+            words.append(f"mkdir -p {path} && mount --bind {folder}/seen-{number} {path}")
+    become = f"exec setpriv --reuid {user} --regid {user} --clear-groups --inh-caps=-all --bounding-set=-all"
+    words.append(f'{become} {sys.executable} -m toolgate.server "$@"')
+    return ("unshare", "--mount", "--propagation", "private", "sh", "-c", " && ".join(words), "sh")
+
+
+def _give(state: Path, user: int) -> None:
+    """What this process has made there, as it minted tokens."""
+    for path in (state, *state.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
+
+
+def _closed(path: Path) -> Path | None:
+    """The first folder on the way to it that others may not pass through."""
+    return next((each for each in reversed((path, *path.parents)) if not each.stat().st_mode & 0o001), None)
+
+
+def _outside(folder: Path, token: str) -> dict[str, str]:
+    """Files."""
+    (folder / "shown").mkdir(parents=True)
+    for name, mode in (("secret", 0o600), ("open", 0o644), ("place", 0o644)):
+        (folder / name).write_text(f"/{token}" if name == "place" else token)
+        (folder / name).chmod(mode)
+    for name, size in (("picture", (7, 3)), ("private", (7, 3)), ("fine", (5, 5))):
+        Image.new("RGB", size).save(folder / f"{name}.png")
+    (folder / "private.png").chmod(0o600)
+    shutil.copy("/usr/bin/id", folder / "shown" / "id")
+    (folder / "shown" / "id").chmod(0o4755)
+    return {"SECRET": str(folder / "secret"), "OPEN": str(folder / "open"), "SHOWN": str(folder / "shown")}
+
+
+@contextlib.contextmanager
+def _listeners(folder: Path, token: str) -> Iterator[dict[str, str]]:
+    """A database, a bus and some sockets: each says the token to whoever connects."""
+
+    class Says(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if isinstance(self.request, tuple):
+                self.request[1].sendto(token.encode(), self.client_address)
+            else:
+                self.request.sendall(token.encode())
+                self.request.settimeout(1)
+                with contextlib.suppress(OSError):
+                    self.request.recv(4096)
+
+    class Unix(socketserver.ThreadingUnixStreamServer):
+        pass
+
+    class Over6(socketserver.ThreadingTCPServer):
+        address_family = socket.AF_INET6
+
+    name = f"toolgate-outside-{uuid.uuid4().hex}"
+    address = _own_address()
+    servers: dict[str, socketserver.BaseServer] = {
+        "DATABASE": socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says),
+        "ANYWHERE": socketserver.ThreadingTCPServer(("0.0.0.0", 0), Says),
+        "BUS": socketserver.ThreadingUDPServer(("127.0.0.1", 0), Says),
+        "SOCKET": Unix(str(folder / "open.sock"), Says),
+        "DOCKER": Unix(str(folder / "docker.sock"), Says),
+        "ABSTRACT": Unix(f"\0{name}", Says),
+    }
+    with contextlib.suppress(OSError):
+        servers["DATABASE6"] = Over6(("::1", 0), Says)
+    (folder / "open.sock").chmod(0o777)
+    (folder / "docker.sock").chmod(0o600)
+    for server in servers.values():
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    ports = {
+        each: str(server.server_address[1])
+        for each, server in servers.items()
+        if each in ("DATABASE", "ANYWHERE", "BUS", "DATABASE6")
+    }
+    try:
+        yield {
+            "DATABASE6": "1",
+            **ports,
+            "SOCKET": str(folder / "open.sock"),
+            "DOCKER": str(folder / "docker.sock"),
+            "ABSTRACT": name,
+            "ADDRESS": address,
+        }
+    finally:
+        for server in servers.values():
+            server.shutdown()
+            server.server_close()
+
+
+def _own_address() -> str:
+    """The machine's towards others; loopback where it has none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _victim(made: Ground, around: dict[str, str]) -> dict[str, str]:
+    """Somebody else, at work."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    serves = SERVES.replace("NUMBER", str(tricks.NUMBERS["mq_open"][0 if platform.machine() == "x86_64" else 1]))
+    words = f"secret-word {around['ESCAPED']} {around['NAME']} {around['KEY']} {port}"
+    made.bash(f"cat > .serves.py <<'END'\n{serves}\nEND", who="victim")
+    begun = made.call("BackgroundBash", who="victim", command=f"MINE=1 exec {SYSTEM_PYTHON} -I .serves.py {words}")
+    task = begun["structuredContent"]["task_id"]
+    assert eventually(lambda: (made.workspace("victim") / "serving").exists()), made.call(
+        "ReadBgOutput", who="victim", task_id=task
+    )
+    (pid,) = (
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if b".serves.py" in _bytes(path) and around["NAME"].encode() in _bytes(path) and b"bash" not in _bytes(path)
+    )
+    return {
+        "VICTIM": str(made.workspace("victim")),
+        "VICTIM_PID": pid,
+        "VICTIM_PORT": port,
+        "VICTIM_OUTPUT": str(made.spool("victim") / str(task) / "output"),
+    }
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _sweep(around: dict[str, str]) -> None:
+    """What lay where everybody may write."""
+    for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+        Path(folder, around["NAME"]).unlink(missing_ok=True)
+    key = int(around["KEY"])
+    for found, remove in (
+        (tricks.libc.shmget(key, 0, 0), tricks.libc.shmctl),
+        (tricks.libc.msgget(key, 0), tricks.libc.msgctl),
+    ):
+        if found >= 0:
+            remove(found, 0, None)
