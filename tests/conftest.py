@@ -16,10 +16,10 @@ TRANSPORTS = ("stdio", "http", "sse")
 
 
 SLOW = (  # these wait more than they work: begun first, they wait beside the others
+    "escape/test_escapes.py",
     "tools/test_browser.py",
     "auth/test_pages.py",
     "interop/test_oauth_python_sdk.py",
-    "escape/test_escapes.py",
     "test_cli_people.py",
     "deploy/test_blog_search.py",
     "conformance/test_conformance.py",
@@ -30,6 +30,8 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
     "test_doctor.py",
     "tools/test_resources_builtin.py",
     "server/test_deferred_restart.py",
+    "server/test_deferred.py",
+    "tools/test_limits.py",
 )
 
 

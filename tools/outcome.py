@@ -80,7 +80,7 @@ class Call:
             gone = not is_welcome
         cwd, notes = await self._stand(run)
         if not is_welcome:
-            notes.append(f"what it left running was ended: {workspace.crowded}")
+            notes.append(f"what it left running was ended: {workspace.bounds.crowded}")
         shown = await self._shown(run, path, gone)
         ran = Ran(
             stdout_and_stderr=shown.text,
@@ -94,7 +94,7 @@ class Call:
             task_id=None if gone else run_id,
         )
         notes += self._fate(run, ended, gone)
-        hits = [why for why in workspace.reached(run, shown.text) if why != run.reason]
+        hits = [why for why in workspace.bounds.reached(run, shown.text) if why != run.reason]
         notes += hits
         if path is None:
             notes.append(DISK_FULL)

@@ -7,12 +7,11 @@ a capped spool. Work may leave this machine behind these methods one day: none h
 import asyncio
 import logging
 import os
-import resource
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolgate.tools import files, whereabouts
+from toolgate.tools.bounds import Bounds
 from toolgate.tools.errors import ToolError
 from toolgate.tools.excerpts import decoded, ending, shortened
 from toolgate.tools.notices import Notices
@@ -20,17 +19,10 @@ from toolgate.tools.process import Launch, NotStarted
 from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import GRACE, Running
 from toolgate.tools.spool import FULL, Kept, OutputHeld, Run, Spool
-from toolgate.tools.symptoms import guessed
-from toolgate.tools.usage import Usage
 
-MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
-ENDED_BY = {  # exit codes of who reached a limit of each process (signal(7))
-    128 + signal.SIGXCPU: (resource.RLIMIT_CPU, "the limit of {0.cpu:,} s of CPU time of a process was reached"),
-    128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, "the limit of {0.file_size:,} bytes of a file was reached"),
-}
 LAST = 4096  # bytes of output that may tell of a limit
 NAMED = 60  # characters of a command in a notice
 TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
@@ -64,10 +56,9 @@ class Workspace:
         own = Path(os.path.realpath(private)) if private is not None else None
         self._private = None if own is None or self.root.is_relative_to(own) else own
         self._spool = Spool(spool)
-        written = [self.root, *([] if quarters.places is None else [quarters.places])]
-        self._usage = Usage(quarters.outside, written, quarters.limits, self._end_all)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._running: dict[int, Running] = {}
+        self.bounds = Bounds(quarters, self.root, self._running)
         self._unkept: dict[int, OutputHeld] = {}  # what began while the disk was full
         self._attended: set[int] = set()  # foreground runs whose caller has not said what is to become of them
         self._removing: set[asyncio.Future[None]] = set()
@@ -100,7 +91,7 @@ class Workspace:
         running = self._claim(command, key, background)
         await self._begin(running, command, cwd or self.root, timeout)
         if background:
-            self._age(running.run.id)
+            self.bounds.age(running.run.id)
             self._arrived()
         return running.run.id
 
@@ -190,14 +181,14 @@ class Workspace:
         there were too many of those, and it was ended."""
         run = await self.run(run_id)
         goes_on = run.status == "running" and not run.background
-        is_welcome = not goes_on or self._has_room()
+        is_welcome = not goes_on or self.bounds.has_room
         if not is_welcome:
             await self.kill(run_id)
         run.background = run.background or run.status == "running"
         self._save(run)
         self._attended.discard(run_id)
         if run.background:
-            self._age(run_id)
+            self.bounds.age(run_id)
             self._arrived()
         self._retain()
         return is_welcome
@@ -218,11 +209,6 @@ class Workspace:
         self._spool.forget(run_id)
         if self._quarters.places is not None:
             files.remove(self._word(run_id))
-
-    @property
-    def crowded(self) -> str:
-        """Why a background task was not let in."""
-        return f"{self._most_tasks} background tasks are running, the most at once"
 
     def told(self, run_id: int) -> None:
         """The model knows how this background task ended: it needs no notice."""
@@ -272,7 +258,7 @@ class Workspace:
     async def close(self, grace: float) -> None:
         """End every tree: SIGTERM, SIGKILL after `grace` seconds. Done within a fifth of a second of that."""
         self._closed = True
-        self._usage.close()
+        self.bounds.close()
         if self._opening is not None:
             await asyncio.wait([self._opening])
         still = [*self._running.values()]
@@ -314,12 +300,7 @@ class Workspace:
     def _admit(self, command: str, background: bool) -> None:
         if self._closed:
             raise ToolError("the server is shutting down: nothing more is started")
-        limits = self._quarters.limits
-        most = min(limits.commands or MAX_RUNNING, MAX_RUNNING)
-        if len(self._running) >= most:
-            raise ToolError(f"{most} commands are running, the most at once: wait for one, or end one with KillBgTask")
-        if background and not self._has_room():
-            raise ToolError(f"{self.crowded}: end one with KillBgTask")
+        self.bounds.admit(background=background)
         try:
             size = len(command.encode())
         except UnicodeEncodeError:
@@ -328,21 +309,6 @@ class Workspace:
             raise ToolError(r"the command holds a NUL character, which no command line can: write $'\0' or \0")
         if size > MAX_COMMAND:
             raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
-
-    def _has_room(self) -> bool:
-        """For one more background task."""
-        tasks = sum(running.run.background for running in self._running.values())
-        return tasks < self._most_tasks
-
-    @property
-    def _most_tasks(self) -> int:
-        return self._quarters.limits.background or MAX_RUNNING
-
-    def _age(self, run_id: int) -> None:
-        """A background task gets only so old."""
-        running, age = self._running.get(run_id), self._quarters.limits.age
-        if running is not None and age:
-            running.end_at(running.run.started + age, f"it was older than {age:,} s, the most for a background task")
 
     def _claim(self, command: str, key: str | None, background: bool) -> Running:
         """An id, and files to go with it."""
@@ -414,11 +380,11 @@ class Workspace:
         run = running.run
         try:
             quarters = self._quarters
-            await self._usage.again()
+            await self.bounds.again()
             environment = quarters.environment(self._environment) if run.background else self._followed(run)
-            launch = Launch(["bash", "-c", command], cwd, self.root, environment, self._resources())
+            launch = Launch(["bash", "-c", command], cwd, self.root, environment, self.bounds.resources)
             await running.begin(quarters.processes, launch, timeout)
-            self._usage.began()
+            self.bounds.began()
         except BaseException as error:
             del self._running[run.id]
             await self.forget(run.id)
@@ -428,32 +394,6 @@ class Workspace:
                 raise _no_room(error) from None
             raise
 
-    def _resources(self) -> Mapping[int, int]:
-        """A workspace that is over its limit can be cleared, and nothing be written to."""
-        wanted = self._quarters.resources
-        return {**wanted, resource.RLIMIT_FSIZE: 0} if self._usage.held.why else wanted
-
-    def _end_all(self, why: str) -> None:
-        """Something writes more than there is room for, and nobody knows what."""
-        for running in self._running.values():
-            running.run.hits.append(why)
-            running.doom(why)
-
-    def reached(self, run: Run, said: str = "") -> Sequence[str]:
-        """The limits that were reached while it ran, in words; where none is known, what it `said` may tell."""
-        limits = self._quarters.limits
-        for why in self._quarters.hits():
-            for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
-                each.hits.append(why)
-        ended_by = ENDED_BY.get(run.exit_code or 0)
-        if ended_by is not None and ended_by[0] in self._resources():
-            is_write = ended_by[0] == resource.RLIMIT_FSIZE
-            run.hits.append((is_write and self._usage.held.why) or ended_by[1].format(limits))
-        if not run.hits and run.exit_code != 0:
-            run.hits.extend(guessed(run, said, limits, self.sandbox))
-        run.hits = list(dict.fromkeys(run.hits))
-        return run.hits
-
     def _last_words(self, run: Run) -> str:
         """The end of what a run said that failed."""
         begin = max(0, run.size - LAST)
@@ -461,10 +401,10 @@ class Workspace:
 
     def _on_end(self, running: Running) -> None:
         run = running.run
-        self._usage.ended()
+        self.bounds.ended()
         del self._running[run.id]
         if run.background:
-            self.reached(run, self._last_words(run))
+            self.bounds.reached(run, self._last_words(run))
             self._save(run)
             if not running.doomed or run.reason is not None:
                 name = shortened(run.command, NAMED)

@@ -122,7 +122,10 @@ def street(level: str) -> Iterator[Street]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="module", params=LEVELS)
+SOAKED = [pytest.param(level, marks=pytest.mark.soak) for level in LEVELS[1:]]  # tests/escape has limits at each level
+
+
+@pytest.fixture(scope="module", params=[LEVELS[0], *SOAKED])
 def served(request: pytest.FixtureRequest) -> Iterator[Street]:
     with street(request.param) as opened:
         yield opened
@@ -141,6 +144,7 @@ def test_cpu_time_of_a_process(here: Street) -> None:
     assert (said.is_error, said.text) == (True, "exit code: 152\nthe limit of 1 s of CPU time of a process was reached")
 
 
+@pytest.mark.soak
 def test_a_process_that_ignores_the_signal_of_its_cpu_time_is_killed(here: Street) -> None:
     said = here.bash("trap '' XCPU; while :; do :; done")
     assert (said.is_error, said.text) == (

@@ -24,6 +24,7 @@ from toolgate.tools.notices import Notices
 from toolgate.tools.process import MAX_SAID, Process
 from toolgate.tools.processes import Processes
 from toolgate.tools.proxy.outlet import Outlet
+from toolgate.tools.resting import Resting
 from toolgate.tools.sandbox import cell, levels, users
 from toolgate.tools.sandbox.levels import Sandbox, Wanted
 from toolgate.tools.sandbox.quarters import Sandboxed
@@ -100,6 +101,7 @@ async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> Async
         outlet=lambda listener: Outlet(listener, Allowed.parse(())),
         group=lambda limits: None,
         memory=True,
+        resting=Resting(),
     )
     mine = Workspace(root, folder / "spools" / "ada", ENVIRONMENT, Notices(), quarters=quarters)
     try:

@@ -64,8 +64,7 @@ def prepared(folder: Path, cores: Cores) -> WebSides:
         str(TESTS / "bench" / "plugins"),
         "--workspace",
         str(folder),
-        "--sandbox",
-        "none",  # the folder is root's where the bench is; what isolation costs is measured by itself
+        "--sandbox=none",  # the folder is root's where the bench is; what isolation costs is measured by itself
         "--limit",
         "calls=0",  # it makes a minute's calls in a second
     ]
