@@ -164,6 +164,7 @@ class App:
             log.warning("the rule %s is about no tool that there is now", rule)
         self._start_later(self._watch_skills, WATCH_AFTER)
         self._start_later(self.confinement.sweep, WATCH_AFTER)
+        self._start_later(self.confinement.follow, WATCH_AFTER)
         self._start_later(self.clock.start, WATCH_AFTER)
         self._start_later(self.deferrals.resume, WATCH_AFTER)
         if self.cleaner is not None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from toolgate.server import grounds
 from toolgate.server.config import Config
@@ -45,6 +46,7 @@ class Confinement:
         self._shared: Path | None = config.workspace
         self._processes = processes
         self._cgroups: Cgroups | None = None
+        self._groups: WeakSet[Group] = WeakSet()
         self._room: Room | None = None
         self._resting = Resting()
         self._allowed = config.allow_private
@@ -82,6 +84,18 @@ class Confinement:
         if self._cgroups is not None:
             await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)
 
+    async def follow(self) -> None:
+        """Have who takes much of the processor give way to the others, until cancelled."""
+        if self._cgroups is None:
+            return
+        from toolgate.tools.cgroups.manners import EVERY, Manners  # start-up
+
+        manners = Manners()
+        while True:
+            await asyncio.sleep(EVERY)
+            if self._groups:
+                await asyncio.to_thread(manners.look, list(self._groups))
+
     async def sweep(self) -> None:
         """End what servers that died have left running."""
         if self._cgroups is not None:
@@ -107,7 +121,9 @@ class Confinement:
     def _group(self, name: str, limits: Limits) -> "Group | None":
         if self._cgroups is None:
             return None
-        return self._cgroups.group(name, memory=limits.memory, processes=limits.processes)
+        group = self._cgroups.group(name, memory=limits.memory, processes=limits.processes)
+        self._groups.add(group)
+        return group
 
     def _outlet(self, listener: socket.socket) -> "Outlet":
         from toolgate.tools.proxy.outlet import Outlet  # start-up

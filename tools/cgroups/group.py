@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolgate.tools.cgroups import ending
-from toolgate.tools.cgroups.dialect import Allowance, Dialect
-from toolgate.tools.cgroups.files import below, number
+from toolgate.tools.cgroups.dialect import IDLE, Allowance, Dialect
+from toolgate.tools.cgroups.files import below, number, write
 
 WITHIN = 5.0  # seconds for all to die: SIGKILL takes milliseconds, but a process can be stuck in the kernel
 
@@ -73,6 +73,16 @@ class Group:
     def cpu_seconds(self) -> float | None:
         """Of all that were in it so far; None where no controller counts it."""
         return self._read("seconds")
+
+    def give_way(self, yes: bool) -> bool:
+        """Run only when nobody else wants the processor; or as others do. False where that can't be had."""
+        files = [seat.folder / IDLE for seat in self._seats if "cpu" in seat.controllers]
+        try:
+            for file in files:
+                write(file, int(yes))
+        except OSError:  # an older kernel, or the group is gone
+            return False
+        return bool(files)
 
     def kill(self, within: float = WITHIN) -> bool:
         """SIGKILL all that is in it; nothing is born meanwhile. Waits `within` seconds; is it empty? Raises OSError."""
