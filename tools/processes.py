@@ -144,6 +144,7 @@ class Zygote:
     """The small process that forks supervisors. Raises OSError when it can't be had."""
 
     def __init__(self, cell: Cell | None = None) -> None:
+        self._killed = False
         self._cell = cell
         self._entering: asyncio.Future[socket.socket | None] | None = None
         self._killing: asyncio.Future[None] | None = None
@@ -156,7 +157,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._killed and self._process.poll() is None
 
     async def entered(self) -> socket.socket | None:
         """Once it can serve: the listener of its sandbox's proxy, to the first who asks. Raises NotStarted."""
@@ -186,6 +187,7 @@ class Zygote:
         if self.alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        self._killed = True  # though it is not gone yet: nothing is to begin there any more
         if self._cell is not None and (self._killing is None or self._killing.done()):
             self._killing = asyncio.get_running_loop().run_in_executor(None, self._cell.kill)
 

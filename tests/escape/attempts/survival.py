@@ -95,7 +95,8 @@ def speaks_for_its_supervisor(ground: "Ground") -> str:
 
 
 def served(ground: "Ground") -> str:
-    """Whether it, and somebody else, can go on."""
+    """Whether it, and somebody else, can go on; what it began while its sandbox ended may be lost with that."""
+    ground.said("true")
     both = ["well" in ground.said("echo well", who=who) for who in ("mallory", "victim")]
     return "" if all(both) else f"not served: {both}"
 
