@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from tests.tools.commands import BOUND, on_workspace
-from toolgate.tools.pace import BURST, DULL, STEADY, Pace
+from toolgate.tools.pace import BURST, DULL, READ, STEADY, Pace
 from toolgate.tools.spool import MAX_OUTPUT
 from toolgate.tools.workspace import Workspace
 
@@ -14,8 +14,8 @@ def test_a_burst_is_read_at_full_speed_and_what_follows_at_a_steady_rate() -> No
     pace = Pace()
     assert pace.took(BURST, 1000.0, kept=True) == 0.0
     assert pace.took(STEADY, 1000.0, kept=True) == 1.0
-    assert pace.took(0, 1001.0, kept=True) == 0.0
-    assert pace.took(STEADY, 1001.0, kept=True) == 1.0
+    assert pace.took(READ, 1001.0, kept=True) == READ / STEADY
+    assert pace.took(STEADY - READ, 1001.0, kept=True) == 1.0
 
 
 def test_what_is_not_kept_is_read_at_a_part_of_the_rate() -> None:
@@ -29,6 +29,13 @@ def test_time_pays_for_what_was_read_but_not_for_what_will_be() -> None:
     assert pace.took(BURST, 1000.0, kept=True) == 0.0
     assert pace.took(BURST, 2000.0, kept=True) == 0.0
     assert pace.took(STEADY, 2000.0, kept=True) == 1.0
+
+
+def test_a_read_of_a_few_bytes_counts_for_what_it_costs() -> None:
+    pace = Pace()
+    reads = BURST // READ
+    assert [pace.took(2, 0.0, kept=True) for _ in range(reads)] == [0.0] * reads
+    assert pace.took(2, 0.0, kept=True) == READ / STEADY
 
 
 def test_past_the_cap_a_command_goes_on_slowly_and_ends_as_it_likes(tmp_path: Path) -> None:
