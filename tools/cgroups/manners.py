@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from toolgate.tools.cgroups.group import Group
 
 EVERY = 0.5  # seconds between two looks
-MUCH = 0.5  # of one processor, since the last look
+MUCH = 0.9  # of one processor, since the last look: a loop, not one short command after the other
 LITTLE = 0.25
 QUIET = 6  # looks in a row that find little, until a group need not give way any more
 

@@ -65,6 +65,8 @@ class Sandboxed:
         self._way_out: Outlet | None = None
         self._group: Group | None = None
         self._cell: Cell | None = None
+        self._given: Mapping[str, str] | None = None
+        self._environment: Mapping[str, str] | None = None
         self._processes: Processes | None = None
         self._closing: set[asyncio.Future[None]] = set()
 
@@ -99,8 +101,10 @@ class Sandboxed:
             end(self.uid, uids[-1])
 
     def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        assert self._cell is not None
-        return self._cell.environment(given)
+        if self._given is not given or self._environment is None:  # it is the same for each command, and takes a while
+            assert self._cell is not None
+            self._given, self._environment = given, self._cell.environment(given)
+        return self._environment
 
     def hits(self) -> list[str]:
         if self._group is None:
