@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.escape.attempt import Attempt
-from tests.escape.attempts import ATTEMPTS
+from tests.escape.attempts import ATTEMPTS, limits
 from tests.escape.ground import NOBODY, SYSTEM_PYTHON, Ground, ground
 from tests.escape.table import table
 from tests.escape.tricks import ABSENT
@@ -43,8 +43,24 @@ def _namespaces(user: int | None) -> bool:
     return subprocess.run(words, cwd="/", capture_output=True, timeout=30, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name.replace(" ", "-"))
+def named(attempt: Attempt) -> str:
+    return attempt.name.replace(" ", "-")
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=named)
 def test_an_attempt_fails_where_its_level_stops_it(tried: Ground, attempt: Attempt) -> None:
+    if tried.user is None or attempt not in limits.LIMITS:  # those take long, and are the soak's there
+        made(tried, attempt)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("tried", ["bwrap-user"], indirect=True)
+@pytest.mark.parametrize("attempt", limits.LIMITS, ids=named)
+def test_limits_hold_where_the_server_is_not_root(tried: Ground, attempt: Attempt) -> None:
+    made(tried, attempt)
+
+
+def made(tried: Ground, attempt: Attempt) -> None:
     level = tried.level
     if level in attempt.untried or (attempt.rooted and tried.user is not None):
         return
