@@ -16,7 +16,7 @@ tools, workspaces or asyncio: what waits says so, and belongs on a thread.
                                 memory.swappiness where that is missing
     processes and threads       pids.max                                    pids.max
     CPU weight (a house's too)  cpu.shares                                  cpu.weight
-    to give way                 cpu.idle                                    cpu.idle
+    to give way                 cpu.shares                                  cpu.weight
     to kill                     pids.max                                    pids.max, cgroup.kill
     to enter                    cgroup.procs                                cgroup.procs
     to have groups              -                                           cgroup.subtree_control of OWN and the house

@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolgate.tools.cgroups.files import write
-
-IDLE = "cpu.idle"  # the same in both, from Linux 5.15 on: 1 runs when nobody else wants the processor
 PIDS_MOST = 4_194_303  # PID_MAX_LIMIT of 64-bit Linux less one: pids.max takes no more
 
 
@@ -51,9 +48,3 @@ class Dialect:
     top: Callable[[Path], Path]
     prepare: Callable[[Path, frozenset[str], bool], Mapping[str, str]]
     nest: Callable[[Path, frozenset[str]], None]
-
-
-def as_others(group: Path) -> None:
-    """Let it have its turns, if it gave way to others."""
-    if (group / IDLE).exists():
-        write(group / IDLE, 0)

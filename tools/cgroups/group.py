@@ -3,13 +3,15 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolgate.tools.cgroups import ending
-from toolgate.tools.cgroups.dialect import IDLE, Allowance, Dialect
-from toolgate.tools.cgroups.files import below, number, write
+from toolgate.tools.cgroups.dialect import Allowance, Dialect
+from toolgate.tools.cgroups.files import below, number
 
+WEIGHT = 100  # what a group has by default
+MODEST = 10  # the part of it that who gives way keeps
 WITHIN = 5.0  # seconds for all to die: SIGKILL takes milliseconds, but a process can be stuck in the kernel
 
 
@@ -75,14 +77,16 @@ class Group:
         return self._read("seconds")
 
     def give_way(self, yes: bool) -> bool:
-        """Run only when nobody else wants the processor; or as others do. False where that can't be had."""
-        files = [seat.folder / IDLE for seat in self._seats if "cpu" in seat.controllers]
+        """Have a tenth of its weight for the processor, or all of it. False where that can't be had."""
+        weight = self._allowance.weight or WEIGHT
+        wanted = replace(self._allowance, weight=max(1, weight // MODEST) if yes else weight)
+        seats = [seat for seat in self._seats if "cpu" in seat.controllers]
         try:
-            for file in files:
-                write(file, int(yes))
-        except OSError:  # an older kernel, or the group is gone
+            for seat in seats:
+                seat.dialect.limits["cpu"](seat.folder, wanted)
+        except OSError:  # the group is gone
             return False
-        return bool(files)
+        return bool(seats)
 
     def kill(self, within: float = WITHIN) -> bool:
         """SIGKILL all that is in it; nothing is born meanwhile. Waits `within` seconds; is it empty? Raises OSError."""

@@ -1,8 +1,8 @@
 """Lets groups that have used much of the processor lately give way to all others. Knows groups; not whose they are.
 
-Such a group runs when nobody else wants the processor (cpu.idle, Linux 5.15): at full speed on an idle machine, while
-who asks for little is served at once. Among those that give way it is fair again. Weights don't do that: with equal
-ones a short command waits behind every turn of a busy loop, and unequal ones have to know whom to favour.
+Such a group keeps a tenth of its weight: at full speed on an idle machine, and slower where others want the processor,
+while who asks for little is served at once. Among those that give way it is fair again. With equal weights a short
+command waits behind every turn of a busy loop, and unequal ones from the start have to know whom to favour.
 """
 
 import time

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.cgroups.dialect import Allowance, Dialect, Reading, as_others
+from toolgate.tools.cgroups.dialect import Allowance, Dialect, Reading
 from toolgate.tools.cgroups.files import write
 
 SHARES = 1024  # what a group has by default, as v2 has 100
@@ -28,7 +28,6 @@ def _processes(group: Path, allowance: Allowance) -> None:
 
 
 def _weight(group: Path, allowance: Allowance) -> None:
-    as_others(group)  # else the weight is refused
     write(group / "cpu.shares", min(max((allowance.weight or 100) * SHARES // 100, FEWEST), MOST))
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.cgroups.dialect import Allowance, Dialect, Reading, as_others
+from toolgate.tools.cgroups.dialect import Allowance, Dialect, Reading
 from toolgate.tools.cgroups.files import numbers, words, write
 
 LEAF = "toolgate-server"
@@ -28,7 +28,6 @@ def _processes(group: Path, allowance: Allowance) -> None:
 
 
 def _weight(group: Path, allowance: Allowance) -> None:
-    as_others(group)  # else the weight is refused
     write(group / "cpu.weight", min(max(allowance.weight or 100, LEAST), MOST))
 
 
