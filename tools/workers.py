@@ -171,7 +171,12 @@ class Worker:
                     pass
         self._socket.close()
         try:
-            self._process.wait(0.2)  # it is at its very end: microseconds
+            self._process.wait(0.0)
+            return
+        except subprocess.TimeoutExpired:
+            pass  # it is at its very end, which takes microseconds, but on a busy machine its turn has to come
+        try:
+            await asyncio.to_thread(self._process.wait, END_WITHIN)
         except subprocess.TimeoutExpired:
             log.warning("worker %d does not end", self.pid)
 

@@ -26,7 +26,10 @@ from toolgate.tools.proxy.room import MAX_EACH, SURE, Room
 
 HERE = Allowed.parse(["127.0.0.1"])
 NOTHING = Allowed()
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+LOOPS = [
+    pytest.param(asyncio.new_event_loop, marks=pytest.mark.soak),
+    uvloop.new_event_loop,
+]  # HTTP is served by uvloop
 
 
 def run(work: Awaitable[Any], loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> Any:
