@@ -237,7 +237,7 @@ def ground(level: str, *, user: int | None = None) -> Iterator[Ground]:
         command = (sys.executable, "-m", "toolgate.server") if user is None else _as(user, folder)
         env = dict.fromkeys(SECRETS, "planted")
         signed = stack.enter_context(_signed(folder, user, options, command, env))
-        canary = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
+        canary = subprocess.Popen(["sleep", "infinity"], stdin=subprocess.DEVNULL)
         stack.callback(canary.wait, PATIENCE)
         stack.callback(canary.kill)
         around |= {
@@ -427,6 +427,8 @@ def _sweep(around: dict[str, str]) -> None:
     """What lay where everybody may write."""
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):
         Path(folder, around["NAME"]).unlink(missing_ok=True)
+    unlink = tricks.NUMBERS["mq_unlink"][0 if platform.machine() == "x86_64" else 1]
+    tricks.libc.syscall(unlink, around["NAME"].encode())
     key = int(around["KEY"])
     for found, remove in (
         (tricks.libc.shmget(key, 0, 0), tricks.libc.shmctl),

@@ -75,6 +75,7 @@ NUMBERS = {  # of system calls: x86-64, and arm64 where it has them
     "memfd_secret": (447, 447),
     "mq_open": (240, 180),
     "mq_timedreceive": (243, 183),
+    "mq_unlink": (241, 181),
 }
 REFUSALS = (errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT)
 LATEST = 12.0  # seconds that a script gets

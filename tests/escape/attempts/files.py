@@ -131,8 +131,8 @@ NEIGHBOURS = (
     Attempt("goes into another's folder by its process", "os.chdir(f\"/proc/{E['VICTIM_PID']}/cwd\")\nsays('secret')"),
     Attempt(
         "traces another's process",
-        "system_call('ptrace', 16, int(E['VICTIM_PID']), 0, 0)\nescaped()\nos.waitpid(int(E['VICTIM_PID']), 0)\n"
-        "system_call('ptrace', 17, int(E['VICTIM_PID']), 0, 0)",
+        # PTRACE_SEIZE: PTRACE_ATTACH leaves it stopped, if its tracer ends before it has stopped
+        "system_call('ptrace', 0x4206, int(E['VICTIM_PID']), 0, 0)\nescaped()",
     ),
     Attempt(
         "binds another's workspace into its own",

@@ -39,8 +39,8 @@ SERVER = (
     Attempt("has the server killed first when memory is short", "writable(f\"/proc/{E['SERVER']}/oom_score_adj\")"),
     Attempt(
         "traces the server",
-        "system_call('ptrace', 16, int(E['SERVER']), 0, 0)\nescaped()\n"
-        "system_call('ptrace', 17, int(E['SERVER']), 0, 0)",
+        # PTRACE_SEIZE: PTRACE_ATTACH leaves it stopped, if its tracer ends before it has stopped
+        "system_call('ptrace', 0x4206, int(E['SERVER']), 0, 0)\nescaped()",
     ),
     Attempt(
         "takes a descriptor from the server",
