@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from collections import deque
@@ -228,5 +229,12 @@ def _until_interrupted(folder: Path, look: Callable[[], None]) -> None:
     async def looked() -> None:
         look()
 
-    with suppress(KeyboardInterrupt):
-        asyncio.run(watch.follow("audit", lambda: [folder], looked, DEBOUNCE))
+    async def following() -> None:
+        """Hears of Ctrl-C by the loop: Python's own way may sleep on one that comes as the loop falls asleep."""
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        await watch.follow("audit", lambda: [folder], looked, DEBOUNCE)
+
+    with suppress(asyncio.CancelledError):
+        asyncio.run(following())
