@@ -18,6 +18,7 @@ from toolgate.server.deferrals import Deferrals
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
 from toolgate.server.modules import Loaded, Modules
+from toolgate.server.observers import Observers
 from toolgate.server.plugins import Plugins
 from toolgate.server.seal import Seal
 from toolgate.server.server import Server
@@ -101,7 +102,7 @@ class App:
             lend=self._lend,
             deferrals=self.deferrals,
             patience=min(PATIENCE, self.settings.hold / 2),
-            audit=self.audit,
+            observers=Observers([self.audit] if self.audit is not None else []),
             streaming=config.classic.streaming,
             schemes=self._schemes(),
             calls=parts.calls(config),
@@ -111,8 +112,7 @@ class App:
         self.cleaner = self._cleaner()
         if self.cleaner is not None:
             self.server.used = partial(self._used, self.cleaner)
-        if self.audit is not None:
-            self.deferrals.lost = self.audit.lost
+        self.deferrals.lost = self.server.observers.lost
         self.dispatcher = methods.dispatcher(self.server)
         if config.classic.unknown:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from toolgate.server.deferrals import Deferrals, Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.messages import Id, Notification
 from toolgate.server.nonces import Nonces
+from toolgate.server.observers import Observers
 from toolgate.server.revisions import Revision
 from toolgate.server.rules import Rules
 from toolgate.server.seal import Seal
@@ -28,9 +29,6 @@ from toolgate.server.updates import Paced, Updates
 from toolgate.tools.context import Belongings, Context, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.registry import Registry
-
-if TYPE_CHECKING:
-    from toolgate.server.audit.recording import Audit
 
 log = logging.getLogger("toolgate.server")
 
@@ -75,7 +73,7 @@ class Server:
     lend: Callable[[str, Place, Notices], Belongings]
     deferrals: Deferrals
     patience: float  # seconds after which a call that may become a task by itself does
-    audit: "Audit | None" = None  # records each tools/call
+    observers: Observers = field(default_factory=Observers)  # of each tools/call
     streaming: bool = True  # progress is sent at all
     calls: Calls | None = None  # how many a minute; None: any number
     used: Callable[[str], None] | None = None  # told of each call of a principal

@@ -190,8 +190,8 @@ class Call:
     decision: str = "allowed"  # why it ran or did not: "plan", or a word of `approval.py`
     approval: "tuple[str, bool] | None" = None  # what its requestState carries of one: the nonce, whether it was given
     output: Output | None = None  # what its tool gave
-    entry: Any = None  # the audit log's, where there is one
-    began: float = 0.0  # in seconds of the monotonic clock; where there is such an entry
+    began: float = 0.0  # in seconds of the monotonic clock, where it is observed
+    begun: tuple[Any, ...] = ()  # what each observer made of that
 
     @property
     def revision(self) -> Revision:

@@ -199,10 +199,9 @@ class Site:
         return Permits(path, self._access.resource, self._needed, self._told, self._record_refused)
 
     def _record_refused(self, principal: Principal, message: Message) -> None:
-        if self._server.audit is not None:
-            for request in message if isinstance(message, list) else (message,):
-                if isinstance(request, Request):
-                    self._server.audit.lacking(principal.name, principal.client, request)
+        for request in message if isinstance(message, list) else (message,):
+            if isinstance(request, Request):
+                self._server.observers.lacking(principal.name, principal.client, request)
 
     def _needed(self, message: Message) -> frozenset[str]:
         return scopes.needed(message, self._server.registry, tool_of)

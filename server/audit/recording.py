@@ -1,14 +1,10 @@
 """Turns each tools/call into an entry of the audit log, whatever becomes of it. Knows calls and their results; knows
-nothing of files, HTTP or what a tool does.
-
-Nothing here may cost a call its answer: what goes wrong is logged.
+nothing of files, HTTP or what a tool does. An observer (observers.py).
 """
 
-import asyncio
 import hashlib
-import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,18 +15,12 @@ from toolgate.server.audit.lines import Entry, instant
 from toolgate.server.audit.log import Log
 from toolgate.server.deferrals import Kept, tool_of
 from toolgate.server.envelope import CLIENT
-from toolgate.server.errors import InternalError, RpcError
 from toolgate.server.messages import Request, scrubbed
+from toolgate.server.observers import End
 from toolgate.server.session import Call
 from toolgate.tools.content import Audio, Content, EmbeddedResource, Image, Output, Text
 
-log = logging.getLogger("toolgate.audit")
-
 MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
-GRANTED = frozenset(("allowed", "approved"))  # decisions after which the tool runs
-ENDS = {"completed": "ok", "failed": "fault", "cancelled": "cancelled"}  # a task's status → how its call ended
-
-Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
 class Audit:
@@ -44,59 +34,33 @@ class Audit:
         self._sandbox = sandbox
         self._redact = redact
 
-    def recorded(self, answer: Answer) -> Answer:
-        """`answer`, with an entry for each call."""
+    def began(self, call: Call) -> Entry:
+        session = call.session
+        client = session.client or _said(call.params.get("_meta"))
+        return self._entry(session.principal, client, session.key, call.params)
 
-        async def recording(call: Call) -> dict[str, Any]:
-            self._begin(call)
-            try:
-                result = await answer(call)
-            except BaseException as error:
-                self._end(call, _of_error(error), None)
-                raise
-            self._end(call, *_of_result(call, result))
-            return result
-
-        return recording
-
-    def ended(self, call: Call, kept: Kept) -> None:
-        """The task that `call` became is over, or left to the next process."""
-        if kept.live:
+    def ended(self, call: Call, begun: Entry | None, end: End) -> None:
+        if begun is None:
             return
-        if call.entry is None:  # another process began it
-            self._begin(call)
-        outcome = ENDS[kept.status]
-        self._end(call, _of_output(call) if outcome == "ok" else outcome, kept.id, time.time() - kept.created)
+        entry = msgspec.structs.replace(begun)
+        entry.task, entry.decision, entry.outcome = end.task, call.decision, end.outcome
+        entry.sandbox = self._sandbox(call.session.principal)
+        if call.output is not None and end.outcome != "task":
+            entry.exit, entry.bytes = _exit(call.output), _size(call.output)
+        self._put(entry, end.seconds)
 
     def lost(self, kept: Kept) -> None:
-        """A task ended with the process that worked on it."""
         entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)})
         entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its beginning has the rest
         self._put(entry, time.time() - kept.created)
 
     def lacking(self, principal: str, client: str, request: Request) -> None:
-        """A tools/call was refused, since its caller lacks the scope it takes."""
-        if request.method != "tools/call":
-            return
-        try:
-            entry = self._entry(principal, client, "", request.params)
-        except Exception:
-            log.exception("a call that was refused could not be recorded")
-            return
+        entry = self._entry(principal, client, "", request.params)
         entry.decision, entry.outcome = "scope", "refused"
         self._put(entry, 0.0)
 
     def close(self) -> None:
         self._log.close()
-
-    def _begin(self, call: Call) -> None:
-        call.began = time.monotonic()
-        try:
-            session = call.session
-            client = session.client or _said(call.params.get("_meta"))
-            call.entry = self._entry(session.principal, client, session.key, call.params)
-        except Exception:
-            log.exception("a call could not be recorded")
 
     def _entry(self, principal: str, client: str, key: str, params: dict[str, Any]) -> Entry:
         name, arguments = params.get("name"), params.get("arguments")
@@ -118,22 +82,6 @@ class Audit:
             duration_ms=0.0,
             bytes=0,
         )
-
-    def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
-        if call.entry is None:
-            return
-        try:
-            entry = msgspec.structs.replace(call.entry)
-            entry.task = task
-            entry.decision = call.decision
-            entry.outcome = "refused" if entry.decision not in GRANTED and outcome == "error" else outcome
-            entry.sandbox = self._sandbox(call.session.principal)
-            if call.output is not None and outcome != "task":
-                entry.exit, entry.bytes = _exit(call.output), _size(call.output)
-        except Exception:
-            log.exception("a call could not be recorded")
-        else:
-            self._put(entry, time.monotonic() - call.began if lasted is None else lasted)
 
     def _put(self, entry: Entry, lasted: float) -> None:
         entry.time = instant(time.time())
@@ -163,33 +111,6 @@ def digest(arguments: Any) -> str:
 @lru_cache(1024)
 def _shortened(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:12]
-
-
-def _of_error(error: BaseException) -> str:
-    match error:
-        case asyncio.CancelledError():
-            return "cancelled"
-        case InternalError():
-            return "fault"
-        case RpcError():
-            return "refused"
-        case _:
-            return "fault"
-
-
-def _of_result(call: Call, result: dict[str, Any]) -> tuple[str, str | None]:
-    """The outcome, and the task the call became."""
-    match result.get("resultType"):
-        case "task":
-            return "task", result["taskId"]
-        case "input_required":
-            return "asked", None
-        case _:
-            return _of_output(call), None
-
-
-def _of_output(call: Call) -> str:
-    return "error" if call.output is not None and call.output.is_error else "ok"
 
 
 def _exit(output: Output) -> int | None:

@@ -131,8 +131,7 @@ async def _do(server: Server, hold: Hold, call: Call, work: Work, caller: Deferr
 async def _end(server: Server, call: Call, deferral: Deferral, outcome: Outcome) -> None:
     """Turn what came of the work into the end of the deferral, and record that."""
     await _conclude(server, call, deferral, outcome)
-    if server.audit is not None:
-        server.audit.ended(call, deferral.kept)
+    server.observers.task_ended(call, deferral.kept)
 
 
 async def _conclude(server: Server, call: Call, deferral: Deferral, outcome: Outcome) -> None:

@@ -40,7 +40,7 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         except TookTooLong:
             return _spelled(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
 
-    return answer if server.audit is None else server.audit.recorded(answer)
+    return server.observers.observed(answer)
 
 
 def call_again(server: Server) -> Callable[[Deferral, bytes], None]:
