@@ -35,9 +35,28 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    told = "brief(*ids): of its parameters `make test` takes these, the first where none is named; the soak the others"
+    config.addinivalue_line("markers", told)
+
+
+@pytest.hookimpl(tryfirst=True)  # before those of the soak are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
+    _brief(items)
+
+
+def _brief(items: list[pytest.Item]) -> None:
+    taken: dict[str, list[str]] = {}
+    for item in items:
+        mark = item.get_closest_marker("brief")
+        if mark is None or not isinstance(item, pytest.Function):
+            continue
+        given = item.callspec.id
+        ids = taken.setdefault(item.nodeid.partition("[")[0], list(mark.args) or [given])
+        if given not in ids:
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture

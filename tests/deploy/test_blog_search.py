@@ -68,6 +68,7 @@ def embedded(service: StandIn) -> list[str]:
     return [text for text in texts if not text.startswith("search_query: ")]
 
 
+@pytest.mark.brief("http")
 def test_a_client_of_five_steps(everywhere: Start, tmp_path: Path) -> None:
     server = everywhere(env={"BLOG_SEARCH_DIR": str(write(tmp_path / "blog", POSTS))}, handshake=False)
     server.shake_hands()

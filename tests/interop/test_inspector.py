@@ -73,6 +73,7 @@ def inspect_url(folder: Path, url: str, *arguments: str) -> tuple[int, Any, str]
     return ended.returncode, json.loads(said) if said else None, ended.stderr.decode()
 
 
+@pytest.mark.brief("modern", "sse")
 @pytest.mark.parametrize("way", ["legacy", "auto", "modern", "sse"])
 def test_the_inspector_lists_and_calls_over_http(tmp_path: Path, way: str) -> None:
     how = ("--transport", "sse") if way == "sse" else ("--protocol-era", way)

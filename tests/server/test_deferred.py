@@ -190,6 +190,7 @@ def test_hanging_up_after_the_answer_does_not_cancel_the_task(listen: Callable[.
         assert text(ended(second, id)) == "task: True"
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_command_that_takes_long_becomes_a_task_and_runs_on_past_the_hold(knowing: Start, tmp_path: Path) -> None:
     server = knowing(*IMPATIENT)
     file = tmp_path / "go"
@@ -203,11 +204,13 @@ def test_a_command_that_takes_long_becomes_a_task_and_runs_on_past_the_hold(know
     assert result["structuredContent"]["duration_ms"] > 1_000
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_command_of_a_client_that_does_not_know_tasks_becomes_a_background_task(connect: Start) -> None:
     server = connect(*IMPATIENT, revision=STATELESS)
     assert "goes on" in server.text("Bash", {"command": "sleep 86413", "timeout": 600_000})
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_command_still_ends_with_its_timeout_as_a_task(knowing: Start) -> None:
     server = knowing(*IMPATIENT)
     id = created(server, "Bash", command="sleep 86414", timeout=3_000)
@@ -269,6 +272,7 @@ def is_refused(server: Server, id: str) -> bool:
     return False
 
 
+@pytest.mark.brief("http")
 def test_a_busy_database_is_named_and_what_can_be_no_task_is_held(knowing: Start) -> None:
     server = knowing("--hold", "8")
     id = created(server, "only_a_job")

@@ -492,6 +492,7 @@ def test_a_plugin_that_hangs_while_it_is_loaded_holds_nothing_up(connect: Start,
     assert time.monotonic() - began < 9.0  # before it would have been given up
 
 
+@pytest.mark.soak  # it waits for as long as a plugin gets
 def test_a_plugin_that_is_not_loaded_in_time_is_named_in_the_log(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "plugins"
     write(folder, "slow.py", "import time; time.sleep(60)\n" + GOOD.format(name="slow"))
@@ -502,6 +503,7 @@ def test_a_plugin_that_is_not_loaded_in_time_is_named_in_the_log(start: Start, t
     assert server.text("sound") == "sound"
 
 
+@pytest.mark.brief("http")
 def test_a_plugin_that_blocks_the_server_is_named_in_the_log(connect: Start, tmp_path: Path) -> None:
     folder = tmp_path / "plugins"
     body = """

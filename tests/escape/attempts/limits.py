@@ -100,6 +100,7 @@ LIMITS = (
         "        time.sleep(2)\n        os._exit(0)\n    pids.append(pid)\n"
         "codes = [os.waitpid(pid, 0)[1] for pid in pids]\nany(codes) or escaped(codes)",
         alone=True,
+        dear=True,
         rooted=True,
         untried=NOT_HERE,
     ),
@@ -108,6 +109,7 @@ LIMITS = (
         "pid = os.fork()\nif pid == 0:\n    while time.process_time() < 3.5:\n        pass\n"
         "    escaped()\n    os._exit(0)\nos.waitpid(pid, 0)",
         alone=True,
+        dear=True,
         untried=NOT_HERE,
     ),
     Attempt(
@@ -143,7 +145,7 @@ LIMITS = (
     Attempt("fills its workspace with files", act=fills_the_inodes, alone=True, untried=NOT_HERE),
     Attempt("bombs with forks of bash", act=fork_bomb, alone=True, untried=NOT_HERE),
     Attempt("bombs with forks of Python", act=python_bomb, alone=True, untried=NOT_HERE),
-    Attempt("floods the output", act=flood, alone=True, stopped=EVERYWHERE),
+    Attempt("floods the output", act=flood, alone=True, dear=True, stopped=EVERYWHERE),
     Attempt("gives a huge command", act=huge_command, stopped=EVERYWHERE),
     Attempt(
         "gives a program huge arguments",
