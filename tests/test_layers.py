@@ -44,6 +44,7 @@ HOMES = {
 DOORS = {
     "tools/browser/": "the browser's own program, profile and user; pages see no file",
     "tools/cgroups/": "the kernel's files of control groups",
+    "tools/descent.py": "whoever has a door: it looks through folders for them",
     "tools/files.py": "the workspace's files: it is what Workspace opens them with",
     "tools/frontmatter.py": "skills, in folders that the administrator named",
     "tools/names.py": "looks names up",

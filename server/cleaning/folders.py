@@ -18,6 +18,7 @@ from pathlib import Path
 from toolgate.server.cleaning import packing, trees
 from toolgate.server.cleaning.unpacking import unpack
 from toolgate.server.cleaning.uses import NAME
+from toolgate.tools.descent import descend
 
 SUFFIX = ".tar.gz"
 PART = ".part"  # of an archive that is being written
@@ -144,12 +145,13 @@ class Folders:
 
 
 def size(folder: Path) -> int:
-    """Bytes on disk, as far as they can be seen; of what is too deep for a path, nothing is."""
+    """Bytes on disk, as far as they can be seen."""
     total = 0
-    for _, _, names, here in os.fwalk(folder, onerror=None, follow_symlinks=False):
-        for name in names:
-            with suppress(OSError):
-                total += os.stat(name, dir_fd=here, follow_symlinks=False).st_blocks * 512
+    with suppress(OSError):  # it is being moved about
+        for here, _ in descend(folder, OSError):
+            for name in os.listdir(here):
+                with suppress(OSError):
+                    total += os.stat(name, dir_fd=here, follow_symlinks=False).st_blocks * 512
     return total
 
 

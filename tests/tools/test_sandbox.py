@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.forked import COMMAND
+from tests.state.test_trees import DEEP, nested
 from tests.tools.commands import BOUND, ENVIRONMENT, ran
+from toolgate.server.cleaning import trees
+from toolgate.tools.descent import descend
 from toolgate.tools.guard import Allowed
 from toolgate.tools.limits import Limits
 from toolgate.tools.notices import Notices
@@ -201,6 +204,45 @@ def test_servers_of_different_state_folders_begin_with_different_users(folder: P
         root.mkdir(parents=True)
         given.add(users.settled(root, range(40_000, 50_000)))
     assert len(given) > 1
+
+
+def test_no_user_is_given_by_servers_of_two_state_folders(folder: Path) -> None:
+    roots = [folder / state / name for state in ("one", "two") for name in ("ada", "bob")]
+    for root in roots:
+        root.mkdir(parents=True)
+    given = [users.settled(root, UIDS[:6]) for root in roots]
+    assert len(set(given)) == 4
+    assert [users.settled(root, UIDS[:6]) for root in roots] == given
+    last = folder / "three" / "ada"
+    last.mkdir(parents=True)
+    with pytest.raises(users.Crowded):
+        users.settled(last, UIDS[:6])
+    roots[0].rmdir()
+    assert users.settled(last, UIDS[:6]) == given[0]
+
+
+def test_a_workspace_that_came_with_a_user_of_somebody_else_gets_one_of_its_own(folder: Path) -> None:
+    """A state folder that was copied here."""
+    here, copy = folder / "one" / "ada", folder / "two" / "ada"
+    here.mkdir(parents=True)
+    uid = users.settled(here, IDLE)
+    copy.mkdir(parents=True)
+    (copy / "file").write_text("mine")
+    for path in (copy, copy / "file"):
+        os.chown(path, uid, uid)
+    own = users.settled(copy, IDLE)
+    assert own != uid and own in IDLE
+    assert (copy / "file").stat().st_uid == copy.stat().st_uid == own
+    assert users.settled(here, IDLE) == uid
+
+
+def test_a_workspace_however_deep_is_given(folder: Path) -> None:
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    nested(root, DEEP)
+    uid = users.settled(root, IDLE)
+    assert {os.fstat(here).st_uid for here, _ in descend(root)} == {uid}
+    trees.remove(root)
 
 
 @needs_bwrap

@@ -2,6 +2,7 @@
 folders; runs nothing. Blocking.
 
 The folders are the record: who has a workspace has its owner's uid, and a uid is free again when its folder is gone.
+Servers of several states share a range: each says in CLAIMS, until the machine starts anew, whose a uid is.
 """
 
 import fcntl
@@ -13,10 +14,12 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from toolgate.tools.descent import descend
 from toolgate.tools.sandbox.levels import free
 from toolgate.tools.spool import Spool
 
 LOCK = ".users"
+CLAIMS = Path("/run/toolgate-users")  # a link a uid, to the folder whose user that is
 
 
 class Crowded(OSError):
@@ -25,13 +28,10 @@ class Crowded(OSError):
 
 def settled(root: Path, uids: range) -> int:
     """The uid of `root`, a folder among those of other principals; given to it, and to all in it, when it has none."""
-    owner = root.lstat().st_uid
-    if owner in uids:
-        return owner
-    with _alone(root.parent) as record:
-        owner = root.lstat().st_uid  # another server on this state may have been first
-        if owner not in uids:
-            owner = _unused(root.parent, uids, _last(record))
+    with _alone(root.parent) as record:  # another server on this state may be at it
+        owner = root.lstat().st_uid
+        if owner not in uids or not _claimed(owner, root):
+            owner = _unused(root, uids, _last(record))
             os.pwrite(record, b"%010d" % owner, 0)
             _give(root, owner)
     return owner
@@ -74,20 +74,43 @@ def _ended(spool: Spool, end: Callable[[], None]) -> bool:
         return True
 
 
-def _unused(folder: Path, uids: range, last: int) -> int:
+def _unused(root: Path, uids: range, last: int) -> int:
     """The next after the one that was given last: what its former owner left somewhere is not soon another's."""
-    with os.scandir(folder) as found:
+    with os.scandir(root.parent) as found:
         taken = {entry.stat(follow_symlinks=False).st_uid for entry in found} | active()
     pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
-    begin = pool.index(last) + 1 if last in pool else _beginning(folder, len(pool))
+    begin = pool.index(last) + 1 if last in pool else _beginning(root.parent, len(pool))
     for uid in chain(pool[begin:], pool[:begin]):
-        if uid not in taken and free(uid):
+        if uid not in taken and free(uid) and _claimed(uid, root):
             return uid
     raise Crowded(f"all of {len(pool)} users for sandboxes are taken: remove workspaces that nobody needs")
 
 
+def _claimed(uid: int, root: Path) -> bool:
+    """Whether the user is this folder's from now on, for all servers here; no, if it is another's that is there."""
+    try:
+        CLAIMS.mkdir(mode=0o700, exist_ok=True)
+        with _alone(CLAIMS):
+            claim, mine = CLAIMS / str(uid), os.path.realpath(root)
+            if claim.is_symlink():
+                whose = os.readlink(claim)
+                if whose != mine and _owner(whose) in (uid, os.geteuid()):  # ours: it is about to be given
+                    return False
+                claim.unlink()
+            claim.symlink_to(mine)
+    except OSError:  # a system that is read-only, as in a container, which has no second server
+        pass
+    return True
+
+
+def _owner(folder: str) -> int | None:
+    with suppress(OSError):
+        return os.lstat(folder).st_uid
+    return None
+
+
 def _beginning(folder: Path, size: int) -> int:
-    """Somewhere else for each state folder: servers of two know nothing of each other, and share the range."""
+    """Somewhere else for each state folder, so that servers of two seldom meet."""
     return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(folder))).digest()[:8], "big") % max(1, size)
 
 
@@ -100,8 +123,8 @@ def _give(root: Path, uid: int) -> None:
     """What was the owner's: a hard link can be to a file of anybody's. No link is followed, and the root last says that
     it is done."""
     owner = root.lstat().st_uid
-    for _, folders, files, here in os.fwalk(root, topdown=False, follow_symlinks=False):
-        for name in (*folders, *files):
+    for here, _ in descend(root):
+        for name in os.listdir(here):
             _pass_on(name, here, owner, uid)
     os.chown(root, uid, uid, follow_symlinks=False)
 

@@ -1,0 +1,63 @@
+"""The folders of a tree that somebody hostile has filled, one after the other, however deep. Knows nothing of what is
+done in them. All of it blocks.
+
+It goes down into each and up again with one of them open, so that depth costs neither descriptors nor the stack; going
+up, it looks whether `..` is where it came from. No link is followed.
+"""
+
+import os
+import stat
+from collections.abc import Generator
+from pathlib import Path
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Moved(OSError):
+    """Its folders are being moved about."""
+
+
+def descend(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tuple[int, str], None, None]:
+    """The descriptor of each folder, which is good until the next is asked for, and its path from the first on: "" or
+    "a/b/". The first is `root`; what is in a folder is looked at when the next is asked for. One that can't be opened
+    is left out where the reason is `past`: another raises."""
+    here, path = os.open(root, FOLDER), ""
+    try:
+        yield here, path
+        way = [("", _identity(here), _folders(here))]  # down to here: name, identity, folders still to come
+        while way:
+            name, _, below = way[-1]
+            if below:
+                name = below.pop()
+                try:
+                    here = _go(here, name)
+                except past:  # it was removed meanwhile
+                    continue
+                path += f"{name}/"
+                yield here, path
+                way.append((name, _identity(here), _folders(here)))
+                continue
+            way.pop()
+            if way:
+                here = _go(here, "..")
+                path = path[: -len(name) - 1]
+                if _identity(here) != way[-1][1]:
+                    raise Moved("its folders are being moved about")
+    finally:
+        os.close(here)
+
+
+def _go(here: int, name: str) -> int:
+    there = os.open(name, FOLDER, dir_fd=here)
+    os.close(here)
+    return there
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    found = os.fstat(folder)
+    return found.st_dev, found.st_ino
+
+
+def _folders(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
