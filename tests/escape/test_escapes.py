@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ NEEDED = {
 }
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module")
 def tried(request: pytest.FixtureRequest) -> Iterator[Ground]:
     for program, install in NEEDED.items():
         assert shutil.which(program), f"{program} is missing: {install}"
@@ -43,34 +44,19 @@ def _namespaces(user: int | None) -> bool:
     return subprocess.run(words, cwd="/", capture_output=True, timeout=30, check=False).returncode == 0
 
 
-def named(attempt: Attempt) -> str:
-    return attempt.name.replace(" ", "-")
+def tries() -> Iterator[Any]:
+    """Every attempt at every level where it is made."""
+    for server, (level, user) in SERVERS.items():
+        for attempt in ATTEMPTS:
+            if level not in attempt.untried and not (attempt.rooted and user is not None):
+                soaks = attempt in limits.LIMITS if user is not None else attempt.dear and level != "bwrap"
+                marks = pytest.mark.soak if soaks else ()  # in a sandbox of root's server they are always tried
+                yield pytest.param(server, attempt, id=f"{server}-{attempt.name.replace(' ', '-')}", marks=marks)
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=named)
+@pytest.mark.parametrize(("tried", "attempt"), [*tries()], indirect=["tried"], scope="module")
 def test_an_attempt_fails_where_its_level_stops_it(tried: Ground, attempt: Attempt) -> None:
-    if not is_the_soaks(tried, attempt):
-        made(tried, attempt)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("attempt", limits.LIMITS, ids=named)
-def test_limits_hold_everywhere(tried: Ground, attempt: Attempt) -> None:
-    if is_the_soaks(tried, attempt):
-        made(tried, attempt)
-
-
-def is_the_soaks(tried: Ground, attempt: Attempt) -> bool:
-    """Limits that are tried in a sandbox of root's server, and take long."""
-    if tried.user is not None:
-        return attempt in limits.LIMITS
-    return attempt.dear and tried.level != "bwrap"
-
-
-def made(tried: Ground, attempt: Attempt) -> None:
     level = tried.level
-    if level in attempt.untried or (attempt.rooted and tried.user is not None):
-        return
     others = [each for each in ATTEMPTS if each.script and not each.alone and level not in each.untried]
     got = tried.evidence(attempt, others)
     came_off = bool(got) if attempt.act else tried.token in got
