@@ -153,7 +153,8 @@ class App:
             await self.close()
 
     async def start(self) -> None:
-        """Load the plugins, and start what runs beside the requests."""
+        """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
+        await self.store.ready()
         if self.config.plugins:
             try:
                 await self.plugins.look(PLUGINS_LOAD)

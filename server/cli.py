@@ -147,7 +147,7 @@ def _serve(options: config.Config, line: Line) -> int:
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
     from toolgate.server import running  # start-up: sub-commands and --help do without
-    from toolgate.server.state.store import StateError
+    from toolgate.server.state.store import Newer, StateError
 
     if options.remote:
         from toolgate.server import site  # start-up: stdio does without all of HTTP
@@ -161,7 +161,7 @@ def _serve(options: config.Config, line: Line) -> int:
         raise
     except StateError as error:  # what it is, the log has said
         print(f"toolgate: {error}", file=sys.stderr)
-        code = FAULT
+        code = USAGE if isinstance(error, Newer) else FAULT
     except Exception:
         logging.getLogger("toolgate").exception("the server failed")
         code = FAULT

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
-from toolgate.server.state.store import Store
+from toolgate.server.state.store import Newer, Store
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
     from toolgate.server.auth.accounts import Accounts
 
-DONE, FAULT = 0, 1
+DONE, FAULT, USAGE = 0, 1, 2
 NOTICED = "a server that runs ends what is open for it within fifteen seconds"
 MAX_LINE = 8_192  # bytes of a piped password's line; one has 1024 characters at most
 
@@ -53,7 +53,7 @@ def run(command: str, actions: Mapping[str, Action], config: Config, words: Sequ
         asyncio.run(work())
     except (Failed, Refused, ToolError) as error:
         print(f"toolgate: {error}", file=sys.stderr)
-        return FAULT
+        return USAGE if isinstance(error, Newer) else FAULT
     return DONE
 
 

@@ -8,7 +8,6 @@ to import, so nothing here imports it before the first transaction; a flag answe
 without one.
 """
 
-import contextlib
 import logging
 import os
 import time
@@ -17,26 +16,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from toolgate.server.state.sqlite import Newer as Newer
+from toolgate.server.state.sqlite import StateError as StateError
+from toolgate.server.state.sqlite import cause, connected, disconnect, headed, named
+from toolgate.server.state.sqlite import looked_at as looked_at
+from toolgate.server.state.tables import VERSION as VERSION
 from toolgate.server.state.tables import tables
 from toolgate.server.state.worker import Worker
-from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as Connection  # again by this name: the rest of the server sees it here only
-    from sqlalchemy import Engine, RootTransaction
+    from sqlalchemy import RootTransaction
 
 T = TypeVar("T")
 
-VERSION = 4  # of the tables, in PRAGMA user_version; a change of theirs adds one, and a way up from the last
 BUSY = 2.0  # seconds to wait for another process's transactions, each of which takes milliseconds
-STEP = 0.02  # seconds of that spent in SQLite, which nothing interrupts, at a time
 CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed
 
 log = logging.getLogger(__name__)
-
-
-class StateError(ToolError):
-    """The state database can't be used as it is. Nothing was changed; the log has the path and the cause."""
 
 
 class Store:
@@ -64,6 +61,16 @@ class Store:
         if self._worker is None:
             self._worker = Worker("state")
         return await self._worker.do(partial(self._transact, function, time.monotonic() + BUSY))
+
+    async def ready(self) -> None:
+        """Upgrade a database of an older version now, rather than at the first transaction. Any other is not even
+        opened. Raises StateError, and Newer for one that only a newer Toolgate can use."""
+        version = headed(self.path) if self._worker is None else None  # closing a file ends SQLite's locks on it
+        if version is None or version == VERSION:
+            return
+        if version > VERSION:
+            raise self._newer(version)
+        await self.transact(lambda _: None)
 
     def flag(self, kind: str, key: str, on: bool) -> None:
         """Leave or take away a marker that `flagged` sees. Call it inside a transaction only.
@@ -127,7 +134,7 @@ class Store:
             with self._begun(until) as transaction:
                 return function(transaction.connection)
         except (DBAPIError, sqlite3.Error) as error:  # the second comes from `_prepare`
-            raise self._unusable(_cause(error), error) from error
+            raise self._unusable(cause(error), error) from error
 
     def _begun(self, until: float) -> "RootTransaction":
         """A transaction that holds the write lock, once no other process does: not for long, and not at the end."""
@@ -142,9 +149,13 @@ class Store:
                     self._close()
                 if self._connection is None:
                     self._connection = self._open()
-                return self._connection.begin()
+                transaction = self._connection.begin()
+                if _version(self._connection) == VERSION:
+                    return transaction
+                transaction.rollback()  # somebody upgraded it since: to open it says what of that
+                self._close()
             except (DBAPIError, sqlite3.Error) as error:
-                if self._closed or time.monotonic() > until or _name(error) not in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+                if self._closed or time.monotonic() > until or named(error) not in ("SQLITE_BUSY", "SQLITE_LOCKED"):
                     raise
 
     def _found(self) -> tuple[int, int] | None:
@@ -162,26 +173,42 @@ class Store:
         except OSError as error:
             raise self._unusable("can't be made", error) from error
         self._file = self._found()
-        connection = _connect(self.path)
+        connection = connected(self.path)
         try:
-            with connection.begin():
-                version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-                self._check(version)
-                if version < VERSION:  # what there was stays as it is: so far only tables were added
-                    _fill(connection)
+            version = _version(connection)
+            self._check(version)
+            if version < VERSION:
+                disconnect(connection)
+                self._upgrade()
+                connection = connected(self.path)
         except BaseException:
-            _disconnect(connection)
+            disconnect(connection)
             raise
         return connection
 
+    def _upgrade(self) -> None:
+        from toolgate.server.state import upgrading  # start-up, and then it imports Alembic
+
+        try:
+            upgrading.upgrade(self.path)
+        except OSError as error:
+            raise self._unusable("can't be upgraded", error) from error
+
     def _check(self, version: int) -> None:
         if version > VERSION:
-            raise self._unusable(f"was made by a newer Toolgate (version {version}, this one knows {VERSION})", None)
+            raise self._newer(version)
         if version < 1:  # it is linked into place with its version in it
             raise self._unusable("was not made by Toolgate, or is damaged", None)
         if version < VERSION and not self._upgrades:
-            upgrade = f"serving upgrades it to {VERSION}: copy state.db and keys/ before"
+            upgrade = f"serving upgrades it to {VERSION}: toolgate backup before, to be able to go back"
             raise self._unusable(f"is of version {version}, and {upgrade}", None)
+
+    def _newer(self, version: int) -> Newer:
+        log.error("the state database %s is of version %d, this Toolgate knows %d", self.path, version, VERSION)
+        return Newer(
+            f"the state database was made by a newer Toolgate (version {version}, this one knows {VERSION}); nothing "
+            "was changed: use that one, or another --state"
+        )
 
     def _make(self) -> None:
         """Make the database whole under another name, then link it into place.
@@ -191,12 +218,12 @@ class Store:
         draft = self.folder / f".state-{os.urandom(8).hex()}.db"
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            connection = _connect(draft)
+            connection = connected(draft)
             try:
                 with connection.begin():
                     _fill(connection)
             finally:
-                _disconnect(connection)
+                disconnect(connection)
             os.link(draft, self.path)
         except FileExistsError:
             log.debug("another process made %s first", self.path)
@@ -206,30 +233,12 @@ class Store:
 
     def _close(self) -> None:
         if self._connection is not None:
-            _disconnect(self._connection)
+            disconnect(self._connection)
             self._connection = None
 
     def _unusable(self, what: str, cause: Exception | None) -> StateError:
         log.error("the state database %s %s%s", self.path, what, f": {cause}" if cause else "")
         return StateError(f"the state database {what}; nothing was changed, and the server's log says more")
-
-
-def looked_at(path: Path) -> int:
-    """The version of the database at `path`, whose pages are in order. Reads alone: nothing is upgraded, whoever made
-    it, and no file made beside it. Raises StateError."""
-    import sqlite3  # start-up
-
-    used = path.with_name(f"{path.name}-wal").exists()  # where nobody has it open, SQLite would leave this one behind
-    place = f"{path.absolute().as_uri()}?{'mode=ro' if used else 'immutable=1'}"
-    try:
-        with contextlib.closing(sqlite3.connect(place, BUSY, uri=True)) as raw:
-            (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
-            (version,) = raw.execute("PRAGMA user_version").fetchone()
-    except sqlite3.Error as error:
-        raise StateError(f"the state database {_cause(error)}") from error
-    if found != "ok":
-        raise StateError(f"the state database {CAUSES['SQLITE_CORRUPT']}")
-    return int(version)
 
 
 def private(folder: Path) -> None:
@@ -239,59 +248,15 @@ def private(folder: Path) -> None:
 
 
 def _fill(connection: "Connection") -> None:
-    """Make the tables that are missing."""
+    """Make the tables."""
+    from toolgate.server.state import upgrading  # start-up; this much of it imports no Alembic
+
     tables().metadata.create_all(connection)
-    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+    upgrading.stamp(connection)
 
 
-def _connect(path: Path) -> "Connection":
-    from sqlalchemy import URL, create_engine, event  # start-up
-    from sqlalchemy.pool import StaticPool
-
-    url = URL.create("sqlite", database=str(path))
-    engine = create_engine(url, poolclass=StaticPool, connect_args={"timeout": STEP})
-    event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", _begin)
-    return engine.connect()
-
-
-def _disconnect(connection: "Connection") -> None:
-    engine: Engine = connection.engine
-    connection.close()
-    engine.dispose()
-
-
-def _prepare(raw: object, _record: object) -> None:
-    import sqlite3  # start-up
-
-    assert isinstance(raw, sqlite3.Connection)
-    raw.isolation_level = None  # the driver's own idea of when to begin is off; `_begin` does
-    raw.execute("PRAGMA journal_mode = WAL")  # kept in the file: of effect when it is made
-    raw.execute("PRAGMA foreign_keys = ON")
-    raw.execute("PRAGMA synchronous = NORMAL")  # with WAL enough for the death of a process, and no fsync a commit
-
-
-def _begin(connection: "Connection") -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-# What the driver calls it → what to tell. SQLITE_… at https://www.sqlite.org/rescode.html
-CAUSES = {
-    "SQLITE_BUSY": "is held by another process: try again",
-    "SQLITE_LOCKED": "is held by another process: try again",
-    "SQLITE_FULL": "can't grow, the disk is full: free some space",
-    "SQLITE_IOERR": "can't be written, the disk fails or is full",
-    "SQLITE_READONLY": "can't be written, it is read-only",
-    "SQLITE_CANTOPEN": "can't be opened",
-    "SQLITE_CORRUPT": "is damaged: move it away, or put back a copy",
-    "SQLITE_NOTADB": "is damaged: move it away, or put back a copy",
-}
-
-
-def _cause(error: Exception) -> str:
-    return CAUSES.get(_name(error), "refused the work")
-
-
-def _name(error: Exception) -> str:
-    name = str(getattr(getattr(error, "orig", error), "sqlite_errorname", ""))
-    return "_".join(name.split("_")[:2])  # SQLITE_IOERR_WRITE is a kind of SQLITE_IOERR
+def _version(connection: "Connection") -> int:
+    """The version of the tables, for microseconds: in no transaction but one that is there."""
+    raw = connection.connection.driver_connection
+    assert raw is not None  # it is open
+    return int(raw.execute("PRAGMA user_version").fetchone()[0])

@@ -13,6 +13,8 @@ from toolgate.server.state import oauth, people
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
+VERSION = 5  # of these tables, in PRAGMA user_version: as many as there are migrations, so a change of theirs adds one
+
 
 @dataclass(frozen=True, slots=True)
 class Tables:

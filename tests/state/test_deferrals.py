@@ -1,7 +1,6 @@
 """Deferred calls in the state database: what survives, for how long, whose it is, and how much of it there may be."""
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,8 @@ import pytest
 
 from toolgate.server.deferrals import LIFETIME, Deferral, Deferrals
 from toolgate.server.state import deferrals as ledger_module
-from toolgate.server.state.plans import Plan
 from toolgate.server.state.processes import Processes
-from toolgate.server.state.store import VERSION, StateError, Store
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.store import StateError, Store
 from toolgate.tools import ToolError
 
 
@@ -317,25 +314,3 @@ def test_a_beginning_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
         assert live == 0
 
     run(tmp_path, body)
-
-
-def test_a_database_of_the_first_version_is_brought_up_and_keeps_what_it_has(tmp_path: Path) -> None:
-    async def before(process: Process) -> None:
-        await Tasks(process.store, "ada", "").create("kept")
-        await Plan(process.store, "ada", "").enter("goal", None)
-
-    run(tmp_path, before)
-    with sqlite3.connect(tmp_path / "state.db") as connection:
-        connection.execute("DROP TABLE deferral")
-        connection.execute("PRAGMA user_version = 1")
-    connection.close()
-
-    async def after(process: Process) -> None:
-        deferral = await process.completed()
-        assert await process.status(deferral.kept.id) == "completed"
-        assert [task.name for task in await Tasks(process.store, "ada", "").all()] == ["kept"]
-
-    run(tmp_path, after)
-    connection = sqlite3.connect(tmp_path / "state.db")
-    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    connection.close()

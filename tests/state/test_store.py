@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from toolgate.server.state import store as store_module
-from toolgate.server.state.store import VERSION, StateError, Store
+from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tables import tables
 from toolgate.server.state.tasks import Tasks
 
@@ -123,22 +123,6 @@ def test_a_database_from_a_newer_version_is_refused_and_left_alone(tmp_path: Pat
     with pytest.raises(StateError, match="newer Toolgate"):
         held(tmp_path, "a")
     assert (tmp_path / "state.db").read_bytes() == before
-
-
-def test_a_database_of_version_1_keeps_what_it_has_and_gets_what_it_lacks(tmp_path: Path) -> None:
-    async def body(store: Store) -> None:
-        await Tasks(store, "a", "").create("kept")
-
-    with_store(tmp_path, body)
-    connection = sqlite3.connect(tmp_path / "state.db")
-    connection.execute("DROP TABLE firing")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    assert held(tmp_path, "a") == [1]
-    connection = sqlite3.connect(tmp_path / "state.db")
-    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    assert connection.execute("SELECT count(*) FROM firing").fetchone() == (0,)
-    connection.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database, but long enough to look at " * 100, b"SQLite format 3\0"])

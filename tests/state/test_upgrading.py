@@ -1,0 +1,322 @@
+"""Databases of every schema there has been, opened by today's code; and upgrades that fail, are killed, or meet."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_cli import run
+from toolgate.server.clock import Clock
+from toolgate.server.state import grants, people, upgrading
+from toolgate.server.state.callbacks import Callbacks
+from toolgate.server.state.plans import Plan
+from toolgate.server.state.sqlite import connected, disconnect
+from toolgate.server.state.store import VERSION, Newer, StateError, Store
+from toolgate.server.state.tables import tables
+from toolgate.server.state.tasks import Tasks
+
+FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.sql"))
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def made(folder: Path, fixture: Path) -> Path:
+    """A state folder with that database."""
+    (folder / "state").mkdir(mode=0o700, parents=True)
+    database = folder / "state" / "state.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.executescript(fixture.read_text())
+        connection.execute("PRAGMA journal_mode = WAL")
+    database.chmod(0o600)
+    return database
+
+
+def of(version: str) -> Path:
+    return next(path for path in FIXTURES if path.stem == version)
+
+
+def version(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def rows(database: Path) -> Rows:
+    """All there is, by table."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        found = [row["name"] for row in names if row["name"] != "alembic_version"]
+        return {name: [dict(row) for row in connection.execute(f'SELECT * FROM "{name}"')] for name in found}
+
+
+def opened(folder: Path, work: Callable[[Store], Any]) -> Any:
+    async def body() -> Any:
+        store = Store(folder / "state")
+        try:
+            await store.ready()
+            return await asyncio.wait_for(work(store), 60)
+        finally:
+            store.close()
+
+    return asyncio.run(body())
+
+
+def tasks(folder: Path) -> list[str]:
+    async def named(store: Store) -> list[str]:
+        return [task.name for task in await Tasks(store, "local", "").all()]
+
+    found: list[str] = opened(folder, named)
+    return found
+
+
+@pytest.fixture
+def differences() -> Iterator[Callable[[Path], list[Any]]]:
+    """What Alembic would have to change to make a database's schema the tables'."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    def compared(database: Path) -> list[Any]:
+        connection = connected(database)
+        try:
+            options = {"compare_type": True, "compare_server_default": True}
+            return list(compare_metadata(MigrationContext.configure(connection, opts=options), tables().metadata))
+        finally:
+            disconnect(connection)
+
+    yield compared
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
+def test_a_database_of_each_schema_there_was_is_upgraded_with_all_that_is_in_it(
+    tmp_path: Path, fixture: Path, differences: Callable[[Path], list[Any]]
+) -> None:
+    database = made(tmp_path, fixture)
+    before = rows(database)
+    assert all(before[table] for table in before), "every table of a fixture has rows"
+
+    async def used(store: Store) -> None:
+        (report, tidy) = await Tasks(store, "local", "").all()
+        assert [(step.text, step.completed) for step in report.steps] == [
+            ("collect figures, “über” all", True),
+            ("write", False),
+        ]
+        assert (report.current, report.completed, tidy.completed) == (True, False, True)
+        assert (await store.transact(Plan(store, "local", "")._read)).goal == "find out why it's slow"
+        callbacks = Callbacks(store, Clock(store, lambda _: None), "local", "")
+        (callback,) = await store.transact(callbacks._read)
+        assert (callback.message, callback.left) == ("look at the build", -1)
+        if "oauth_grant" in before:
+            (grant,) = await store.transact(lambda connection: grants.open_grants(connection, client="c-1"))
+            assert grant.id == before["oauth_grant"][0]["id"] and grant.family
+            assert (await store.transact(lambda connection: people.account(connection, "ada"))).subject
+            (token, own) = rows(database)["oauth_access"]
+            assert (token["subject"], own["subject"]) == ("s-ada", "c-1")
+
+    opened(tmp_path, used)
+    after = rows(database)
+    for table in before.keys() - {"oauth_question"}:  # what waited for ten minutes
+        kept = [{name: row[name] for name in before[table][0] if name in row} for row in after[table]]
+        lost = before[table][0].keys() - after[table][0].keys()
+        assert lost <= ({"redirect_uri"} if table == "oauth_code" else set())
+        assert kept == [{name: value for name, value in row.items() if name not in lost} for row in before[table]]
+    assert version(database) == VERSION
+    assert differences(database) == []
+    stem = int(fixture.stem[0])
+    copies = sorted(database.parent.glob("state.db.before-*"))
+    assert [copy.name for copy in copies] == ([f"state.db.before-{VERSION}"] if stem < VERSION else [])
+    for copy in copies:
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        assert (version(copy), rows(copy)) == (stem, before)
+
+
+def test_the_present_version_is_the_last_migration_and_has_a_fixture(
+    tmp_path: Path, differences: Callable[[Path], list[Any]]
+) -> None:
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(upgrading.MIGRATIONS))
+    assert scripts.get_heads() == [upgrading.revision(VERSION)]
+    assert {int(path.stem[0]) for path in FIXTURES} == set(range(1, VERSION + 1))
+    assert tasks(tmp_path) == []
+    database = tmp_path / "state" / "state.db"
+    assert differences(database) == []
+    with contextlib.closing(sqlite3.connect(database)) as new:
+        stamped = new.execute("SELECT version_num FROM alembic_version").fetchall()
+        own = new.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    assert stamped == [(upgrading.revision(VERSION),)]
+    older = made(tmp_path / "older", of("4"))
+    opened(tmp_path / "older", lambda store: store.ready())
+    with contextlib.closing(sqlite3.connect(older)) as upgraded:
+        assert upgraded.execute("SELECT version_num FROM alembic_version").fetchall() == stamped
+        assert upgraded.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone() == own
+
+
+FIRST = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "{next:04}", "{last:04}"
+
+def upgrade():
+    with op.batch_alter_table("task") as batch:  # makes it anew: its rows' steps must not go with the old one
+        batch.add_column(sa.Column("colour", sa.String))
+    with open({marker!r}, "a") as file:
+        file.write("in the midst\\n")
+    {then}
+"""
+
+
+def next_migrations(folder: Path, then: str) -> Path:
+    """The migrations of a next version, which does something more behind its change."""
+    migrations = folder / "migrations"
+    shutil.copytree(upgrading.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
+    text = FIRST.format(next=VERSION + 1, last=VERSION, marker=str(folder / "marker"), then=then)
+    (migrations / "versions" / "next.py").write_text(text)
+    return migrations
+
+
+def of_the_next_version(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrading, "MIGRATIONS", next_migrations(folder, then))
+    monkeypatch.setattr(upgrading, "VERSION", VERSION + 1)
+    monkeypatch.setattr("toolgate.server.state.store.VERSION", VERSION + 1)
+
+
+def test_a_table_made_anew_keeps_what_belongs_to_its_rows_and_the_last_two_copies_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    for name in ("3", "4", "mine"):
+        (database.parent / f"state.db.before-{name}").write_text(name)
+    before = rows(database)["step"]
+    of_the_next_version(tmp_path, "", monkeypatch)
+    assert tasks(tmp_path) == ["write the report", "tidy up"]
+    assert before and rows(database)["step"] == before
+    assert "colour" in rows(database)["task"][0] and version(database) == VERSION + 1
+    kept = {path.name.rpartition("-")[2] for path in database.parent.glob("state.db.before-*")}
+    assert kept == {"4", str(VERSION + 1), "mine"}
+
+
+def test_an_upgrade_that_fails_changes_nothing_and_says_where_the_copy_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    before = rows(database)
+    for then, said in (
+        ("raise LookupError('on purpose')", "on purpose"),
+        ("op.execute('DELETE FROM task')", "rows without what they belong to"),
+    ):
+        with monkeypatch.context() as patch:
+            of_the_next_version(tmp_path / said, then, patch)
+            with pytest.raises(StateError, match=f"it is as it was, and state.db.before-{VERSION + 1} beside it"):
+                tasks(tmp_path)
+        assert said in caplog.text
+        assert (version(database), rows(database)) == (VERSION, before)
+        assert rows(database.with_name(f"state.db.before-{VERSION + 1}")) == before
+    assert tasks(tmp_path) == ["write the report", "tidy up"]
+
+
+def test_without_room_for_a_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = made(tmp_path, of("4"))
+    before = rows(database)
+
+    class Full(sqlite3.Connection):
+        def backup(self, *_: Any, **__: Any) -> None:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+
+    with monkeypatch.context() as patch:
+        connect = sqlite3.connect
+        patch.setattr(sqlite3, "connect", lambda *words, **how: connect(*words, **{"factory": Full, **how}))
+        with pytest.raises(StateError, match=r"no copy of the state database can be made before its upgrade: .*full"):
+            tasks(tmp_path)
+    assert (version(database), rows(database)) == (4, before)
+    assert [path.name for path in database.parent.glob("*before*")] == []
+
+
+UPGRADER = """
+import asyncio, sys
+from pathlib import Path
+from toolgate.server.state import store as module, upgrading
+from toolgate.server.state.tasks import Tasks
+
+async def main():
+    if sys.argv[2]:
+        upgrading.MIGRATIONS = Path(sys.argv[2])
+        module.VERSION = upgrading.VERSION = upgrading.VERSION + 1
+    store = module.Store(Path(sys.argv[1]))
+    await store.ready()
+    print([task.name for task in await Tasks(store, "local", "").all()], flush=True)
+    store.close()
+
+asyncio.run(main())
+"""
+
+
+def upgrader(database: Path, migrations: Path | str) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-c", UPGRADER, str(database.parent), str(migrations)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_kill_9_in_the_midst_changes_nothing_and_of_two_that_start_at_once_the_second_waits(tmp_path: Path) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    before = rows(database)
+    waits = "import sys; print('begun', flush=True); sys.stdin.readline()"
+    migrations = next_migrations(tmp_path, waits)
+    with upgrader(database, migrations) as first:
+        assert first.stdout and first.stdout.readline() == "begun\n"
+        first.send_signal(signal.SIGKILL)
+    assert (version(database), rows(database)) == (VERSION, before)
+    with upgrader(database, migrations) as second, upgrader(database, migrations) as third:
+        for child in (second, third):
+            assert child.stdin
+            child.stdin.write("go on\n")
+            child.stdin.flush()
+        said = [child.communicate(timeout=60) for child in (second, third)]
+    done = "['write the report', 'tidy up']\n"
+    assert sorted(out for out, _ in said) == sorted([done, f"begun\n{done}"]), said
+    assert (tmp_path / "marker").read_text() == "in the midst\n" * 2  # the one that was killed, and one of the others
+    assert version(database) == VERSION + 1 and rows(database)["step"] == before["step"]
+
+
+def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_any_more(tmp_path: Path) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+
+    async def work(store: Store) -> None:
+        tasks = Tasks(store, "local", "")
+        await tasks.create("before")
+        with contextlib.closing(sqlite3.connect(database)) as other:
+            other.execute("PRAGMA user_version = 99")
+        with pytest.raises(Newer, match="version 99"):
+            await tasks.create("after")
+
+    opened(tmp_path, work)
+    assert [row["name"] for row in rows(database)["task"]][-1] == "before"
+
+
+@pytest.mark.parametrize("words", [(), ("-t",), ("user", "add", "ada")])
+def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    told = run(tmp_path, *words, "--state", "state", stdin="correct horse")
+    assert told.returncode == 2, told
+    assert "made by a newer Toolgate (version 99" in told.stderr and "--state" in told.stderr
+
+
+def test_an_ordinary_start_imports_no_alembic(tmp_path: Path) -> None:
+    lines = "import asyncio, sys\n" + UPGRADER.partition("async def")[0] + "async def main():\n"
+    lines += "    store = module.Store(Path(sys.argv[1]))\n    await store.ready()\n    await store.transact(print)\n"
+    lines += "    print([name for name in sys.modules if name.startswith('alembic')])\n    store.close()\n\n"
+    lines += "asyncio.run(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", lines, str(tmp_path / "state")], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.endswith("\n[]\n"), done
