@@ -206,13 +206,21 @@ async def _person(store: Store, name: str) -> tuple[str, str, str]:
 
 
 async def _rotate(state: Path, drop_old: bool, store: Store, words: Sequence[str]) -> None:
-    from toolgate.server.auth.keys import Keys
+    from toolgate.server import keyfile, rotation
+    from toolgate.server.auth.keys import KEEP, Keys
     from toolgate.server.seal import Seal
 
     none(words)
-    kid = await Keys(store, Seal(state / "keys" / "signing", None)).rotate(drop_old=drop_old)
+    file = state / "keys" / "signing"
+    if drop_old:
+        keyfile.rotate(file, KEEP)  # what a server seals meanwhile can be opened; in the end it is all gone
+    kid = await Keys(store, Seal(file, None)).rotate(drop_old=drop_old)
+    if drop_old:
+        keyfile.forget(file)
+    rotation.rotate(state, drop_old=drop_old)
     if drop_old:
         print(f"{kid} signs from now on; all access tokens have ended, and clients refresh")
+        print("whoever is signing in, or was asked something, begins again", file=sys.stderr)
         print("a server that runs notices within seconds", file=sys.stderr)
     else:
         print(f"{kid} takes over within six minutes; tokens of the key before are good until they expire")

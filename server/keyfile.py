@@ -1,6 +1,13 @@
-"""A secret key in a file of its own, its owner's alone. Knows nothing of what it is for."""
+"""A secret key in a file of its own, its owner's alone. Knows nothing of what it is for.
+
+NAME                    the key
+NAME.before-1767225600  one before it, which is still good to read with until then, in seconds since the epoch
+"""
 
 import os
+import time
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
@@ -9,16 +16,14 @@ SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
 def kept(file: Path) -> bytes:
     """The key in `file`, made when there is none; two servers on one state end up with the same. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as made:
-            made.write(os.urandom(SIZE))
-        os.link(draft, file)  # fails where another was first: never half a key, never two
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink(missing_ok=True)
+    if not file.exists():
+        draft = _draft(file, os.urandom(SIZE))
+        try:
+            os.link(draft, file)  # fails where another was first: never half a key, never two
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink(missing_ok=True)
     return read(file)
 
 
@@ -28,3 +33,55 @@ def read(file: Path) -> bytes:
     if len(key) != SIZE:
         raise OSError(f"{file} is damaged: remove it, and a new key is made")
     return key
+
+
+def before(file: Path) -> list[tuple[bytes, float]]:
+    """The keys before it, each with the time until which it is good to read with. Raises OSError."""
+    return [(read(path), until) for path, until in _before(file)]
+
+
+def mark(file: Path) -> tuple[int, int]:
+    """What changes with the key: another process may have rotated it. Costs a stat. Raises OSError."""
+    found = file.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def rotate(file: Path, lasts: float) -> None:
+    """Put a new key in place of the one in `file`, if there is one. That one can be read with for `lasts` seconds more;
+    with 0, none of those before can. Raises OSError."""
+    if not file.exists():
+        return
+    now = time.time()
+    forget(file, now if lasts else None)
+    if lasts:
+        untils = (file.with_name(f"{file.name}.before-{until}") for until in count(int(now + lasts) + 1))
+        _draft(file, read(file)).rename(next(path for path in untils if not path.exists()))
+    _draft(file, os.urandom(SIZE)).rename(file)
+
+
+def forget(file: Path, now: float | None = None) -> None:
+    """Read with no key before it any more; those that were good until after `now` stay."""
+    for path, until in _before(file):
+        if now is None or until < now:
+            path.unlink(missing_ok=True)
+
+
+def _draft(file: Path, key: bytes) -> Path:
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "wb") as made:
+            made.write(key)
+            made.flush()
+            os.fsync(descriptor)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    return draft
+
+
+def _before(file: Path) -> Iterator[tuple[Path, float]]:
+    for path in sorted(file.parent.glob(f"{file.name}.before-*")):
+        until = path.name.rpartition("-")[2]
+        if until.isdecimal():
+            yield path, float(until)

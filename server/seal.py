@@ -8,6 +8,8 @@ import base64
 import hashlib
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,14 @@ VERSION = b"1"  # authenticated, so that a later format can't be confused with t
 
 class Seal:
     """`key_file` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
-    `lifetime` seconds; None is for ever."""
+    `lifetime` seconds; None is for ever. The key may be rotated meanwhile, by another process too."""
 
     def __init__(self, key_file: Path, lifetime: float | None = LIFETIME) -> None:
         self._key_file = key_file
         self._lifetime = lifetime
+        self._mark: tuple[int, int] | None = None
         self._cipher: Any = None
+        self._before: list[tuple[Any, float]] = []  # ciphers, and until when
 
     def close(self, value: Any, principal: str, request: Any) -> str:
         """Seal `value` (any JSON value) for `principal` and `request` (what identifies the request, any JSON value)."""
@@ -52,20 +56,39 @@ class Seal:
             is_ours = base64.urlsafe_b64encode(raw).decode() == state  # bytes have many spellings: unused bits, "+"
             if version != VERSION or len(nonce) != NONCE or not is_ours:
                 raise refusal
-            plain = self._aead().decrypt(nonce, sealed, _binding(principal, request))
-        except (ValueError, InvalidTag):
+        except ValueError:
             raise refusal from None
+        for cipher in self._known():
+            with suppress(InvalidTag):
+                plain = cipher.decrypt(nonce, sealed, _binding(principal, request))
+                break
+        else:
+            raise refusal
         until, value = msgspec.json.decode(plain)
         if until is not None and time.time() > until:
             raise refusal
         return value
 
     def _aead(self) -> Any:
-        if self._cipher is None:
+        """What seals now."""
+        try:
+            mark = keyfile.mark(self._key_file)
+        except FileNotFoundError:
+            keyfile.kept(self._key_file)
+            mark = keyfile.mark(self._key_file)
+        if mark != self._mark:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # start-up, as above
 
-            self._cipher = AESGCM(keyfile.kept(self._key_file))
+            self._cipher = AESGCM(keyfile.read(self._key_file))
+            self._before = [(AESGCM(key), until) for key, until in keyfile.before(self._key_file)]
+            self._mark = mark
         return self._cipher
+
+    def _known(self) -> Iterator[Any]:
+        """What may have sealed what comes back."""
+        yield self._aead()
+        now = time.time()
+        yield from (cipher for cipher, until in self._before if now < until)
 
 
 def _binding(principal: str, request: Any) -> bytes:

@@ -298,7 +298,9 @@ def test_a_server_that_runs_announces_a_rotated_key_and_forgets_dropped_ones(tmp
         kid = command(tmp_path, "key", "rotate").stdout.split()[0]
         assert eventually(lambda: [key["kid"] for key in at.ask("GET", "/jwks")[2]["keys"]][1:] == [kid])
         assert is_let_in(at, tokens["access_token"])
+        seal = (tmp_path / "state" / "keys" / "signing").read_bytes()
         last = command(tmp_path, "key", "rotate", "--drop-old").stdout.split()[0]
+        assert (tmp_path / "state" / "keys" / "signing").read_bytes() != seal  # who had that can't open the new one
         assert eventually(lambda: not is_let_in(at, tokens["access_token"]))
         assert [key["kid"] for key in at.ask("GET", "/jwks")[2]["keys"]] == [last]
         status, renewed = refreshed(at, client, tokens)

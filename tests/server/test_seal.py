@@ -1,12 +1,16 @@
 """What is sealed, below the requests that carry it: where the bytes of a state are the same and its text is not."""
 
 import base64
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
+from toolgate.server import keyfile, rotation
+from toolgate.server.auth.issuing.questions import Questions
 from toolgate.server.errors import InvalidParams
-from toolgate.server.seal import Seal
+from toolgate.server.seal import LIFETIME, Seal
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -42,3 +46,52 @@ def test_a_state_in_the_other_alphabet_is_refused(tmp_path: Path) -> None:
     assert other != state
     with pytest.raises(InvalidParams):
         seal.open(other, "me", "it")
+
+
+def test_what_an_earlier_key_sealed_is_opened_for_as_long_as_it_may_come_back(tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "request-state"
+    running, states = Seal(file), []
+    for number in range(3):  # each key, and each process, knows those before
+        states.append(running.close(number, "me", "it"))
+        key = file.read_bytes()
+        rotation.rotate(tmp_path, drop_old=False)
+        assert file.read_bytes() != key
+    for seal in (running, Seal(file)):
+        assert [seal.open(state, "me", "it") for state in states] == [0, 1, 2]
+        with pytest.raises(InvalidParams):
+            seal.open(states[0], "you", "it")
+    before = sorted(file.parent.glob("request-state.before-*"))
+    assert len(before) == 3 and {stat.S_IMODE(path.stat().st_mode) for path in before} == {0o600}
+    last = states.pop()
+    for path in before:  # as they are when that time is over: a server that has run since then knows it too
+        os.rename(path, path.with_name("request-state.before-1"))
+    keyfile.rotate(file, LIFETIME)
+    for seal in (running, Seal(file)):
+        with pytest.raises(InvalidParams):
+            seal.open(last, "me", "it")
+    assert not (file.parent / "request-state.before-1").exists()
+
+
+def test_with_the_old_keys_dropped_nothing_they_sealed_is_opened(tmp_path: Path) -> None:
+    running = Seal(tmp_path / "keys" / "request-state")
+    questions = Questions(Seal(tmp_path / "keys" / "questions", None), "https://tools.example")
+    state = running.close("it", "me", "it")
+    question, _ = questions.put("client_id=1")
+    rotation.rotate(tmp_path, drop_old=False)
+    assert running.open(state, "me", "it") == "it"
+    assert (found := questions.find(question)) is not None and found.query == "client_id=1"
+    rotation.rotate(tmp_path, drop_old=True)
+    with pytest.raises(InvalidParams):
+        running.open(state, "me", "it")
+    assert questions.find(question) is None
+    assert running.open(running.close("again", "me", "it"), "me", "it") == "again"
+    assert sorted(os.listdir(tmp_path / "keys")) == ["questions", "request-state"]
+
+
+def test_no_key_is_made_by_rotating_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+    rotation.rotate(tmp_path, drop_old=True)
+    assert not (tmp_path / "keys").exists()
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "questions").write_bytes(b"short")
+    with pytest.raises(OSError, match="is damaged"):
+        rotation.rotate(tmp_path, drop_old=False)
