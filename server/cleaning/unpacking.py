@@ -1,12 +1,31 @@
-"""A folder made out of what `packing` wrote. Knows nothing of whose it is. All of it blocks."""
+"""A folder made out of what `packing` wrote. Knows nothing of whose it is. All of it blocks.
+
+An archive may come from somewhere else, so none is trusted: nothing leads out of the folder, and no more comes of it
+than is ever packed.
+"""
 
 import os
 import shutil
 import tarfile
+import zlib
 from pathlib import Path
 
-from toolgate.server.cleaning.packing import NEW, Unpackable
+from toolgate.server.cleaning.packing import NEW, Packed, Unpackable
 from toolgate.server.cleaning.trees import FOLDER
+
+DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, RecursionError)  # what reading such an archive may raise
+LONGER = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+
+
+class Entry(tarfile.TarInfo):
+    """One whose headers, which are held in memory, have an end."""
+
+    MOST = 16 * 2**20  # bytes of such a header: the longest path that there is room for is shorter
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in LONGER and not 0 <= self.size <= self.MOST:
+            raise Unpackable("a header in it is too long")
+        return super()._proc_member(tar)  # type: ignore[misc,no-any-return]  # what says how a header is read is not public
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -16,9 +35,9 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     folder.mkdir(mode=0o700)
     try:
-        with tarfile.open(archive, mode="r|gz") as tar:
+        with tarfile.open(archive, mode="r|gz", tarinfo=Entry) as tar:
             _Unpacking(tar, folder).all()
-    except (tarfile.TarError, EOFError) as error:
+    except DAMAGED as error:
         raise Unpackable(f"{archive.name} is damaged: {error}") from None
 
 
@@ -30,6 +49,7 @@ class _Unpacking:
         self.root = root
         self.path = ""  # of the folder that is open, with a slash behind
         self.here = -1
+        self.packed = Packed()
 
     def all(self) -> None:
         self.here = os.open(self.root, FOLDER)
@@ -42,6 +62,7 @@ class _Unpacking:
 
     def _add(self, entry: tarfile.TarInfo) -> None:
         parent, name = self._parts(entry.name)
+        self._count(entry)
         self._go_to(parent)
         mode = entry.mode & 0o777
         if entry.isdir():
@@ -56,6 +77,14 @@ class _Unpacking:
             self._file(entry, name, mode)
         else:
             raise Unpackable("there is something in it that is never packed")
+
+    def _count(self, entry: tarfile.TarInfo) -> None:
+        if entry.issparse() or entry.size < 0:  # with holes, a few bytes could be as long as they like
+            raise Unpackable("there is something in it that is never packed")
+        self.packed.entries += 1
+        self.packed.bytes += entry.size
+        self.packed.names += len(entry.name) + len(entry.linkname)
+        self.packed.check()
 
     def _file(self, entry: tarfile.TarInfo, name: str, mode: int) -> None:
         source = self.tar.extractfile(entry)
