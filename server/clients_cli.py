@@ -32,7 +32,7 @@ def client(config: Config, words: Sequence[str], *, confidential: bool) -> int:
 
 
 def token(config: Config, words: Sequence[str]) -> int:
-    """`toolgate token list | revoke user NAME | revoke client ID | revoke grant ID`."""
+    """`toolgate token list | revoke user NAME | revoke client ID | revoke grant ID | revoke all`."""
     actions: Mapping[str, Action] = {
         "list": partial(_list_grants, config.clients),
         "revoke": partial(_revoke, config.clients),
@@ -128,11 +128,25 @@ async def _list_grants(file: Path | None, store: Store, words: Sequence[str]) ->
 
 async def _revoke(file: Path | None, store: Store, words: Sequence[str]) -> None:
     """Access tokens die with their grant: at once here, within seconds in a server that runs."""
-    if len(words) != 2 or words[0] not in REVOKED:
-        raise UsageError("token revoke: say whose: user NAME, client ID or grant ID")
+    if list(words) != ["all"] and (len(words) != 2 or words[0] not in REVOKED):
+        raise UsageError("token revoke: say whose: user NAME, client ID or grant ID, or all")
     if store.is_empty():
         raise Failed("nothing is granted")
+    if len(words) == 1:
+        await _revoke_all(store)
+        return
     await REVOKED[words[0]](store, words[1], file)
+
+
+async def _revoke_all(store: Store) -> None:
+    """What everybody granted, and where they are signed in; what clients were given for themselves too."""
+    from toolgate.server.auth.grants import Grants
+    from toolgate.server.state import people
+
+    await store.transact(people.end_all_logins)
+    ended = await Grants(store, {}).end_all()
+    print(f"{counted(ended, 'grant')} ended; everybody is signed out")
+    print(NOTICED, file=sys.stderr)
 
 
 async def _revoke_user(store: Store, name: str, _file: Path | None) -> None:

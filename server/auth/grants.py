@@ -84,8 +84,8 @@ class Grants:
         return self._forget(await self._store.transact(end))
 
     async def end_all(self, *, subject: str | None = None, client: str | None = None) -> int:
-        """End all that a subject of ours has granted, or all that a client was, with what was given for either though
-        nobody was asked. Gives how many grants these were."""
+        """End all that a subject of ours has granted, or all that a client was, or with neither everything, with what
+        was given though nobody was asked. Gives how many grants these were."""
         now = self._now()
 
         def end(connection: "Connection") -> tuple[int, list[str]]:

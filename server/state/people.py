@@ -132,6 +132,11 @@ def end_logins(connection: "Connection", issuer: str, subject: str) -> None:
     connection.execute(of.delete().where(*_person(of, issuer, subject)))
 
 
+def end_all_logins(connection: "Connection") -> None:
+    """Everybody's."""
+    connection.execute(_tables().login.delete())
+
+
 # Departures
 
 
