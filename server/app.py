@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,7 @@ class App:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.state = parts.state_folder(config)
+        self._use = parts.used(self.state)
         self.root = parts.workspace_root(config)
         self.settings = Settings(
             hold=config.hold - min(MARGIN, config.hold / 4),
@@ -221,6 +223,7 @@ class App:
         if self.audit is not None:
             self.audit.close()
         self.store.close()
+        os.close(self._use)
 
     def _audit(self) -> "Audit | None":
         """What records each call, as --audit says; without a word over HTTP, and where commands are kept apart."""

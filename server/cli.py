@@ -25,9 +25,11 @@ COMMANDS = {
     "user": "add NAME | list | remove NAME | passwd NAME: accounts of the built-in login",
     "workspace": "list | archive WHO | restore WHO | remove WHO: people's workspaces",
     "client": "list | add NAME WHERE… [--confidential] | remove ID: OAuth clients",
-    "token": "list | revoke user NAME, client ID or grant ID: what people granted",
+    "token": "list | revoke user NAME, client ID, grant ID or all: what people granted",
     "key": "rotate [--drop-old]: let a new key sign tokens",
     "audit": "show the newest calls on record; audit verify: whether the record is whole",
+    "backup": "FILE or - [--with-workspaces]: the state as one file, while a server runs",
+    "restore": "FILE or - [--replace]: a backup back into the state folder",
 }
 
 ASKING = ("call", "tools", "doctor")  # what --url is for
@@ -43,10 +45,12 @@ AUDIT = {  # what is for that command alone: its flags, with a value or without
     "json": (None, "audit: print the lines themselves"),
     "follow": (None, "audit: go on with those that come"),
 }
-NO_OPTIONS = ("command", "words", "url", "confidential", "drop_old", *AUDIT)  # what the parser knows besides
+FLAGS = ("url", "confidential", "drop_old", "with_workspaces", "replace", *AUDIT)  # of one command or another
+NO_OPTIONS = ("command", "words", *FLAGS)  # what the parser knows besides
 EVERY_OPTION = """\
 Every option is also TOOLGATE_<NAME> in the environment and a key of the config file; --url, --confidential,
---drop-old and those of audit are flags alone. TOOLGATE_TOKEN holds the access token for the server at --url."""
+--drop-old, --with-workspaces, --replace and those of audit are flags alone. TOOLGATE_TOKEN holds the access token
+for the server at --url."""
 
 WAITING = """\
 toolgate {version} speaks the Model Context Protocol on standard input and output: it is waiting for an MCP client.
@@ -59,12 +63,15 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
 @dataclass(frozen=True, slots=True)
 class Line:
     """A command line behind its command. `url`: a server that runs already; `confidential`: the client to be added
-    keeps a secret; `drop_old`: no key but the new one is known any more; `audit`: what AUDIT has flags for."""
+    keeps a secret; `drop_old`: no key but the new one is known any more; `with_workspaces`: people's are in the backup
+    too; `replace`: what is in the state is moved aside; `audit`: what AUDIT has flags for."""
 
     words: Sequence[str]
     url: str | None
     confidential: bool = False
     drop_old: bool = False
+    with_workspaces: bool = False
+    replace: bool = False
     audit: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -104,12 +111,24 @@ def _run(words: Sequence[str]) -> int:
         raise UsageError("--confidential belongs to client add")
     if parsed.drop_old and command != "key":
         raise UsageError("--drop-old belongs to key rotate")
+    if parsed.with_workspaces and command != "backup":
+        raise UsageError("--with-workspaces belongs to backup")
+    if parsed.replace and command != "restore":
+        raise UsageError("--replace belongs to restore")
     if parsed.url is not None and flags and command != "doctor":
         raise UsageError(f"--url asks a server that is running: it can't be given --{next(iter(flags))}")
     about_audit = {name: value for name in AUDIT if (value := getattr(parsed, name)) not in (None, False)}
     if about_audit and command != "audit":
         raise UsageError(f"--{next(iter(about_audit))} belongs to audit")
-    line = Line(parsed.words, parsed.url, parsed.confidential, parsed.drop_old, about_audit)
+    line = Line(
+        parsed.words,
+        parsed.url,
+        parsed.confidential,
+        parsed.drop_old,
+        parsed.with_workspaces,
+        parsed.replace,
+        about_audit,
+    )
     return RUNNERS[command](options, line)
 
 
@@ -135,6 +154,8 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="key rotate: end all access tokens; where a key may be known to somebody",
     )
+    made.add_argument("--with-workspaces", action="store_true", help="backup: people's too; no server may run")
+    made.add_argument("--replace", action="store_true", help="restore: what is in the state folder is moved aside")
     for name, (metavar, help) in AUDIT.items():
         how: dict[str, Any] = {"action": "store_true"} if metavar is None else {"metavar": metavar}
         made.add_argument(f"--{name}", help=help, **how)
@@ -307,6 +328,18 @@ def _audit(options: config.Config, line: Line) -> int:
     return audit_cli.audit(options, line.words, line.audit)
 
 
+def _backup(options: config.Config, line: Line) -> int:
+    from toolgate.server import backup_cli
+
+    return backup_cli.backup(options, line.words, workspaces=line.with_workspaces)
+
+
+def _restore(options: config.Config, line: Line) -> int:
+    from toolgate.server import backup_cli
+
+    return backup_cli.restore(options, line.words, replace=line.replace)
+
+
 Runner = Callable[[config.Config, Line], int]
 RUNNERS: dict[str, Runner] = {
     "serve": _serve,
@@ -321,4 +354,6 @@ RUNNERS: dict[str, Runner] = {
     "token": _token,
     "key": _key,
     "audit": _audit,
+    "backup": _backup,
+    "restore": _restore,
 }

@@ -10,6 +10,7 @@ from toolgate.server.calls import Calls
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.server.rules import Rules, parse
+from toolgate.server.state import use
 from toolgate.tools import limits, search, skills
 from toolgate.tools.browser.program import program
 from toolgate.tools.web import Web
@@ -27,6 +28,14 @@ def state_folder(config: Config) -> Path:
     except OSError as error:
         raise UsageError(f"--state: {error}") from None
     return state
+
+
+def used(state: Path) -> int:
+    """Until this descriptor is closed, nobody puts another state in its place."""
+    try:
+        return use.shared(state)
+    except OSError as error:
+        raise UsageError(f"--state: {error}") from None
 
 
 def search_engines(config: Config, web: Web) -> search.Search:

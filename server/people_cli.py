@@ -3,6 +3,7 @@ Also how the commands that keep people and clients are run. A password comes fro
 """
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
+from toolgate.server.state import use
 from toolgate.server.state.store import Newer, Store
 from toolgate.tools import ToolError
 
@@ -40,6 +42,8 @@ def run(command: str, actions: Mapping[str, Action], config: Config, words: Sequ
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is no folder")
 
+    in_use = use.shared(config.state) if config.state.exists() else None
+
     async def work() -> None:
         store = Store(config.state, upgrades=words[0] != "list")  # to look changes nothing
         try:
@@ -54,6 +58,9 @@ def run(command: str, actions: Mapping[str, Action], config: Config, words: Sequ
     except (Failed, Refused, ToolError) as error:
         print(f"toolgate: {error}", file=sys.stderr)
         return USAGE if isinstance(error, Newer) else FAULT
+    finally:
+        if in_use is not None:
+            os.close(in_use)
     return DONE
 
 

@@ -59,6 +59,11 @@ class Snapshot:
     def names(self) -> list[str]:
         return [name for name, _, _ in self._files]
 
+    @property
+    def files(self) -> list[tuple[str, BinaryIO, int]]:
+        """Name, file, and how many bytes of it there were."""
+        return list(self._files)
+
     def lines(self, of: str) -> Iterator[bytes]:
         """The lines of one file without their breaks. What is longer than any of ours comes in pieces."""
         _, file, left = next(held for held in self._files if held[0] == of)

@@ -50,6 +50,11 @@ def version_of(connection: "Connection") -> int:
     return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
+def version_of_raw(raw: "sqlite3.Connection") -> int:
+    """The same by the driver alone, for microseconds: in no transaction but one that is there."""
+    return int(raw.execute("PRAGMA user_version").fetchone()[0])
+
+
 def headed(path: Path) -> int | None:
     """The version that the head of the file tells, for the price of reading it: one that was written since may wait
     beside it, and is newer. None where there is no database."""
@@ -69,12 +74,12 @@ def looked_at(path: Path) -> int:
     try:
         with contextlib.closing(_read_only(path)) as raw:
             (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
-            (version,) = raw.execute("PRAGMA user_version").fetchone()
+            version = version_of_raw(raw)
     except sqlite3.Error as error:
         raise StateError(f"the state database {cause(error)}") from error
     if found != "ok":
         raise StateError(f"the state database {CAUSES['SQLITE_CORRUPT']}")
-    return int(version)
+    return version
 
 
 def _read_only(path: Path) -> "sqlite3.Connection":

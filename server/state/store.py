@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.state.sqlite import Newer as Newer
 from toolgate.server.state.sqlite import StateError as StateError
-from toolgate.server.state.sqlite import cause, connected, disconnect, headed, named
+from toolgate.server.state.sqlite import cause, connected, disconnect, headed, named, version_of_raw
 from toolgate.server.state.sqlite import looked_at as looked_at
 from toolgate.server.state.tables import VERSION as VERSION
 from toolgate.server.state.tables import tables
@@ -256,7 +256,5 @@ def _fill(connection: "Connection") -> None:
 
 
 def _version(connection: "Connection") -> int:
-    """The version of the tables, for microseconds: in no transaction but one that is there."""
-    raw = connection.connection.driver_connection
-    assert raw is not None  # it is open
-    return int(raw.execute("PRAGMA user_version").fetchone()[0])
+    raw: Any = connection.connection.driver_connection
+    return version_of_raw(raw)

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import copying
 from toolgate.server.state.sqlite import StateError, cause, connected, disconnect, named, version_of
 from toolgate.server.state.tables import VERSION
 
@@ -120,22 +121,10 @@ def _check(connection: "Connection") -> None:
 
 
 def _copied(path: Path) -> Path:
-    """A copy of what is there now, on disk: nobody can write meanwhile."""
-    import sqlite3  # start-up
-
-    copy, draft = path.with_name(f"{path.name}.before-{VERSION}"), path.with_name(f".before-{os.urandom(8).hex()}.db")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-    try:
-        with contextlib.closing(sqlite3.connect(path)) as source, contextlib.closing(sqlite3.connect(draft)) as target:
-            source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file, whoever opens it
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.rename(copy)
-    finally:
-        for left in path.parent.glob(f"{draft.name}*"):
-            left.unlink(missing_ok=True)
-    return copy
+    """A copy of what is there now: nobody can write meanwhile."""
+    made, draft = path.with_name(f"{path.name}.before-{VERSION}"), path.with_name(f".before-{os.urandom(8).hex()}.db")
+    copying.copy(path, draft)
+    return draft.rename(made)
 
 
 def _forget_copies(path: Path) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import multiprocessing
+import multiprocessing.process
 import shutil
-import signal
 import sqlite3
 import stat
 import subprocess
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 from tests.test_cli import run
+from tests.wire import eventually
 from toolgate.server.clock import Clock
 from toolgate.server.state import grants, people, upgrading
+from toolgate.server.state import store as store_module
 from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.plans import Plan
 from toolgate.server.state.sqlite import connected, disconnect
@@ -185,7 +188,7 @@ def next_migrations(folder: Path, then: str) -> Path:
 def of_the_next_version(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrading, "MIGRATIONS", next_migrations(folder, then))
     monkeypatch.setattr(upgrading, "VERSION", VERSION + 1)
-    monkeypatch.setattr("toolgate.server.state.store.VERSION", VERSION + 1)
+    monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
 
 
 def test_a_table_made_anew_keeps_what_belongs_to_its_rows_and_the_last_two_copies_are_kept(
@@ -241,48 +244,37 @@ def test_without_room_for_a_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch
     assert [path.name for path in database.parent.glob("*before*")] == []
 
 
-UPGRADER = """
-import asyncio, sys
-from pathlib import Path
-from toolgate.server.state import store as module, upgrading
-from toolgate.server.state.tasks import Tasks
+def upgraded(database: Path, migrations: Path) -> multiprocessing.process.BaseProcess:
+    """Another process that upgrades to the next version; this one has Alembic imported already."""
 
-async def main():
-    if sys.argv[2]:
-        upgrading.MIGRATIONS = Path(sys.argv[2])
-        module.VERSION = upgrading.VERSION = upgrading.VERSION + 1
-    store = module.Store(Path(sys.argv[1]))
-    await store.ready()
-    print([task.name for task in await Tasks(store, "local", "").all()], flush=True)
-    store.close()
+    def work() -> None:
+        upgrading.MIGRATIONS = migrations
+        store_module.VERSION = upgrading.VERSION = VERSION + 1
+        assert tasks(database.parent.parent) == ["write the report", "tidy up"]
 
-asyncio.run(main())
-"""
-
-
-def upgrader(database: Path, migrations: Path | str) -> "subprocess.Popen[str]":
-    words = [sys.executable, "-c", UPGRADER, str(database.parent), str(migrations)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
 
 
 def test_kill_9_in_the_midst_changes_nothing_and_of_two_that_start_at_once_the_second_waits(tmp_path: Path) -> None:
-    database = made(tmp_path, of(str(VERSION)))
+    database, gate, marker = made(tmp_path, of(str(VERSION))), tmp_path / "gate", tmp_path / "marker"
     before = rows(database)
-    waits = "import sys; print('begun', flush=True); sys.stdin.readline()"
+    waits = f"from tests.wire import eventually; from pathlib import Path; eventually(Path({str(gate)!r}).exists)"
     migrations = next_migrations(tmp_path, waits)
-    with upgrader(database, migrations) as first:
-        assert first.stdout and first.stdout.readline() == "begun\n"
-        first.send_signal(signal.SIGKILL)
+    first = upgraded(database, migrations)
+    assert eventually(marker.exists)
+    first.kill()
+    first.join(20)
     assert (version(database), rows(database)) == (VERSION, before)
-    with upgrader(database, migrations) as second, upgrader(database, migrations) as third:
-        for child in (second, third):
-            assert child.stdin
-            child.stdin.write("go on\n")
-            child.stdin.flush()
-        said = [child.communicate(timeout=60) for child in (second, third)]
-    done = "['write the report', 'tidy up']\n"
-    assert sorted(out for out, _ in said) == sorted([done, f"begun\n{done}"]), said
-    assert (tmp_path / "marker").read_text() == "in the midst\n" * 2  # the one that was killed, and one of the others
+    others = [upgraded(database, migrations) for _ in range(2)]
+    assert eventually(lambda: marker.read_text() == "in the midst\n" * 2)  # the first's, and one of these
+    assert all(process.is_alive() for process in others)
+    gate.touch()
+    for process in others:
+        process.join(60)
+    assert [process.exitcode for process in others] == [0, 0]
+    assert marker.read_text() == "in the midst\n" * 2
     assert version(database) == VERSION + 1 and rows(database)["step"] == before["step"]
 
 
@@ -311,12 +303,23 @@ def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, wor
     assert "made by a newer Toolgate (version 99" in told.stderr and "--state" in told.stderr
 
 
+ORDINARY = """
+import asyncio, sys
+from pathlib import Path
+from toolgate.server.state.store import Store
+
+async def main():
+    store = Store(Path(sys.argv[1]))
+    await store.ready()
+    await store.transact(lambda _: None)
+    print([name for name in sys.modules if name.startswith("alembic")])
+    store.close()
+
+asyncio.run(main())
+"""
+
+
 def test_an_ordinary_start_imports_no_alembic(tmp_path: Path) -> None:
-    lines = "import asyncio, sys\n" + UPGRADER.partition("async def")[0] + "async def main():\n"
-    lines += "    store = module.Store(Path(sys.argv[1]))\n    await store.ready()\n    await store.transact(print)\n"
-    lines += "    print([name for name in sys.modules if name.startswith('alembic')])\n    store.close()\n\n"
-    lines += "asyncio.run(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", lines, str(tmp_path / "state")], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.endswith("\n[]\n"), done
+    words = [sys.executable, "-c", ORDINARY, str(tmp_path / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done

@@ -1,0 +1,1 @@
+"""A state folder as one file, and back. Knows nothing of the command line."""

@@ -1,0 +1,156 @@
+"""`toolgate backup` and `toolgate restore`: the state as one file, and back. A backup is made whether a server runs
+beside or not; to restore, none may."""
+
+import errno
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO
+
+from toolgate.server.backup import placing, reading, writing
+from toolgate.server.backup.contents import Manifest, Refused
+from toolgate.server.config import Config
+from toolgate.server.errors import UsageError
+from toolgate.server.people_cli import DONE, FAULT, counted, one
+from toolgate.server.state import use
+from toolgate.tools import ToolError
+
+STREAM = "-"  # standard input or output
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+WIDTH = 79  # characters of the line that says how far it is
+
+
+def backup(config: Config, words: Sequence[str], *, workspaces: bool) -> int:
+    """`toolgate backup FILE | - [--with-workspaces]`. Raises UsageError."""
+    file = one(words, "backup: the FILE to be made, or - for standard output,")
+    if not config.state.is_dir():
+        raise UsageError(f"--state: there is no folder {config.state}")
+    to_stream = file == STREAM
+    if to_stream and sys.stdout.isatty():
+        raise UsageError("backup: a terminal is no place for it: name a file, or send it through a pipe")
+    with _told() as said:
+        return _done(lambda: (_to_stream if to_stream else _to_file)(config.state, file, workspaces, said))
+
+
+def restore(config: Config, words: Sequence[str], *, replace: bool) -> int:
+    """`toolgate restore FILE | - [--replace]`. Raises UsageError."""
+    file = one(words, "restore: the FILE that backup made, or - for standard input,")
+    if file == STREAM and sys.stdin.isatty():
+        raise UsageError("restore: a backup does not come from a terminal: name a file, or send it through a pipe")
+    if config.state.exists() and not config.state.is_dir():
+        raise UsageError(f"--state: {config.state} is no folder")
+    with _told() as said:
+        return _done(lambda: _from(config.state, file, replace, said))
+
+
+def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], None]) -> None:
+    path = Path(file)
+    if path.exists() or path.is_symlink():
+        raise Refused(f"{path} is there already: name another file")
+    room = Path(tempfile.mkdtemp(prefix=f".{path.name[:100]}-", dir=path.parent))
+    try:
+        draft = room / "backup"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
+            manifest = _written(state, raw, room, workspaces, said)
+            raw.flush()
+            os.fsync(raw.fileno())
+        _put(draft, path)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    said("")
+    print(f"{path}: {path.stat().st_size:,} bytes, {_about(manifest)}")
+    print("whoever has this file has the keys to this server: keep it as private as the state", file=sys.stderr)
+
+
+def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], None]) -> None:
+    room = Path(tempfile.mkdtemp(prefix=".backup-", dir=state))
+    try:
+        manifest = _written(state, sys.stdout.buffer, room, workspaces, said)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # not what `head` does to a list: this is worth nothing by half
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise Refused("who read it went away: it is not whole") from None
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    said("")
+    print(f"backup: {_about(manifest)}", file=sys.stderr)
+
+
+def _written(state: Path, raw: IO[bytes], room: Path, workspaces: bool, said: Callable[[str], None]) -> Manifest:
+    with use.alone(state) if workspaces else nullcontext():
+        return writing.write(state, raw, room, workspaces=workspaces, said=said)
+
+
+def _put(draft: Path, path: Path) -> None:
+    """A file appears when it is whole, and takes no other's place."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise Refused(f"{path} is there already, since a moment ago: name another file") from None
+    except OSError:  # a file system without links
+        draft.rename(path)
+    held = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(held)
+    os.close(held)
+
+
+def _from(state: Path, file: str, replace: bool, said: Callable[[str], None]) -> None:
+    with (
+        open(0, "rb", closefd=False) if file == STREAM else open(file, "rb") as raw,
+        placing.cleared(state, replace=replace) as room,
+    ):
+        manifest = reading.stage(raw, room / "come", said)
+        said("")
+        aside = placing.place(room / "come", state)
+    print(f"restored to {state}: {_about(manifest)}")
+    if aside is not None:
+        print(f"what was there is in {aside}: remove it when nobody needs it", file=sys.stderr)
+    print(
+        "what was revoked since that backup holds again: toolgate token revoke all ends everybody's access",
+        file=sys.stderr,
+    )
+
+
+def _about(manifest: Manifest) -> str:
+    people = sum(name.startswith("workspaces/") for name in manifest.files)
+    held = counted(people, "workspace") if manifest.workspaces else "without workspaces"
+    schema = "no database" if manifest.schema is None else f"database version {manifest.schema}"
+    return f"{counted(len(manifest.files), 'file')}, {schema}, {held}, of {ascii(manifest.made)[1:-1][:40]}"
+
+
+def _done(work: Callable[[], None]) -> int:
+    """What can't be done is a sentence on standard error."""
+    try:
+        work()
+    except (Refused, ToolError, TimeoutError) as error:
+        return _failed(str(error))
+    except OSError as error:
+        if error.errno in FULL:
+            return _failed(f"the disk is full, nothing is left behind: {error.filename or os.strerror(error.errno)}")
+        return _failed(str(error))
+    return DONE
+
+
+def _failed(why: str) -> int:
+    print(f"toolgate: {why}", file=sys.stderr)
+    return FAULT
+
+
+@contextmanager
+def _told() -> Generator[Callable[[str], None]]:
+    """How far it is, on a terminal alone: one line that is written over. Who ends us lets us clean up."""
+
+    def said(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{text[:WIDTH]:{WIDTH}}\r", end="", file=sys.stderr, flush=True)
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield said
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,39 @@
+"""Who uses a state folder: servers share it, and whoever replaces what is in it, or needs it to stand still, has it
+alone. The system lets go of what a process held when that ends, however it ends."""
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOCK = ".lock"
+
+
+class InUse(OSError):
+    """It can't be now; the text says why."""
+
+
+def shared(state: Path) -> int:
+    """Use the folder, which is there, until the descriptor is closed. Raises InUse where somebody has it alone."""
+    return _held(state, fcntl.LOCK_SH, "it is being restored, or backed up with its workspaces: try again later")
+
+
+@contextmanager
+def alone(state: Path) -> Generator[None]:
+    """Have the folder, which is there, for oneself. Raises InUse where a server uses it."""
+    held = _held(state, fcntl.LOCK_EX, "a server uses it: stop that first")
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def _held(state: Path, how: int, otherwise: str) -> int:
+    held = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise InUse(f"{state}: {otherwise}") from None
+    return held
