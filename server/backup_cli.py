@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,6 +23,8 @@ from toolgate.tools import ToolError
 
 STREAM = "-"  # standard input or output
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ROOM = ".toolgate-backup-"
+LEFT = 86_400.0  # seconds: no backup takes a day
 WIDTH = 79  # characters of the line that says how far it is
 
 
@@ -52,7 +55,7 @@ def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], Non
     path = Path(file)
     if path.exists() or path.is_symlink():
         raise Refused(f"{path} is there already: name another file")
-    room = Path(tempfile.mkdtemp(prefix=f".{path.name[:100]}-", dir=path.parent))
+    room = _room(path.parent)
     try:
         draft = room / "backup"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
@@ -68,7 +71,7 @@ def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], Non
 
 
 def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], None]) -> None:
-    room = Path(tempfile.mkdtemp(prefix=".backup-", dir=state))
+    room = _room(state)
     try:
         manifest = _written(state, sys.stdout.buffer, room, workspaces, said)
         sys.stdout.buffer.flush()
@@ -79,6 +82,14 @@ def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], 
         shutil.rmtree(room, ignore_errors=True)
     said("")
     print(f"backup: {_about(manifest)}", file=sys.stderr)
+
+
+def _room(folder: Path) -> Path:
+    """A folder for what is on its way. One of a backup that was killed goes: the keys are in it."""
+    for left in folder.glob(f"{ROOM}*"):
+        if time.time() - left.lstat().st_mtime > LEFT:
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=ROOM, dir=folder))
 
 
 def _written(state: Path, raw: IO[bytes], room: Path, workspaces: bool, said: Callable[[str], None]) -> Manifest:

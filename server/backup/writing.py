@@ -123,11 +123,11 @@ class _Writing:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise Refused(f"{path} is no file")
-            self._put(name, file, found.st_size)
+            self._put(name, file, found.st_size, int(found.st_mtime))
 
-    def _put(self, name: str, file: IO[bytes], size: int) -> None:
+    def _put(self, name: str, file: IO[bytes], size: int, changed: int | None = None) -> None:
         info = tarfile.TarInfo(name)
-        info.size, info.mode, info.mtime = size, 0o600, self.now
+        info.size, info.mode, info.mtime = size, 0o600, self.now if changed is None else max(0, changed)
         reading = _Digested(file)
         self.tar.addfile(info, reading)
         self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each

@@ -148,11 +148,13 @@ def tree(folder: Path) -> dict[str, Any]:
 
 def test_all_of_a_state_comes_back_as_it_was_and_what_was_there_is_moved_aside(tmp_path: Path) -> None:
     of_all = state(tmp_path / "one")
+    os.utime(of_all / "uses" / ADA, (1_700_000_000, 1_700_000_000))
     data = backed_up(of_all)
     kept = {name: text for name, text in tree(of_all).items() if not name.startswith(("cache", ".lock", "state.db"))}
     del kept["spool/.users"]
     assert restored(data, tmp_path / "new" / "state") is None
     assert {name: text for name, text in tree(tmp_path / "new" / "state").items() if name in kept} == kept
+    assert (tmp_path / "new" / "state" / "uses" / ADA).stat().st_mtime == 1_700_000_000, "when she called last"
     assert rows(tmp_path / "new" / "state" / "state.db") == rows(of_all / "state.db")
     assert sorted(os.listdir(tmp_path / "new" / "state")) == sorted(
         [".lock", "archive", "audit", "flags", "keys", "spool", "state.db", "uses", "workspaces"]
