@@ -41,24 +41,28 @@ def cleared(state: Path, *, replace: bool) -> Generator[Path]:
     except BaseException:
         if is_new:
             with suppress(OSError):  # it is as it was: not there
-                (state / use.LOCK).unlink()
                 state.rmdir()
         raise
 
 
 def place(come: Path, state: Path) -> Path | None:
-    """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything."""
+    """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything.
+    Raises Refused and OSError."""
     aside = _set_aside(state)
-    for name in sorted(os.listdir(come), key=lambda name: name == DATABASE):  # which is there last: its keys are, then
-        with suppress(FileNotFoundError, NotADirectoryError):
-            (state / name).rmdir()  # an empty one
-        (come / name).rename(state / name)
-    _sync(state)
+    try:
+        for name in sorted(os.listdir(come), key=lambda name: name == DATABASE):  # last: then its keys are there
+            with suppress(FileNotFoundError, NotADirectoryError):
+                (state / name).rmdir()  # an empty one
+            (come / name).rename(state / name)
+        _sync(state)
+    except OSError as error:
+        there = f"; what was there is in {aside}" if aside is not None else ""
+        raise Refused(f"not all of it could be put in place: {error}{there}") from error
     return aside
 
 
 def _held(state: Path) -> list[str]:
-    """What is in it, but for empty folders, what was replaced before, and locks."""
+    """What is in it, but for empty folders, what was replaced before, and what is made anew."""
     names = sorted(name for name in os.listdir(state) if not name.startswith((".", REPLACED)))
     return [name for name in names if not (state / name).is_dir() or os.listdir(state / name)]
 

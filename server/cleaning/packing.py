@@ -1,7 +1,8 @@
 """A folder into one compressed file. Knows nothing of whose it is. All of it blocks.
 
 What somebody hostile left is packed as what it is: a link as a link, never what it points at. No devices and no
-sockets, and no file of somebody else's that was only linked there.
+sockets, and no file of somebody else's that was only linked there. What its owner has closed is opened to be read, and
+closed again.
 """
 
 import os
@@ -68,20 +69,23 @@ class _Packing:
     def all(self, folder: Path) -> Packed:
         self.here = os.open(folder, FOLDER)
         try:
-            way = [("", self._identity(), self._entries())]  # down to here: name, identity, folders still to come
+            way = [("", 0o700, self._identity(), self._entries())]  # down to here, with the folders still to come
             while way:
-                name, _, folders = way[-1]
+                name, mode, _, folders = way[-1]
                 if folders:
-                    self._go(folders[-1])
-                    self.path += folders[-1] + "/"
-                    way.append((folders.pop(), self._identity(), self._entries()))
+                    name, mode = folders.pop()
+                    self._go(name)
+                    self.path += name + "/"
+                    way.append((name, mode, self._identity(), self._entries()))
                     continue
                 way.pop()
                 if way:
                     self._go("..")
                     self.path = self.path[: -len(name) - 1]
-                    if self._identity() != way[-1][1]:
+                    if self._identity() != way[-1][2]:
                         raise Unpackable("its folders are being moved about")
+                    if mode & 0o700 != 0o700:
+                        permit(self.here, name, mode=mode)
         finally:
             os.close(self.here)
         return self.packed
@@ -95,17 +99,18 @@ class _Packing:
         found = os.fstat(self.here)
         return found.st_dev, found.st_ino
 
-    def _entries(self) -> list[str]:
-        """Pack what is right in the open folder; gives the names of the folders there."""
-        folders: list[str] = []
+    def _entries(self) -> list[tuple[str, int]]:
+        """Pack what is right in the open folder; gives the names of the folders there, and their modes."""
+        folders: list[tuple[str, int]] = []
         with os.scandir(self.here) as entries:
             for entry in entries:
                 found = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(found.st_mode):
                     self._put(tarfile.DIRTYPE, entry.name, found)
-                    if stat.S_IMODE(found.st_mode) & 0o700 != 0o700:
+                    mode = stat.S_IMODE(found.st_mode)
+                    if mode & 0o700 != 0o700:
                         permit(self.here, entry.name)
-                    folders.append(entry.name)
+                    folders.append((entry.name, mode))
                 else:
                     self._entry(entry.name, found)
         return folders
@@ -129,8 +134,15 @@ class _Packing:
         return found.st_nlink == 1 or found.st_uid == self.owner
 
     def _file(self, name: str, listed: os.stat_result) -> None:
-        if not listed.st_mode & stat.S_IRUSR:
-            permit(self.here, name, stat.S_IFREG, stat.S_IMODE(listed.st_mode) | stat.S_IRUSR)
+        mode = stat.S_IMODE(listed.st_mode)
+        if mode & stat.S_IRUSR:
+            self._read(name, mode)
+            return
+        permit(self.here, name, stat.S_IFREG, mode | stat.S_IRUSR)
+        self._read(name, mode)
+        permit(self.here, name, stat.S_IFREG, mode)
+
+    def _read(self, name: str, mode: int) -> None:
         with open(os.open(name, READ, dir_fd=self.here), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or not self._ours(found):  # another one now
@@ -138,14 +150,20 @@ class _Packing:
             if found.st_nlink > 1:
                 self.linked[found.st_dev, found.st_ino] = self.path + name
             self.packed.bytes += found.st_size
-            self._put(tarfile.REGTYPE, name, found, file=file)
+            self._put(tarfile.REGTYPE, name, found, file=file, mode=mode)
 
     def _put(
-        self, kind: bytes, name: str, found: os.stat_result, target: str = "", file: IO[bytes] | None = None
+        self,
+        kind: bytes,
+        name: str,
+        found: os.stat_result,
+        target: str = "",
+        file: IO[bytes] | None = None,
+        mode: int | None = None,
     ) -> None:
         info = tarfile.TarInfo(self.path + name)
         info.type, info.linkname, info.mtime = kind, target, int(found.st_mtime)
-        info.mode = stat.S_IMODE(found.st_mode) & 0o777
+        info.mode = (stat.S_IMODE(found.st_mode) if mode is None else mode) & 0o777
         info.size = found.st_size if file is not None else 0
         self.packed.entries += 1
         self.packed.names += len(info.name) + len(target)

@@ -139,6 +139,9 @@ def _alone(path: Path) -> Generator[None]:
     """While no other process upgrades. The system lets the lock go when its holder dies, however it dies."""
     held = os.open(path.with_name(".upgrading"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
+        if os.geteuid() == 0:  # who upgrades next may be the one that the database belongs to
+            owner = path.stat()
+            os.fchown(held, owner.st_uid, owner.st_gid)
         until = time.monotonic() + WITHIN
         while not _locked(held):
             if time.monotonic() > until:

@@ -1,13 +1,12 @@
 """Who uses a state folder: servers share it, and whoever replaces what is in it, or needs it to stand still, has it
-alone. The system lets go of what a process held when that ends, however it ends."""
+alone. The lock is on the folder itself: there is no file that would belong to whoever came first, and the system lets
+go when a process ends, however it ends."""
 
 import fcntl
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-
-LOCK = ".lock"
 
 
 class InUse(OSError):
@@ -30,7 +29,7 @@ def alone(state: Path) -> Generator[None]:
 
 
 def _held(state: Path, how: int, otherwise: str) -> int:
-    held = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    held = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(held, how | fcntl.LOCK_NB)
     except BlockingIOError:

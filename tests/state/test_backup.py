@@ -114,6 +114,9 @@ def state(folder: Path) -> Path:
     (work / "link").symlink_to("/etc/passwd")
     os.link(work / "deep" / "er" / "note", work / "again")
     os.mkfifo(work / "pipe")
+    (work / "closed").write_text("to its owner too")
+    (work / "closed").chmod(0)
+    (work / "deep" / "er").chmod(0o500)
     return held
 
 
@@ -150,16 +153,19 @@ def test_all_of_a_state_comes_back_as_it_was_and_what_was_there_is_moved_aside(t
     of_all = state(tmp_path / "one")
     os.utime(of_all / "uses" / ADA, (1_700_000_000, 1_700_000_000))
     data = backed_up(of_all)
-    kept = {name: text for name, text in tree(of_all).items() if not name.startswith(("cache", ".lock", "state.db"))}
+    kept = {name: text for name, text in tree(of_all).items() if not name.startswith(("cache", "state.db"))}
     del kept["spool/.users"]
     assert restored(data, tmp_path / "new" / "state") is None
     assert {name: text for name, text in tree(tmp_path / "new" / "state").items() if name in kept} == kept
     assert (tmp_path / "new" / "state" / "uses" / ADA).stat().st_mtime == 1_700_000_000, "when she called last"
     assert rows(tmp_path / "new" / "state" / "state.db") == rows(of_all / "state.db")
     assert sorted(os.listdir(tmp_path / "new" / "state")) == sorted(
-        [".lock", "archive", "audit", "flags", "keys", "spool", "state.db", "uses", "workspaces"]
+        ["archive", "audit", "flags", "keys", "spool", "state.db", "uses", "workspaces"]
     )
     work = tmp_path / "new" / "state" / "workspaces" / ADA
+    for packed in (work, of_all / "workspaces" / ADA):
+        assert stat.S_IMODE((packed / "closed").stat().st_mode) == 0
+    assert stat.S_IMODE((of_all / "workspaces" / ADA / "deep" / "er").stat().st_mode) == 0o500
     assert (work / "again").stat().st_ino == (work / "deep" / "er" / "note").stat().st_ino
 
     without = backed_up(of_all, workspaces=False)
@@ -169,9 +175,31 @@ def test_all_of_a_state_comes_back_as_it_was_and_what_was_there_is_moved_aside(t
     before = tree(of_all)
     aside = restored(without, of_all, replace=True)
     assert aside is not None and aside.parent == of_all
-    assert tree(aside) == {name: text for name, text in before.items() if name != ".lock"}
+    assert tree(aside) == before
     assert (of_all / "keys" / "signing").read_bytes() == b"k" * 32 and not (of_all / "workspaces").exists()
     assert not (of_all / placing.STAGE).exists()
+
+
+def test_what_can_be_put_in_place_by_half_only_says_where_the_rest_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = state(tmp_path)
+    data, before, rename = backed_up(held, workspaces=False), tree(held), Path.rename
+
+    def failing(path: Path, to: Path) -> Path:
+        if path.parent.name == "come" and path.name == contents.DATABASE:
+            raise OSError("the disk fails")
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", failing)
+        with pytest.raises(Refused, match="the disk fails; what was there is in ") as caught:
+            restored(data, held, replace=True)
+    (aside,) = held.glob(f"{placing.REPLACED}*")
+    assert str(aside) in str(caught.value) and tree(aside) == before
+    assert not (held / contents.DATABASE).exists() and (held / "keys" / "signing").exists()
+    restored(data, held, replace=True)
+    assert rows(held / contents.DATABASE) == rows(aside / contents.DATABASE)
 
 
 def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_one_is_refused(tmp_path: Path) -> None:
@@ -334,7 +362,7 @@ def test_an_archive_that_is_not_whole_is_refused_and_nothing_comes_of_it(tmp_pat
         (tmp_path / "state" / name).mkdir(parents=True)
     with pytest.raises(Refused, match=said):
         restored(data, tmp_path / "state")
-    assert (sorted(os.listdir(tmp_path)), tree(tmp_path / "state")) == (["state"], {".lock": b""})
+    assert (sorted(os.listdir(tmp_path)), tree(tmp_path / "state")) == (["state"], {})
 
 
 def test_a_link_in_a_workspace_is_never_gone_through(tmp_path: Path) -> None:
