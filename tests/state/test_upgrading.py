@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.state import fixture
 from tests.test_cli import run
 from tests.wire import eventually
 from toolgate.server.clock import Clock
@@ -160,6 +161,14 @@ def test_the_present_version_is_the_last_migration_and_has_a_fixture(
     with contextlib.closing(sqlite3.connect(older)) as upgraded:
         assert upgraded.execute("SELECT version_num FROM alembic_version").fetchall() == stamped
         assert upgraded.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone() == own
+
+
+@pytest.mark.soak
+def test_the_fixture_of_a_next_version_can_be_made(tmp_path: Path) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    (tmp_path / "now.sql").write_text(fixture.made(tmp_path / "used"))
+    now = rows(made(tmp_path / "now", tmp_path / "now.sql"))
+    assert now.keys() == rows(database).keys() and all(now.values())
 
 
 FIRST = """
