@@ -246,7 +246,9 @@ class App:
         from toolgate.server.isolated import Isolation  # start-up: most plugins are not isolated
 
         if self.isolation is None:
-            self.isolation = Isolation(self.config.children_environment, verbose=self.config.verbose)
+            self.isolation = Isolation(
+                self.config.children_environment, verbose=self.config.verbose, style=self.config.log_format
+            )
         return await self.isolation.load(file)
 
     def _registry_changed(self) -> None:

@@ -174,7 +174,7 @@ def _serve(options: config.Config, line: Line) -> int:
         from toolgate.server import site  # start-up: stdio does without all of HTTP
 
         site.check(options)
-    logs.start(options.verbose, options.logs)
+    logs.start(options.verbose, options.logs, options.log_format)
     code = DONE
     try:
         _run_loop(options)

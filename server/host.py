@@ -1,4 +1,5 @@
-"""The program that runs a plugin in a process of its own: `python -m toolgate.server.host SOCKET LINE FILE [verbose]`.
+"""The program that runs a plugin in a process of its own: `python -m toolgate.server.host SOCKET LINE FILE VERBOSE
+STYLE`.
 
 It loads the plugin as the server would, tells what parts there are, and runs calls of them. The socket is a descriptor
 it inherits; when the other end closes this process ends at once, whatever it is doing. What it started is ended by its
@@ -267,7 +268,7 @@ def yield_first() -> None:
 
 
 def main() -> None:
-    descriptor, line, file, *verbose = sys.argv[1:]
+    descriptor, line, file, verbose, style = sys.argv[1:]
     channel = socket.socket(fileno=int(descriptor))
     guard.stand(socket.socket(fileno=int(line)), channel)
     channel.set_inheritable(False)
@@ -275,7 +276,7 @@ def main() -> None:
     yield_first()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what is held back would be lost at the end
-    logs.start(any(verbose), None)
+    logs.start(bool(verbose), None, style)
 
     async def serve() -> None:
         await Serving(channel, Path(file)).run()

@@ -62,9 +62,11 @@ class Flight:
 
 
 class Host:
-    """One process. `on_end(host)` is called when it is gone, all its calls told."""
+    """One process. `logged` are words on how it logs; `on_end(host)` is called when it is gone, all its calls told."""
 
-    def __init__(self, file: Path, environment: Mapping[str, str], verbose: bool, on_end: "Callable[[Host], None]"):
+    def __init__(
+        self, file: Path, environment: Mapping[str, str], logged: Sequence[str], on_end: "Callable[[Host], None]"
+    ) -> None:
         self.file = file
         self.loaded = False
         self.answered = 0  # calls that ended by themselves
@@ -84,7 +86,7 @@ class Host:
         ours, theirs = socket.socketpair()
         self._line, line = socket.socketpair()  # to the guard: its end is all that is ever said
         with theirs, line:
-            words = (str(theirs.fileno()), str(line.fileno()), str(file), "verbose" if verbose else "")
+            words = (str(theirs.fileno()), str(line.fileno()), str(file), *logged)
             try:
                 self._process = subprocess.Popen(
                     [*PROGRAM, *words],

@@ -46,9 +46,11 @@ class Lost(ToolError):
 class Isolation:
     """All plugins with processes of their own. `environment` is what the processes get; `rest`: see REST."""
 
-    def __init__(self, environment: Mapping[str, str], *, verbose: bool = False, rest: float = REST) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *, verbose: bool = False, style: str = "text", rest: float = REST
+    ) -> None:
         self.environment = environment
-        self.verbose = verbose
+        self.logged = ("verbose" if verbose else "", style)
         self.rest = rest
         self.hosts: set[Host] = set()
         self.starts = asyncio.Semaphore(MAX_STARTS)
@@ -220,7 +222,7 @@ class Plugin:
         if self._isolation.closed:
             raise Lost(f"plugin {self.name!r}: the server is shutting down")
         try:
-            host = Host(self.file, self._isolation.environment, self._isolation.verbose, self._gone)
+            host = Host(self.file, self._isolation.environment, self._isolation.logged, self._gone)
         except OSError as error:
             raise Lost(f"plugin {self.name!r}: no process can be started ({error.strerror})") from None
         self._isolation.hosts.add(host)

@@ -4,27 +4,26 @@ import logging
 import os
 import select
 import sys
-import time
 from pathlib import Path
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+from toolgate.server.lines import STYLES
+
 HEAD = 1_000  # bytes of a line that is too long kept from its beginning
 MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIPE_BUF is 4096)
 FILE_SIZE, FILES = 5 * 2**20, 3  # bytes a file, files kept: a week of a busy server, and bounded
 
 
-def start(verbose: bool, folder: Path | None) -> None:
-    """Log from now on; `folder` is made when it is missing. Raises UsageError when it can't be written to."""
+def start(verbose: bool, folder: Path | None, style: str = "text") -> None:
+    """Log from now on, as "text" or "json"; `folder` is made when it is missing. Raises UsageError when it can't be
+    written to."""
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
     logging.getLogger("toolgate").setLevel(logging.DEBUG if verbose else logging.INFO)
-    formatter = logging.Formatter(FORMAT)
-    formatter.converter = time.gmtime
-    handlers: list[logging.Handler] = [StandardError()]
+    handlers: list[tuple[logging.Handler, int | None]] = [(StandardError(), MAX_LINE)]
     if folder is not None:
-        handlers.append(_file(folder))
-    for handler in handlers:
-        handler.setFormatter(formatter)
+        handlers.append((_file(folder), None))
+    for handler, most in handlers:
+        handler.setFormatter(STYLES[style](most))
         root.addHandler(handler)
 
 

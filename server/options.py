@@ -240,6 +240,12 @@ def uid_range(word: str) -> range:
     return range(int(match[1]), int(match[2]) + 1)
 
 
+def log_format(word: str) -> str:
+    if word not in ("text", "json"):
+        raise ValueError("must be text or json")
+    return word
+
+
 def audit_level(word: str) -> str:
     if word not in ("off", "on", "full"):
         raise ValueError("must be off, on or full")
@@ -275,6 +281,7 @@ OPTIONS = (
     Option("isolate-plugins", "run each plugin in its own process", truth, False),
     Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
     Option("verbose", "debug log", truth, False, short="-v"),
+    Option("log-format", "text (default), or json: an object a line", log_format, "text", metavar="FORMAT"),
     Option("state", "keys, database, spools (default: the XDG data folder)", folder, None, metavar="DIR"),
     Option(
         "workspace",

@@ -14,11 +14,13 @@ from starlette.routing import BaseRoute, Route, Router
 from toolgate.server import envelope, shape
 from toolgate.server.auth import scopes
 from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.proxies import Proxies
 from toolgate.server.auth.resource import MCP, SSE, Resource
 from toolgate.server.config import Config
 from toolgate.server.deferrals import tool_of
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import UsageError
+from toolgate.server.lines import ABOUT
 from toolgate.server.messages import Request, Result
 from toolgate.server.options import is_loopback
 from toolgate.server.revisions import STATELESS
@@ -29,6 +31,7 @@ from toolgate.transports import http, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
 from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
 from toolgate.transports.metadata import Document
+from toolgate.transports.requests import Requests
 from toolgate.transports.sessions import MAX_OWNED, MAX_PERSONAL, Sessions
 
 if TYPE_CHECKING:
@@ -94,7 +97,7 @@ class Site:
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
         public = urlsplit(public_url)
-        return Guard(
+        guard = Guard(
             app,
             [*self._config.allowed_hosts, public.netloc],
             [*self._config.allowed_origins, f"{public.scheme}://{public.netloc}"],
@@ -103,6 +106,8 @@ class Site:
             prefix=public.path,
             shared=[*documents, *(oauth.open_paths if oauth is not None else ())],
         )
+        proxies = Proxies(self._config.trusted_proxies)
+        return Requests(guard, proxies.trusts if proxies else None)
 
     async def serve(self) -> None:
         """Serve until a signal comes. Raises UsageError when the port can't be had."""
@@ -191,7 +196,11 @@ class Site:
         return Gate(application, path, self._access.verifier, self._access.resource)
 
     def _caller(self, scope: Scope) -> Principal:
-        return everyone(scope) if self._open is None else caller(scope)
+        principal = everyone(scope) if self._open is None else caller(scope)
+        about = ABOUT.get()
+        if about is not None:
+            about.principal = principal.name
+        return principal
 
     def _permits(self, path: str) -> Permits | None:
         if self._access is None:

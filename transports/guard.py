@@ -20,7 +20,7 @@ PROBES = frozenset(("/health", "/ready"))
 ALLOWED_HEADERS = (
     b"authorization, content-type, accept, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name"
 )
-EXPOSED_HEADERS = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after"
+EXPOSED_HEADERS = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, x-request-id"
 PROXIED = frozenset((b"forwarded", b"via", b"x-real-ip"))  # and all that begin with x-forwarded-
 LISTS = frozenset(
     (b"accept", b"accept-encoding", b"accept-language", b"cookie", b"via", b"forwarded", b"cache-control")

@@ -1,0 +1,93 @@
+"""How a line of the log looks, as text or as JSON, and which request it is about. Knows nothing of where lines go.
+
+What a line tells may have come from anywhere: nothing in it begins another line, or speaks to a terminal. As text, what
+follows a line (a traceback) is indented.
+"""
+
+import logging
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+MORE = "  "  # before each further line
+
+
+@dataclass(slots=True)
+class About:
+    """What is being handled: the id of the HTTP request, who calls, the trace. "" is unknown, or none."""
+
+    request: str = ""
+    principal: str = ""
+    trace: str = ""
+
+
+ABOUT: ContextVar[About | None] = ContextVar("about", default=None)  # of the task that logs
+
+
+class Lines(logging.Formatter):
+    """For people: `TIME LEVEL LOGGER: MESSAGE [REQUEST trace=TRACE]`. `most` is bytes; None: of any length, here
+    always, since whoever writes text may cut it."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self.converter = time.gmtime
+        self._most = most
+
+    def format(self, record: logging.LogRecord) -> str:
+        about = ABOUT.get()
+        said = f"{self.formatTime(record)} {record.levelname} {record.name}: {printable(record.getMessage())}"
+        if about is not None and (about.request or about.trace):
+            trace = f"trace={about.trace}" if about.trace else ""
+            said += f" [{' '.join(filter(None, (about.request, trace)))}]"
+        return "\n".join((said, *(MORE + printable(line) for line in self._added(record).splitlines())))
+
+    def _added(self, record: logging.LogRecord) -> str:
+        """What went wrong, with where it did."""
+        parts = [self.formatException(record.exc_info)] if record.exc_info and record.exc_info[0] else []
+        parts += [self.formatStack(record.stack_info)] if record.stack_info else []
+        return "\n".join(parts)
+
+
+class JsonLines(Lines):
+    """For programs: an object a line, in ASCII. With `most`, what is long loses its middle."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        about = ABOUT.get() or About()
+        said = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "request": about.request,
+            "principal": about.principal,
+            "trace": about.trace,
+            "exception": self._added(record),
+        }
+        told = {name: text for name, text in said.items() if text or name == "message"}
+        line = _spelled(told)
+        while self._most is not None and len(line) > self._most:
+            longest = max(told, key=lambda name: len(told[name]))
+            told[longest] = _shortened(told[longest])
+            line = _spelled(told)
+        return line
+
+
+STYLES: dict[str, type[Lines]] = {"text": Lines, "json": JsonLines}
+
+
+def printable(text: str) -> str:
+    """`text` with an escape for each character that is more than a sign on the line."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def _spelled(told: dict[str, str]) -> str:
+    import json  # start-up: text does without
+
+    return json.dumps({name: text.encode("utf-8", "replace").decode() for name, text in told.items()})
+
+
+def _shortened(text: str) -> str:
+    """Less of it: the beginning says what it is, the end of a traceback what went wrong."""
+    return f"{text[: len(text) // 5]} ... {text[-len(text) // 2 :]}"
