@@ -19,7 +19,7 @@ from toolgate.server.deferrals import Deferrals
 from toolgate.server.errors import UsageError
 from toolgate.server.messages import Notification
 from toolgate.server.modules import Loaded, Modules
-from toolgate.server.observers import Observers
+from toolgate.server.observers import Observer, Observers
 from toolgate.server.plugins import Plugins
 from toolgate.server.seal import Seal
 from toolgate.server.server import Server
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from toolgate.server.auth.issuing import Authorization
     from toolgate.server.cleaning.cleaner import Cleaner
     from toolgate.server.isolated import Isolation
+    from toolgate.server.metrics import Metrics
 
 log = logging.getLogger("toolgate")
 
@@ -94,6 +95,7 @@ class App:
         )
         self._take_skills()
         self.audit = self._audit()
+        self.metrics = self._metrics() if config.remote else None
         self.server = Server(
             name=config.name,
             version=VERSION,
@@ -104,7 +106,7 @@ class App:
             lend=self._lend,
             deferrals=self.deferrals,
             patience=min(PATIENCE, self.settings.hold / 2),
-            observers=Observers([self.audit] if self.audit is not None else []),
+            observers=Observers(self._observers()),
             streaming=config.classic.streaming,
             schemes=self._schemes(),
             calls=parts.calls(config),
@@ -126,7 +128,7 @@ class App:
         """Serve the client at the other end of two descriptors until it ends or a signal comes."""
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)  # what is loaded stays; a call leaves little garbage, and pauses cost latency
-        session = Session(LOCAL)
+        session = Session(LOCAL, transport="stdio")
         try:
             await self.start()
             await stdio.serve(self.dispatcher, session, source, sink, self.config.grace, self._ending)
@@ -145,6 +147,7 @@ class App:
             access,
             leave=self._leave,
             sandbox=self.confinement.level,
+            metrics=self._measured(),
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
@@ -237,6 +240,24 @@ class App:
             return recording.opened(self.state, level, self.workspaces.level)
         except OSError as error:
             raise UsageError(f"--audit: {error}") from None
+
+    def _observers(self) -> list[Observer]:
+        """Who hears of each call."""
+        heard: list[Observer | None] = [self.audit, self.metrics.calls if self.metrics is not None else None]
+        return [observer for observer in heard if observer is not None]
+
+    def _metrics(self) -> "Metrics":
+        from toolgate.server.metrics import Metrics  # start-up: over stdio nobody could ask
+
+        return Metrics(lambda: self.server.registry.tools)
+
+    def _measured(self) -> "Metrics":
+        """The metrics, with all that is behind the transports."""
+        from toolgate.server.metrics.rows import of_server  # start-up, as above
+
+        assert self.metrics is not None  # HTTP is served
+        self.metrics.read(of_server(self.server, self.workspaces, self.search, self.web, self.confinement.level))
+        return self.metrics
 
     def _registry(self) -> Registry:
         return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden)

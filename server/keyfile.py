@@ -15,16 +15,21 @@ SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
 
 def kept(file: Path) -> bytes:
     """The key in `file`, made when there is none; two servers on one state end up with the same. Raises OSError."""
+    put(file, os.urandom(SIZE))
+    return read(file)
+
+
+def put(file: Path, data: bytes) -> None:
+    """Have `data` in `file`, unless there is something already. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not file.exists():
-        draft = _draft(file, os.urandom(SIZE))
+        draft = _draft(file, data)
         try:
             os.link(draft, file)  # fails where another was first: never half a key, never two
         except FileExistsError:
             pass
         finally:
             draft.unlink(missing_ok=True)
-    return read(file)
 
 
 def read(file: Path) -> bytes:

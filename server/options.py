@@ -393,6 +393,14 @@ OPTIONS = (
         metavar="WORD",
         remote=True,
     ),
+    Option(
+        "metrics-token",
+        "file with the token that /metrics takes (default: STATE/keys/metrics, made at the start; none is needed where "
+        "only this machine is served)",
+        folder,
+        metavar="FILE",
+        remote=True,
+    ),
     Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True, remote=True),
     Option(
         "allowed-origins",

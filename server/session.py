@@ -51,6 +51,7 @@ class Session:
     its body says. `scopes` is what the client was last seen to be allowed, with all that it implies; None is
     everything. `until` is when a subscription of this request has to end, in seconds since 1970; None: no such end.
     `client` is the program at the other end, as it signed in or, where nobody does, as it calls itself; "" is unknown.
+    `transport` is a word for those who count: nothing is decided by it.
     """
 
     __slots__ = (
@@ -70,6 +71,7 @@ class Session:
         "scopes",
         "stateless",
         "subscribed",
+        "transport",
         "until",
     )
 
@@ -83,9 +85,11 @@ class Session:
         scopes: frozenset[str] | None = None,
         until: float | None = None,
         client: str = "",
+        transport: str = "",
     ) -> None:
         self.principal = principal
         self.client = client
+        self.transport = transport
         self.owner = principal if owner is None else owner
         self.channel = channel
         self.stateless = stateless
@@ -107,7 +111,14 @@ class Session:
         there each request has a connection of its own."""
         session = self
         if not self.stateless:
-            session = Session(self.principal, stateless=True, owner=self.owner, scopes=self.scopes, client=self.client)
+            session = Session(
+                self.principal,
+                stateless=True,
+                owner=self.owner,
+                scopes=self.scopes,
+                client=self.client,
+                transport=self.transport,
+            )
             session.in_flight = self.in_flight
         session.revision = revision
         session.capabilities = capabilities

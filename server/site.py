@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,15 @@ from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import UsageError
 from toolgate.server.lines import ABOUT
 from toolgate.server.messages import Request, Result
+from toolgate.server.metrics import CONTENT_TYPE, Metrics
+from toolgate.server.metrics.rows import Http, Streams, of_http
+from toolgate.server.metrics.token import made, token
 from toolgate.server.options import is_loopback
 from toolgate.server.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.server.standing import EVERY, Standing
 from toolgate.server.state.store import StateError
-from toolgate.transports import http, sse, streamable_http
+from toolgate.transports import http, metrics, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
 from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
 from toolgate.transports.metadata import Document
@@ -59,6 +63,7 @@ class Site:
         leave: Callable[[str], Awaitable[None]],
         every: float = EVERY,
         sandbox: str = "none",
+        metrics: Metrics,
     ) -> None:
         each, personal = (None, None) if access is None else (MAX_OWNED, MAX_PERSONAL)
         self._config = config
@@ -68,8 +73,10 @@ class Site:
         self._leave = leave
         self._every = every
         self._sandbox = sandbox
-        self._sessions = Sessions(server.close_session, each=each, personal=personal)
-        self._sse_sessions = Sessions(server.close_session, each=each, personal=personal)
+        self._metrics = metrics
+        self._refused: Counter[str] = Counter()  # tokens, by why
+        self._sessions = Sessions(server.close_session, each=each, personal=personal, transport="http")
+        self._sse_sessions = Sessions(server.close_session, each=each, personal=personal, transport="sse")
         self._access: Access | None = None
         self._ending = False
 
@@ -87,6 +94,7 @@ class Site:
             routes.append(Route("/sse", self._gated(SSE, self._sse.stream)))
             routes.append(Route("/messages", self._gated(SSE, self._sse.message)))
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
+        routes.append(Route("/metrics", metrics.Endpoint(self._metrics.shown, CONTENT_TYPE, self._metrics_token())))
         if self._config.openai_challenge is not None:
             routes.append(Route(CHALLENGE, self._challenge))
         documents = self._documents(access.resource) if access is not None else {}
@@ -107,7 +115,31 @@ class Site:
             shared=[*documents, *(oauth.open_paths if oauth is not None else ())],
         )
         proxies = Proxies(self._config.trusted_proxies)
-        return Requests(guard, proxies.trusts if proxies else None)
+        requests = Requests(guard, proxies.trusts if proxies else None)
+        self._metrics.read(of_http(self._measured(requests)))
+        return requests
+
+    def _measured(self, requests: Requests) -> Http:
+        """What of this is told at `/metrics`."""
+        tokens = self._access.tokens if self._access is not None else None
+        ways = self._access.sign_in if self._access is not None else None
+        return Http(
+            sessions={"http": self._sessions.__len__, "sse": self._sse_sessions.__len__},
+            calls={"http": self._streamable.running.__len__, "sse": self._sse.running.__len__},
+            streams={"http": lambda: Streams(*self._streamable.backlog), "sse": lambda: Streams(*self._sse.backlog)},
+            running=lambda: requests.running,
+            answered=requests.answered,
+            refused=self._refused,
+            issued=lambda: tokens.minted if tokens is not None else 0,
+            sign_ins=ways.tally if ways is not None else {},
+        )
+
+    def _metrics_token(self) -> str | None:
+        """What `/metrics` takes, where more than this machine is served, or the operator wants it."""
+        config = self._config
+        if not config.public and config.metrics_token is None:
+            return None
+        return token(config.metrics_token) if config.metrics_token else made(config.state / "keys" / "metrics")
 
     async def serve(self) -> None:
         """Serve until a signal comes. Raises UsageError when the port can't be had."""
@@ -193,7 +225,7 @@ class Site:
         """The endpoint behind a gate of its own, where people sign in: no spelling of a path comes around it."""
         if self._access is None:
             return _Raw(application)
-        return Gate(application, path, self._access.verifier, self._access.resource)
+        return Gate(application, path, self._access.verifier, self._access.resource, self._refused)
 
     def _caller(self, scope: Scope) -> Principal:
         principal = everyone(scope) if self._open is None else caller(scope)
@@ -266,6 +298,8 @@ class _Raw:
 
 def check(config: Config) -> None:
     """Raise UsageError for what can't be served, and for what must not: a shell to whoever comes by."""
+    if config.metrics_token is not None:
+        token(config.metrics_token)
     if config.auth != "none":
         from toolgate.server import access  # start-up
 

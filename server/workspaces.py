@@ -3,11 +3,12 @@ people.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from toolgate.server.confinement import Confinement
 from toolgate.tools.notices import Notices
+from toolgate.tools.spool import Run
 from toolgate.tools.workspace import Workspace
 
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
@@ -43,6 +44,11 @@ class Workspaces:
         """How the principal's commands are kept apart; None where none of them ran yet."""
         held = self._held.get(principal)
         return held.sandbox if held is not None else None
+
+    def running(self) -> Iterator[Run]:
+        """What runs now, everybody's."""
+        for held in list(self._held.values()):
+            yield from held.running()
 
     async def kill(self, principal: str) -> None:
         """End all that a principal has running."""

@@ -29,7 +29,10 @@ KNOWN = (
     *("server.app", "server.cli", "server.site", "server.access", "server.server", "server.state.worker"),
     *("transports.stdio", "transports.oauth", "server.plugins", "server.builtin"),
 )
-OTHERS = ("sqlalchemy.dialects.sqlite.pysqlite", "jsonschema_rs", "uvloop", "uvicorn", "watchfiles", "httptools")
+OTHERS = (
+    *("sqlalchemy.dialects.sqlite.pysqlite", "jsonschema_rs", "uvloop", "uvicorn", "watchfiles", "httptools"),
+    "prometheus_client",
+)
 MOST = 1 << 20  # bytes of a command and its environment
 
 

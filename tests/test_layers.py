@@ -25,7 +25,9 @@ HOMES = {
     "jsonschema_rs": "tools/schema.py",
     "lxml": "tools/article.py",
     "h11": "tools/proxy/talk.py",
+    "opentelemetry": "server/traces.py",
     "playwright": "tools/browser/",
+    "prometheus_client": "server/metrics/",
     "pypdf": "tools/pdf.py",
     "psutil": "tools/supervisor.py",
     "pyseccomp": "tools/sandbox/syscalls.py",
@@ -219,6 +221,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "streamable_http.py",
         "library.py",
         "talk.py",
+        "readings.py",
     }  # themselves loaded only when HTTP is served, or the browser runs
     for path in sources("server") + sources("tools") + sources("transports"):
         if path.name in only_http or "migrations" in path.parts:  # Alembic loads those

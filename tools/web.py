@@ -95,6 +95,16 @@ class Web:
             self._browser = Browser(self._chromium, self.allowed, self._resolve)
         return self._browser
 
+    @property
+    def browser_is_up(self) -> bool:
+        return self._browser is not None and self._browser.is_up
+
+    def depths(self) -> "list[tuple[str, tuple[int, int]]]":
+        """By what is waited for: how many have their turn, and how many wait. `pages` are the browser's; the rest are
+        jobs of workers."""
+        pages = self._browser.depth if self._browser is not None else (0, 0)
+        return [("pages", pages), *self.workers.depths()]
+
     def target(self, url: str) -> str:
         """`url` as it may be asked for, in ASCII. Raises Unreachable and Refused."""
         return str(self._opened().target(url))

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from typing import TypeVar
 
 import msgspec
@@ -42,6 +43,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._slots: dict[str, asyncio.Semaphore] = {}
+        self._jobs: Counter[str] = Counter()  # those under way and those that wait
         self._idle: dict[str, list[Worker]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._living: set[Worker] = set()
@@ -54,15 +56,23 @@ class Workers:
         Raises Overtaxed, ToolError where the job refuses, and Broken. Cancelled, it kills the worker.
         """
         slots = self._slots.setdefault(name, asyncio.Semaphore(MOST))
-        async with slots:
-            worker = self._taken(name)
-            try:
-                done = await _asked(worker, name, request, timeout)
-            except BaseException:
-                self._end(worker)
-                raise
-            self._give_back(name, worker, done.worn)
+        self._jobs[name] += 1
+        try:
+            async with slots:
+                worker = self._taken(name)
+                try:
+                    done = await _asked(worker, name, request, timeout)
+                except BaseException:
+                    self._end(worker)
+                    raise
+                self._give_back(name, worker, done.worn)
+        finally:
+            self._jobs[name] -= 1
         return _result(done, kind)
+
+    def depths(self) -> list[tuple[str, tuple[int, int]]]:
+        """By job: how many are under way, and how many wait."""
+        return [(name, (min(count, MOST), max(0, count - MOST))) for name, count in self._jobs.items()]
 
     async def close(self) -> None:
         """End all workers, and wait until they are gone. A later job starts new ones."""

@@ -99,6 +99,10 @@ class Workspace:
         """What is known of a run."""
         return (await self._open())[run_id]
 
+    def running(self) -> Sequence[Run]:
+        """What runs now."""
+        return [running.run for running in self._running.values()]
+
     async def list(self) -> list[Run]:
         """The background tasks there are, by id."""
         runs = await self._open()

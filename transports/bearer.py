@@ -5,6 +5,7 @@ Source: RFC 6750; RFC 9728 section 5; MCP 2026-07-28 basic/authorization, "Acces
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
@@ -24,10 +25,14 @@ Message = Inbound | list[Inbound]
 
 
 class Gate:
-    """In front of the transport at `path`: lets through who has a token, as `scope["toolgate.principal"]`."""
+    """In front of the transport at `path`: lets through who has a token, as `scope["toolgate.principal"]`. `refused`
+    counts those who are not, by why."""
 
-    def __init__(self, app: Application, path: str, verifier: Verifier, resource: Resource) -> None:
+    def __init__(
+        self, app: Application, path: str, verifier: Verifier, resource: Resource, refused: Counter[str]
+    ) -> None:
         self._app = app
+        self._refused = refused
         self._path = path
         self._verifier = verifier
         self._resource = resource
@@ -65,10 +70,12 @@ class Gate:
         except InvalidToken as error:
             await self._challenge(send, 401, str(error), "invalid_token")
         except Unavailable as error:
+            self._refused["it can't be verified now"] += 1
             await refuse(send, 503, str(error), [(b"retry-after", str(max(1, round(error.wait))).encode())])
         return None
 
     async def _challenge(self, send: Send, status: int, text: str, error: str | None = None) -> None:
+        self._refused[text] += 1  # fixed words, all of them
         challenge = self._resource.challenge(self._path, None, error, text if error is not None else None)
         headers = [(b"www-authenticate", challenge.encode()), (b"cache-control", b"no-store")]
         await refuse(send, status, text, headers)

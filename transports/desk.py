@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from toolgate.server.auth.accounts import Person, Refused
 from toolgate.server.auth.issuing import Mistake, Redirect
 from toolgate.server.auth.logins import LIFETIME
-from toolgate.server.auth.signin import HEADER, REFUSED, SignIn, note
+from toolgate.server.auth.signin import HEADER, REFUSED, SignIn
 from toolgate.transports.answered import Answered
 from toolgate.transports.exchange import BadForm, Cookies, Incoming, Outgoing, fresh, redirect, tag
 from toolgate.transports.pages import Pages
@@ -64,7 +64,7 @@ class Desk:
                 named = self.sign_in.trusted.person(incoming.headers, incoming.peer)
             except Refused as error:
                 said = incoming.headers.get(self.sign_in.trusted.header.encode(), b"")
-                note(REFUSED, HEADER, self.address(incoming), said.decode("utf-8", "replace"))
+                self.sign_in.note(REFUSED, HEADER, self.address(incoming), said.decode("utf-8", "replace"))
                 raise Turned(str(error)) from None
             if named is not None:
                 return Visitor(named)

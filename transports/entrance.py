@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from toolgate.server.auth.accounts import Person, Refused, spelled
 from toolgate.server.auth.departures import LIFETIME, Departure, state_of
-from toolgate.server.auth.signin import ACCEPTED, PASSWORD, REFUSED, THROTTLED, note
+from toolgate.server.auth.signin import ACCEPTED, PASSWORD, REFUSED, THROTTLED
 from toolgate.server.auth.throttle import Throttled
 from toolgate.server.auth.upstream import NOT_ALLOWED
 from toolgate.transports.desk import NOBODY, SESSION, Desk, sentence
@@ -64,9 +64,9 @@ class Entrance:
         try:
             person, problem = await self._known(fields, address, device)
         except Throttled:
-            note(THROTTLED, way, address, await self._loggable(name))
+            self._ways.note(THROTTLED, way, address, await self._loggable(name))
             raise
-        note(REFUSED if person is None else ACCEPTED, way, address, await self._loggable(name))
+        self._ways.note(REFUSED if person is None else ACCEPTED, way, address, await self._loggable(name))
         return person, problem
 
     async def _loggable(self, name: str) -> str:
@@ -154,9 +154,9 @@ class Entrance:
         try:
             person = await provider.person(answer, self._back, ticket)
         except Refused as error:
-            note(REFUSED, provider.key, self._desk.address(incoming))
+            self._ways.note(REFUSED, provider.key, self._desk.address(incoming))
             return self._failed(error, departure).having(clear)
-        note(ACCEPTED, provider.key, self._desk.address(incoming), person.name)
+        self._ways.note(ACCEPTED, provider.key, self._desk.address(incoming), person.name)
         onward = self._desk.to("account")
         if departure.question:
             onward = await self._desk.answer(departure.question, person, departure.scopes)

@@ -152,21 +152,21 @@ class Pulse:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._streams: set[Stream] = set()
+        self.streams: set[Stream] = set()  # that are read now
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, stream: Stream) -> None:
-        self._streams.add(stream)
+        self.streams.add(stream)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._beat)
 
     def discard(self, stream: Stream) -> None:
-        self._streams.discard(stream)
+        self.streams.discard(stream)
 
     def _beat(self) -> None:
         self._timer = None
-        for stream in self._streams:
+        for stream in self.streams:
             stream.pinged = True
             stream.news.set()
-        if self._streams:
+        if self.streams:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._beat)

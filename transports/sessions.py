@@ -27,10 +27,15 @@ class HttpSession:
     """A session and its streams. It is also the session's channel: what no request asked for goes to an open GET
     stream, and waits for one where there is none."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, transport: str = "") -> None:
         self.principal = principal
         self.session = Session(
-            principal.name, self, owner=principal.owner, scopes=reach(principal.scopes), client=principal.client
+            principal.name,
+            self,
+            owner=principal.owner,
+            scopes=reach(principal.scopes),
+            client=principal.client,
+            transport=transport,
         )
         self.streams: OrderedDict[str, Stream] = OrderedDict()
         self.seen = time.monotonic()
@@ -50,6 +55,11 @@ class HttpSession:
     def busy(self) -> bool:
         """Whether something runs or someone listens: such a session does not expire."""
         return bool(self.tasks) or any(stream.reader is not None for stream in self.streams.values())
+
+    @property
+    def kept(self) -> int:
+        """Bytes of its streams."""
+        return sum(stream.size for stream in self.streams.values())
 
     def stream(self) -> Stream:
         """A new stream, kept for resumption."""
@@ -120,7 +130,7 @@ class HttpSession:
 
 class Sessions:
     """All of one transport's. `on_end` is told when one has ended, whatever the reason. `each` is the most that one
-    owner may have, `personal` the most of one person; None where there is but one."""
+    owner may have, `personal` the most of one person; None where there is but one. `transport`: what they are on."""
 
     def __init__(
         self,
@@ -130,8 +140,10 @@ class Sessions:
         most: int = MAX_SESSIONS,
         each: int | None = None,
         personal: int | None = None,
+        transport: str = "",
     ) -> None:
         self._on_end = on_end
+        self._transport = transport
         self._idle = idle
         self._most = most
         self._each = most if each is None else each
@@ -157,7 +169,7 @@ class Sessions:
             return None
         if len(self._held) >= self._most and not self._take_room(principal):
             return None
-        made = HttpSession(principal)
+        made = HttpSession(principal, self._transport)
         self._held[made.id] = made
         self._of_owner.setdefault(made.owner, OrderedDict())[made.id] = made
         self._of_person.setdefault(principal.name, OrderedDict())[made.id] = made

@@ -56,6 +56,12 @@ class Endpoints:
         self.running: set[asyncio.Task[None]] = set()
         self.ending = False  # no request is begun any more
 
+    @property
+    def backlog(self) -> tuple[int, int, int]:
+        """Streams that are read now, their events that are not sent yet, and bytes of those."""
+        read = [stream for held in self._sessions.all() for stream in held.streams.values()]
+        return len(read), sum(stream.last - stream.sent for stream in read), sum(stream.size for stream in read)
+
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             await refuse(send, 405, "GET", [(b"allow", b"GET")])

@@ -82,6 +82,13 @@ class Endpoint:
         """Whose calls and subscriptions without a session are open."""
         return iter(list(self._alone.values()))
 
+    @property
+    def backlog(self) -> tuple[int, int, int]:
+        """Streams that are read now, their events that are not sent yet, and bytes kept for readers to come back."""
+        read = self._pulse.streams
+        kept = sum(held.kept for held in self._sessions.all())
+        return len(read), sum(stream.last - stream.sent for stream in read), kept
+
     def end_of(self, owner: str) -> None:
         """End those of an owner."""
         for task, principal in list(self._alone.items()):
@@ -133,6 +140,7 @@ class Endpoint:
             scopes=reach(principal.scopes),
             until=principal.until,
             client=principal.client,
+            transport="http",
         )
         task = self._begin(message, session, reply, self.running)
         if not task.done():

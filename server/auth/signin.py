@@ -4,6 +4,7 @@ import ipaddress
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,6 +40,14 @@ class SignIn:
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
     trusted: TrustedHeader | None = None
     enterprise: frozenset[str] = frozenset()
+    tally: Counter[tuple[str, str]] = field(
+        default_factory=Counter[tuple[str, str]]
+    )  # of (way, outcome), since the start
+
+    def note(self, outcome: str, way: str, address: str, name: str = "") -> None:
+        """Count a sign-in, and log it."""
+        self.tally[way, outcome] += 1
+        note(outcome, way, address, name)
 
     async def login(self, secret: str) -> Login | None:
         """Who is signed in with this secret, and may still come; who may not is signed out."""

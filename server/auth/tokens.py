@@ -142,6 +142,7 @@ class OwnTokens:
         self._now = now
         self._keys: list[Key] = []
         self._denied: set[str] = set()
+        self.minted = 0  # tokens, ever
         self._verified = Verified()
         self._looked = float("-inf")  # when keys and denials were last looked at
         self._looking = asyncio.Lock()
@@ -165,6 +166,7 @@ class OwnTokens:
             "exp": issued + self.lifetime,
             "jti": jti,
         }
+        self.minted += 1
         return Minted(jose.sign(claims, key, TYP), jti, issued + self.lifetime)
 
     def deny(self, jti: str) -> None:

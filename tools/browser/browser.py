@@ -5,6 +5,7 @@ when; chromium.py knows how, visit.py what for.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, WAYS, Chromium, NotStarted
@@ -125,6 +126,15 @@ class Browser:
         finally:
             self._in_background(self._leave(running, context))
 
+    @property
+    def is_up(self) -> bool:
+        return self._current is not None and self._current.chromium.is_alive
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        """How many pages are open, and how many wait for their turn."""
+        return self._turns.running, self._turns.waiting
+
     async def try_start(self) -> bool:
         """Start it, and tell whether its own sandbox is on. Raises NotStarted."""
         return (await self._good()).chromium.sandboxed
@@ -150,7 +160,10 @@ class Browser:
             if self._current is None:
                 await self.gateway.open()
                 self._current = Running(await self._started_lately())
-                self._current.watch = asyncio.get_running_loop().create_task(self._watch(self._current))
+                self._current.watch = asyncio.get_running_loop().create_task(
+                    self._watch(self._current),
+                    context=Context(),  # it is no call's, though one has begun it
+                )
             return self._current
 
     async def _started_lately(self) -> Chromium:

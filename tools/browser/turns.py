@@ -15,15 +15,23 @@ class Turns:
     """`most` at once. A turn that was taken is given back by `give`."""
 
     def __init__(self, most: int) -> None:
-        self._free = most
+        self._most = self._free = most
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # who is first in it is served next
+
+    @property
+    def running(self) -> int:
+        return self._most - self._free
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._waiting.values()))
 
     async def take(self, principal: str, timeout: float) -> None:
         """Raises TimeoutError, and Full at once."""
         if self._free:
             self._free -= 1
             return
-        if sum(map(len, self._waiting.values())) >= MAX_WAITING:
+        if self.waiting >= MAX_WAITING:
             raise Full
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(principal, deque()).append(turn)

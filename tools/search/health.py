@@ -9,6 +9,7 @@ to MAX_WAIT.
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 FAILURES = 3
 REST = 30.0  # seconds; a restart or a short overload has passed by then
 MAX_REST = 600.0
+STATES = ("closed", "open", "half-open")
 MAX_WAIT = 3_600.0  # seconds; more than an hour is a quota, and worth a try each hour
 
 Clock = Callable[[], float]
@@ -35,6 +37,7 @@ class Health:
     """Of one engine, for all callers: what it refuses to one it refuses to the next."""
 
     def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
+        self.tally: Counter[Status] = Counter()  # what it said, ever
         self._name = name
         self._clock = clock
         self._failures = 0  # in a row
@@ -48,6 +51,13 @@ class Health:
     @property
     def is_open(self) -> bool:
         return self._failures >= FAILURES
+
+    @property
+    def state(self) -> str:
+        """One of STATES. It is open too when it asked to be left alone."""
+        if self._until > self._clock():
+            return "open"
+        return "half-open" if self.is_open else "closed"
 
     def held(self) -> Outcome | None:
         """None: it may be asked. Else why it is not: under the status it had when it last was asked, since that is what
@@ -64,6 +74,7 @@ class Health:
         return Asked(self._trying, self._ever)
 
     def learn(self, outcome: Outcome, asked: Asked) -> None:
+        self.tally[outcome.status] += 1
         was_open = self.is_open
         self._trying = self._trying and not asked.trial
         if outcome.status in ("ok", "empty"):

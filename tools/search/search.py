@@ -62,11 +62,17 @@ class Search:
         self._contact = contact
         self._clock = clock
         self._recent = Recent(clock)
-        self._health = {engine.name: Health(engine.name, clock) for engine in engines}
+        self.health = {engine.name: Health(engine.name, clock) for engine in engines}
         self._turns = {engine.name: Turns(AT_ONCE) for engine in engines}
         turns = Turns(READERS)
         self._readers = {one.name: Reader(one.name, web.workers, turns, one.seconds) for one in engines}
         self._under_way: dict[Key, Asking] = {}
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        """How many questions have their turn, and how many wait for it."""
+        turns = self._turns.values()
+        return sum(each.running for each in turns), sum(each.waiting for each in turns)
 
     async def ask(self, who: str, query: str, limit: float) -> list[Outcome]:
         """How each engine did with `query`, in the table's order, after at most `limit` seconds and the deadline."""
@@ -77,7 +83,7 @@ class Search:
         joined: dict[str, Asking] = {}
         tally = Tally()
         for engine in self.engines:
-            outcome = self._recent.get(who, engine.name, query) or self._health[engine.name].held()
+            outcome = self._recent.get(who, engine.name, query) or self.health[engine.name].held()
             if outcome is None:
                 joined[engine.name] = self._joined((who, engine.name, query), engine, tally, latest)
             else:
@@ -127,7 +133,7 @@ class Search:
 
     async def _asked(self, asking: Asking) -> Outcome:
         who, name, query = asking.key
-        health = self._health[name]
+        health = self.health[name]
         async with self._turns[name].turn(who, asking.searches[0]):
             held = health.held()  # anew: others have learned something while this one waited
             if held is not None:
@@ -150,7 +156,7 @@ class Search:
         """What is told of an engine that has not answered by the deadline."""
         outcome = msgspec.structs.replace(late(asking.question, "by the deadline"), ms=ms)
         if abandoned and asking.begun is not None:
-            self._health[asking.question.engine.name].learn(outcome, asking.begun)
+            self.health[asking.question.engine.name].learn(outcome, asking.begun)
         return outcome
 
 

@@ -33,8 +33,16 @@ class Turns:
     """
 
     def __init__(self, most: int) -> None:
-        self._free = most
+        self._most = self._free = most
         self._lines: OrderedDict[str, list[Waiting]] = OrderedDict()  # who is next first
+
+    @property
+    def running(self) -> int:
+        return self._most - self._free
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._lines.values()))
 
     @contextlib.asynccontextmanager
     async def turn(self, whose: str, tally: Tally = NEW) -> AsyncGenerator[None]:
