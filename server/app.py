@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from toolgate.server.cleaning.cleaner import Cleaner
     from toolgate.server.isolated import Isolation
     from toolgate.server.metrics import Metrics
+    from toolgate.server.traces import Traces
 
 log = logging.getLogger("toolgate")
 
@@ -95,6 +96,7 @@ class App:
         )
         self._take_skills()
         self.audit = self._audit()
+        self.traces = self._traces()
         self.metrics = self._metrics() if config.remote else None
         self.server = Server(
             name=config.name,
@@ -107,6 +109,7 @@ class App:
             deferrals=self.deferrals,
             patience=min(PATIENCE, self.settings.hold / 2),
             observers=Observers(self._observers()),
+            followed=self.traces.followed if self.traces is not None else None,
             streaming=config.classic.streaming,
             schemes=self._schemes(),
             calls=parts.calls(config),
@@ -212,6 +215,7 @@ class App:
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
         await self.deferrals.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
+        sent = asyncio.ensure_future(self.traces.close()) if self.traces is not None else None
         self.server.updates.close()
         await self.changes.close()
         self.plugins.close()
@@ -227,6 +231,8 @@ class App:
             self.audit.close()
         self.store.close()
         os.close(self._use)
+        if sent is not None:
+            await sent
 
     def _audit(self) -> "Audit | None":
         """What records each call, as --audit says; without a word over HTTP, and where commands are kept apart."""
@@ -245,6 +251,13 @@ class App:
         """Who hears of each call."""
         heard: list[Observer | None] = [self.audit, self.metrics.calls if self.metrics is not None else None]
         return [observer for observer in heard if observer is not None]
+
+    def _traces(self) -> "Traces | None":
+        if not self.config.traced:
+            return None
+        from toolgate.server import traces  # start-up: few have them
+
+        return traces.opened(self.config.name, lambda: self.server.registry, self.config.trace_protocol)
 
     def _metrics(self) -> "Metrics":
         from toolgate.server.metrics import Metrics  # start-up: over stdio nobody could ask

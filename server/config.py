@@ -61,6 +61,19 @@ class Config:
         return self.environment.get("TOOLGATE_TOKEN", "")
 
     @property
+    def traced(self) -> bool:
+        """Whether OpenTelemetry's own variables want traces sent somewhere."""
+        off = self.environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        kinds = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+        return not off and any(self.environment.get(name, "").strip() for name in kinds)
+
+    @property
+    def trace_protocol(self) -> str:
+        """What those variables want traces to be sent by, or ""."""
+        kinds = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        return next((self.environment[name].strip() for name in kinds if self.environment.get(name)), "")
+
+    @property
     def coloured(self) -> bool:
         """Whether a terminal may be told things in colour (no-color.org)."""
         return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"

@@ -24,13 +24,15 @@ from toolgate.server.observers import Observers
 from toolgate.server.revisions import Revision
 from toolgate.server.rules import Rules
 from toolgate.server.seal import Seal
-from toolgate.server.session import LEVELS, Channel, Session
+from toolgate.server.session import LEVELS, Call, Channel, Session
 from toolgate.server.updates import Paced, Updates
 from toolgate.tools.context import Belongings, Context, Place, Settings
 from toolgate.tools.notices import Notices
 from toolgate.tools.registry import Registry
 
 log = logging.getLogger("toolgate.server")
+
+Method = Callable[[Call], Any]
 
 KINDS = ("tools", "prompts", "resources")  # the lists that change
 
@@ -74,6 +76,7 @@ class Server:
     deferrals: Deferrals
     patience: float  # seconds after which a call that may become a task by itself does
     observers: Observers = field(default_factory=Observers)  # of each tools/call
+    followed: Callable[[Method], Method] | None = None  # each method, as it is when somebody follows its calls
     streaming: bool = True  # progress is sent at all
     calls: Calls | None = None  # how many a minute; None: any number
     used: Callable[[str], None] | None = None  # told of each call of a principal

@@ -1,9 +1,11 @@
 """Who is talking, in which revision, and what is under way between us. Knows nothing of methods or transports."""
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from toolgate.server.errors import RpcError
@@ -185,6 +187,12 @@ class Session:
         declared = self.capabilities.get("extensions")
         has_any = self.revision is not None and self.revision.extensions and isinstance(declared, dict)
         return has_any and extension in declared  # type: ignore[operator]  # an object: looked at just now
+
+
+@lru_cache(1024)
+def tag(key: str) -> str:
+    """What a session is called where its key, which is a secret, must not be."""
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from toolgate.tools.process import Launch, NotStarted
 from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import GRACE, Running
 from toolgate.tools.spool import FULL, Kept, OutputHeld, Run, Spool
+from toolgate.tools.steps import step
 
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
@@ -89,7 +90,8 @@ class Workspace:
             return held
         self._admit(command, background)
         running = self._claim(command, key, background)
-        await self._begin(running, command, cwd or self.root, timeout)
+        with step("start command"):
+            await self._begin(running, command, cwd or self.root, timeout)
         if background:
             self.bounds.age(running.run.id)
             self._arrived()

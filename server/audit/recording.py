@@ -5,7 +5,6 @@ nothing of files, HTTP or what a tool does. An observer (observers.py).
 import hashlib
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from toolgate.server.deferrals import Kept, tool_of
 from toolgate.server.envelope import CLIENT
 from toolgate.server.messages import Request, scrubbed
 from toolgate.server.observers import End
-from toolgate.server.session import Call
+from toolgate.server.session import Call, tag
 from toolgate.tools.content import Audio, Content, EmbeddedResource, Image, Output, Text
 
 MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
@@ -70,7 +69,7 @@ class Audit:
             time="",
             principal=principal,
             client=_short(client),
-            session=_shortened(key) if key else "",
+            session=tag(key) if key else "",
             tool=_short(name) if isinstance(name, str) else "",
             task=None,
             digest=digest(arguments if arguments is not None else {}),
@@ -106,11 +105,6 @@ def digest(arguments: Any) -> str:
     except UnicodeEncodeError:
         spelled = msgspec.json.encode(scrubbed(arguments), order="deterministic")
     return hashlib.sha256(spelled).hexdigest()
-
-
-@lru_cache(1024)
-def _shortened(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def _exit(output: Output) -> int | None:

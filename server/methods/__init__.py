@@ -1,6 +1,7 @@
 """The MCP methods: one table, a function each, a file per capability. A feature costs one row and one function."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolgate.server import shape
@@ -67,6 +68,8 @@ def dispatcher(server: Server) -> Dispatcher:
         "skills/get": Method(skills.get_skill(server, published), with_session=False),
         "resources/directory/read": Method(skills.read_directory(server), with_session=False),
     }
+    if server.followed is not None:
+        methods = {name: replace(row, function=server.followed(row.function)) for name, row in methods.items()}
     server.deferrals.again = tools.call_again(server)
     notifications = {
         "notifications/initialized": lifecycle.initialized(server),

@@ -13,6 +13,7 @@ from toolgate.tools.browser.gateway import Gateway
 from toolgate.tools.browser.turns import Full, Turns
 from toolgate.tools.errors import ToolError
 from toolgate.tools.guard import Allowed
+from toolgate.tools.steps import step
 from toolgate.tools.web import Resolve
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Browser:
         except BaseException:
             self._turns.give()
             raise
-        with self.gateway.admitted() as ticket:
+        with self.gateway.admitted() as ticket, step("load page"):
             try:
                 return await self._visited(running, ticket, url, wait, until, is_source)
             finally:

@@ -14,6 +14,7 @@ from toolgate.tools.search.health import Asked, Health
 from toolgate.tools.search.reader import Reader
 from toolgate.tools.search.recent import Recent
 from toolgate.tools.search.turns import Tally, Turns
+from toolgate.tools.steps import step
 
 if TYPE_CHECKING:
     from toolgate.tools.web import Web
@@ -143,7 +144,8 @@ class Search:
             asked = asking.begun = health.begin()
             asking.count(1)
             try:
-                outcome = await ask(self._web, self._readers[name], asking.question, self._contact)
+                with step(f"search {name}"):
+                    outcome = await ask(self._web, self._readers[name], asking.question, self._contact)
             except BaseException:
                 health.forget(asked)
                 raise
