@@ -1,5 +1,7 @@
 """What a real server tells at /metrics: calls on every transport, what is open and waiting, and who may look."""
 
+import json
+import re
 import stat
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,7 +20,7 @@ from tests.auth.minting import asked, signed_site
 from tests.conftest import PROBE
 from tests.http_wire import Site, site, spoken
 from tests.tasks_wire import KNOWS, created, ended
-from tests.wire import STATELESS, Refusal, eventually
+from tests.wire import ROOT, STATELESS, Refusal, eventually
 from toolgate.server import config
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.tokens import OURS
@@ -29,6 +32,7 @@ from toolgate.server.metrics.token import made, token
 from toolgate.server.observers import End
 from toolgate.server.site import check
 
+DEPLOY = ROOT / "deploy"
 Told = dict[str, dict[tuple[tuple[str, str], ...], float]]  # name → labels, sorted → value
 
 
@@ -241,6 +245,52 @@ def test_tools_that_come_and_go_make_no_series_without_end() -> None:
         counted.ended(call, None, End("ok", None, 0.01))
     found = calls(read())
     assert len(found) == MAX_TOOLS + 1 and found["ok", "other", "none"] == 50.0
+
+
+def test_the_dashboard_and_the_alerts_ask_for_what_there_is(busy: Site) -> None:
+    with spoken(busy, "http") as client:
+        client.text("echo", {"text": "x"})
+    _, body, _ = busy.ask("GET", "/metrics")
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE))
+    there = {name for name, kind in kinds.items() if kind != "histogram"}
+    there |= {
+        f"{name}_{end}" for name, kind in kinds.items() if kind == "histogram" for end in ("bucket", "sum", "count")
+    }
+    labels = {name: {key for pairs in series for key, _ in pairs} for name, series in parsed(body).items()}
+
+    dashboard = json.loads((DEPLOY / "grafana" / "toolgate.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "toolgate-rules.yml").read_text())["groups"]
+    watched = [rule["expr"] for rule in group["rules"]]
+    assert len(shown) > 30 and len(watched) > 5
+    for expression in (*shown, *watched):
+        asked = re.findall(r"((?:toolgate|process)_\w+)(?:\{([^}]*)\})?", expression)
+        assert asked or re.match(r"up\{", expression), expression
+        for name, selected in asked:
+            assert name in there, name
+            known = labels.get(name)
+            keys = set(re.findall(r"(\w+)=", selected)) - {"job", "instance"}
+            assert known is None or keys <= known, (name, keys)
+    everything = "\n".join((*shown, *watched))
+    told = {name for name in kinds if name.startswith("toolgate_")}
+    assert {name for name in told if not re.search(rf"\b{name}(_bucket|_count)?\b", everything)} == set()
+
+    said = {
+        name.removesuffix("_total") for name in re.findall(r"toolgate_\w+", (ROOT / "docs/operating.md").read_text())
+    }
+    assert said == {name.removesuffix("_total") for name in told}
+
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken = [
+        (left, top)
+        for place in (panel["gridPos"] for panel in dashboard["panels"])
+        for left in range(place["x"], place["x"] + place["w"])
+        for top in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(taken)) == len(taken) and max(left for left, _ in taken) < 24
+    (scraped,) = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    assert scraped["metrics_path"] == "/metrics" and "credentials_file" in scraped["authorization"]
 
 
 def test_one_reading_that_fails_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
