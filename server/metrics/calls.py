@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 MAX_TOOLS = 200  # names that are told apart: a plugin may bring new ones for ever, and each is a series for good
 OTHER = "other"  # a tool that there is not, or one too many
+OPEN = ("asked", "task")  # outcomes after which it may yet be let through
 NONE = "none"  # the transport of work whose request another process had
 
 
@@ -47,7 +48,7 @@ class Calls:
 
     def ended(self, call: Call, begun: Any, end: End) -> None:
         self._observe(call.params.get("name"), call.session.transport, end.outcome, end.seconds)
-        if call.decision not in GRANTED:
+        if call.decision not in GRANTED and end.outcome not in OPEN:
             self._refused.labels(call.decision).inc()
 
     def lost(self, kept: Kept) -> None:
