@@ -37,6 +37,7 @@ from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
 from toolgate.transports.metadata import Document
 from toolgate.transports.requests import Requests
 from toolgate.transports.sessions import MAX_OWNED, MAX_PERSONAL, Sessions
+from toolgate.transports.unread import Unread
 
 if TYPE_CHECKING:
     from toolgate.server.access import Access
@@ -115,7 +116,7 @@ class Site:
             shared=[*documents, *(oauth.open_paths if oauth is not None else ())],
         )
         proxies = Proxies(self._config.trusted_proxies)
-        requests = Requests(guard, proxies.trusts if proxies else None)
+        requests = Requests(Unread(guard), proxies.trusts if proxies else None)
         self._metrics.read(of_http(self._measured(requests)))
         return requests
 
