@@ -236,8 +236,7 @@ class Browser:
         told = {name.replace("_", "-"): value for name, value in {**self.headers, **headers}.items()}
         if self.cookies:
             told["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        opened = http.client.HTTPConnection("127.0.0.1", self.port, PATIENCE, (self.source, 0))
-        with contextlib.closing(opened) as connection:
+        with contextlib.closing(self.opened()) as connection:
             connection.request(method, path, body, told)
             response = connection.getresponse()
             content = response.read()
@@ -250,6 +249,9 @@ class Browser:
             else:
                 self.cookies[name] = value
         return Got(response.status, {name.lower(): value for name, value in response.getheaders()}, given, content)
+
+    def opened(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, PATIENCE, (self.source, 0))
 
     def get(self, path: str, **headers: str) -> Got:
         return self.ask("GET", path, **headers)

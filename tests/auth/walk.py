@@ -17,11 +17,11 @@ TICKED = re.compile(r'name="scope" value="([^"]+)" checked')
 class Person:
     """Somebody who uses the server at `site`; `asked` are the questions they were asked, the text of each page."""
 
-    def __init__(self, site: Site, name: str = "ada", password: str = PASSWORD) -> None:
+    def __init__(self, site: Site, name: str = "ada", password: str = PASSWORD, browser: Browser | None = None) -> None:
         self.asked: list[str] = []
         self._site = site
         self._name, self._password = name, password
-        self._browser = Browser(site.port, {})
+        self._browser = browser or Browser(site.port, {})
 
     def decide(self, url: str, decision: str = "approve", untick: Collection[str] = ()) -> str:
         """Answer the question at `url`: gives where the browser is sent with the answer."""
@@ -58,7 +58,7 @@ class Person:
 
     def _post(self, path: str, page: Got, **fields: str | list[str]) -> Got:
         hidden = {"csrf": page.field("csrf"), "question": page.field("question")}
-        return self._browser.post(path, {**hidden, **fields}, origin=self._site.url)
+        return self._browser.post(path, {**hidden, **fields}, origin="/".join(self._site.url.split("/", 3)[:3]))
 
     def _is_here(self, url: str) -> bool:
         return url.startswith(self._site.url + "/")

@@ -107,7 +107,7 @@ def published(authority: Path, changed: Mapping[str, Any]) -> Iterator[tuple[str
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Publisher)
     url = f"https://localhost:{server.server_address[1]}/client.json"
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(_certificate(authority))
+    context.load_cert_chain(certified(authority))
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -130,7 +130,7 @@ def _metadata(url: str) -> dict[str, Any]:
     }
 
 
-def _certificate(authority: Path) -> Path:
+def certified(authority: Path) -> Path:
     """A key and a certificate for this machine, in a file; the certificate alone in `authority`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a test's own")])

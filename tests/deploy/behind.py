@@ -1,0 +1,97 @@
+"""Servers behind the proxies that ship: one at the root of a host, behind Caddy and nginx, and one under a path of
+another, behind nginx. Their quiet streams say something twice a second; the proxies bear QUIET seconds of silence."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.fronts import Front
+from tests.deploy.proxies import Proxy, caddy, nginx, ports, running
+from tests.http_wire import Site, site
+from tests.interop.gated import Gated, certified
+from tests.interop.known import Way
+from tests.interop.test_oauth_python_sdk import Kept, connected, text
+
+QUIET = 2
+BRISK = (sys.executable, str(Path(__file__).with_name("brisk.py")))
+STEPS = ("-p", str(Path(__file__).with_name("stepping")))
+
+# Beside the shipped file: an nginx as it is when nobody told it anything, and what never answers.
+MORE = """
+server {{
+    listen 127.0.0.1:{port} ssl;
+    ssl_certificate {certificate};
+    ssl_certificate_key {certificate};
+    location / {{
+        proxy_pass http://127.0.0.1:{upstream};
+        proxy_set_header Host $http_host;
+    }}
+    location /mute {{
+        proxy_pass http://127.0.0.1:{mute};
+        include snippets/toolgate.conf;
+    }}
+}}
+"""
+
+
+@dataclass
+class Served:
+    fronts: dict[str, Front]
+    proxies: dict[str, Proxy]
+    said: dict[str, str] = field(default_factory=dict[str, str])  # what a call of Bash by the official client gave
+
+
+@contextlib.contextmanager
+def behind(folder: Path) -> Iterator[Served]:
+    authority = folder / "authority.pem"
+    certificate = certified(authority)
+    at_caddy, at_nginx, at_prefix, at_plain, *others = ports(7)
+    urls = {
+        "caddy": f"https://localhost:{at_caddy}",
+        "nginx": f"https://localhost:{at_nginx}",
+        "prefix": f"https://localhost:{at_prefix}/tools",
+        "plain": f"https://localhost:{at_plain}",
+    }
+    bears = {"proxy_read_timeout 300s;": f"proxy_read_timeout {QUIET}s;"}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("SSL_CERT_FILE", str(authority))
+        mute = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        root = stack.enter_context(_server(folder / "root", urls["caddy"]))
+        below = stack.enter_context(_server(folder / "below", urls["prefix"]))
+        given = (
+            ("caddy", caddy, "Caddyfile", root.port, (at_caddy, others[0]), {"idle 5m": f"idle {QUIET}s"}),
+            ("nginx", nginx, "toolgate.conf", root.port, (at_nginx, others[1]), bears),
+            ("prefix", nginx, "toolgate-prefix.conf", below.port, (at_prefix, others[2]), bears),
+        )
+        proxies = {
+            name: make(folder / name, file, upstream, listening, certificate, changed)
+            for name, make, file, upstream, listening, changed in given
+        }
+        more = MORE.format(port=at_plain, certificate=certificate, upstream=root.port, mute=mute)
+        (folder / "nginx" / "conf.d" / "more.conf").write_text(more)
+        stack.enter_context(running(*proxies.values()))
+        fronts = {name: Front(below if name == "prefix" else root, url, authority) for name, url in urls.items()}
+        made = Served(fronts, proxies)
+        for name in ("caddy", "prefix"):
+            asyncio.run(_sign_in(made, name))
+        for name in ("nginx", "plain"):
+            fronts[name].token = fronts["caddy"].token  # their server is one, and its name the first one's
+        yield made
+
+
+def _server(folder: Path, url: str) -> contextlib.AbstractContextManager[Site]:
+    options = ("--auth", "oauth", "--public-url", url, "--trusted-proxies", "127.0.0.1")
+    return site(folder, *options, *STEPS, command=BRISK)
+
+
+async def _sign_in(served: Served, name: str) -> None:
+    front, kept = served.fronts[name], Kept()
+    async with connected(Gated(front, front.person(), ""), kept, Way("http", "auto")) as client:
+        served.said[name] = text(await client.call_tool("Bash", {"command": "echo in"}))
+    front.token = kept.access

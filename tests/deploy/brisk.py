@@ -1,0 +1,15 @@
+"""The command `toolgate`, whose quiet streams say something twice a second: a test can wait through a long silence."""
+
+import sys
+
+from toolgate.transports.sse import Endpoints
+from toolgate.transports.streamable_http import Endpoint
+
+SECONDS = 0.5
+
+if __name__ == "__main__":
+    for made in (Endpoint, Endpoints):
+        made.__init__.__kwdefaults__["pulse"] = SECONDS
+    from toolgate.server.__main__ import main
+
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""A server as it is reached through what is in front of it: raw requests, a browser, and the clients of http_wire."""
+
+import http.client
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.auth.house import Browser
+from tests.auth.walk import Person
+from tests.http_wire import Site
+from tests.wire import PATIENCE
+
+
+class Connection(http.client.HTTPSConnection):
+    """One to a front, that shows a token and knows under which path the server is."""
+
+    def __init__(self, front: "Front", timeout: float, source: str) -> None:
+        super().__init__("localhost", front.port, timeout=timeout, source_address=(source, 0), context=front.trust)
+        self._front = front
+
+    def request(self, method: str, url: str, body: Any = None, headers: Any = None, **more: Any) -> None:
+        told = dict(headers or {})
+        if self._front.token:
+            told.setdefault("Authorization", f"Bearer {self._front.token}")
+        super().request(method, self._front.path(url), body, told, **more)
+
+
+class Front(Site):
+    """A server as it is reached at `url`, through what is in front of it."""
+
+    def __init__(self, behind: Site, url: str, authority: Path) -> None:
+        parts = urlsplit(url)
+        self.process, self.state, self.stderr = behind.process, behind.state, behind.stderr
+        self.url, self.port, self.prefix = url, parts.port or 443, parts.path
+        self.authority = authority
+        self.trust = ssl.create_default_context(cafile=str(authority))
+        self.token = ""
+
+    def path(self, url: str) -> str:
+        below = url.startswith((f"{self.prefix}/", "/.well-known/"))
+        return url if below else self.prefix + url
+
+    def connect(self, timeout: float = PATIENCE, source: str = "127.0.0.1") -> http.client.HTTPConnection:
+        return Connection(self, timeout, source)
+
+    def raw(self, head: str, name: str = "localhost") -> bytes:
+        """What comes for a request as it is written here; `name` is whom TLS is told to ask for."""
+        text = head.strip().replace("\n", "\r\n") + "\r\nConnection: close\r\n\r\n"
+        plain = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+        with self.trust.wrap_socket(plain, server_hostname=name) as wrapped:
+            wrapped.sendall(text.encode())
+            return b"".join(iter(lambda: wrapped.recv(65536), b""))
+
+    def person(self, name: str = "ada") -> Person:
+        return Person(self, name, browser=self.window())
+
+    def window(self) -> "Window":
+        return Window(self)
+
+
+class Window(Browser):
+    """A browser that goes through a front."""
+
+    def __init__(self, front: Front) -> None:
+        super().__init__(front.port, {})
+        self._front = front
+
+    def opened(self) -> http.client.HTTPConnection:
+        return self._front.connect(source=self.source)
