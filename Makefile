@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 MAKEFLAGS += -j2  # the system's packages come while Python's do
 
-.PHONY: setup demo test soak chromium sandbox conformance check bench lock clean
+.PHONY: setup demo test soak chromium sandbox proxies conformance check bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -46,10 +46,18 @@ sandbox: | chromium ## what keeps commands apart, and what the tests of that use
 		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends bubblewrap libseccomp2 util-linux python3; } \
 		|| { echo "The sandbox is missing: apt-get install bubblewrap libseccomp2 util-linux python3"; exit 1; }
 
-test: .venv/.dev tests/interop/node_modules/.installed chromium sandbox ## everything, against the real server
+# The packages start services, which take port 80: of those that come just now they are ended.
+proxies: | sandbox ## the proxies that the tests put in front, and what speaks HTTP/2 to them
+	@PATH="$$PATH:/usr/sbin"; command -v caddy >/dev/null && command -v nginx >/dev/null && command -v curl >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && new=$$(for one in caddy nginx; do command -v $$one >/dev/null || echo $$one; done) \
+			&& apt-get install -qy --no-install-recommends caddy nginx-light curl \
+			&& for one in $$new; do systemctl disable -q --now $$one 2>/dev/null || service $$one stop >/dev/null 2>&1 || :; done; } \
+		|| { echo "The proxies are missing: apt-get install caddy nginx-light curl"; exit 1; }
+
+test: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies ## everything, against the real server
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-soak: .venv/.dev tests/interop/node_modules/.installed chromium sandbox ## what takes longer than `make test` may
+soak: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies ## what takes longer than `make test` may
 	$(BIN)/python -m pytest -m soak
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, all of its runs
