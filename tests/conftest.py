@@ -22,6 +22,8 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
     "interop/test_oauth_python_sdk.py",
     "test_cli_people.py",
     "deploy/test_blog_search.py",
+    "deploy/test_proxies.py",
+    "deploy/test_proxies_docs.py",
     "conformance/test_conformance.py",
     "interop/test_oauth_conformance.py",
     "interop/test_oauth_inspector.py",

@@ -1,5 +1,5 @@
-"""Holds an answer back until the body that it does not wait for has come: who is still sending may not be listening, and a
-proxy in between hangs up on them. Raw ASGI; knows nothing of what is asked or answered.
+"""Holds an answer back until the body that it does not wait for has come: who is still sending may not be listening,
+and a proxy in between hangs up on them. Raw ASGI; knows nothing of what is asked or answered.
 
 Source: RFC 9112 section 9.6 (who answers early and closes may undo its answer), RFC 9110 section 10.1.1.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.auth.house import Browser
+from tests.auth.house import PASSWORD, Browser
 from tests.auth.walk import Person
 from tests.http_wire import Site
 from tests.wire import PATIENCE
@@ -30,9 +30,10 @@ class Connection(http.client.HTTPSConnection):
 class Front(Site):
     """A server as it is reached at `url`, through what is in front of it."""
 
-    def __init__(self, behind: Site, url: str, authority: Path) -> None:
+    def __init__(self, behind: Site | None, url: str, authority: Path) -> None:
         parts = urlsplit(url)
-        self.process, self.state, self.stderr = behind.process, behind.state, behind.stderr
+        if behind is not None:  # else it is nobody's here
+            self.process, self.state, self.stderr = behind.process, behind.state, behind.stderr
         self.url, self.port, self.prefix = url, parts.port or 443, parts.path
         self.authority = authority
         self.trust = ssl.create_default_context(cafile=str(authority))
@@ -53,8 +54,8 @@ class Front(Site):
             wrapped.sendall(text.encode())
             return b"".join(iter(lambda: wrapped.recv(65536), b""))
 
-    def person(self, name: str = "ada") -> Person:
-        return Person(self, name, browser=self.window())
+    def person(self, name: str = "ada", password: str = PASSWORD) -> Person:
+        return Person(self, name, password, self.window())
 
     def window(self) -> "Window":
         return Window(self)

@@ -49,7 +49,7 @@ class Proxy:
 
     def _listens(self) -> bool:
         assert self.process is not None
-        return self.process.poll() is not None or all(map(_is_open, self.listening))
+        return self.process.poll() is not None or all(map(is_open, self.listening))
 
 
 def program(name: str, package: str) -> str:
@@ -134,7 +134,7 @@ def _changed(text: str, changed: Mapping[str, str]) -> str:
     return text
 
 
-def _is_open(port: int) -> bool:
+def is_open(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""An answer that does not wait for the body waits for its end: whoever is in between would hang up on who still sends."""
+"""A refusal waits for the end of the body: whoever is in between would hang up on a client that still sends."""
 
 import asyncio
 import itertools
