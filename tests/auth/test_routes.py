@@ -623,6 +623,19 @@ def test_a_sign_in_is_one_line_of_the_log_whatever_was_typed(tmp_path: Path, cap
     assert not [secret for secret in ("sesame", PASSWORD, *held) if secret in caplog.text]
 
 
+def test_a_proxy_that_adds_a_header_of_its_own_has_the_last_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some leave what the client said, and say theirs in a second line."""
+    with house(tmp_path, trusted_proxies=("127.0.0.1",)) as made:
+        proxied = {"X_Forwarded_For": "203.0.113.5", "X_Forwarded_Proto": "https", "Tracestate": "b=2"}
+        forged = {"x_forwarded_for": "198.51.100.1", "x_forwarded_proto": "http", "tracestate": "a=1"}
+        assert tried(made.browser(**forged, **proxied), "ada") == 403
+    assert [line for line in caplog.messages if line.startswith("sign-in")] == [
+        "sign-in refused: from 203.0.113.5 by password"
+    ]
+
+
 @pytest.mark.parametrize("page", ["login", "consent"])
 def test_a_question_that_was_changed_or_cut_off_is_gone(gate: House, page: str) -> None:
     onward = urllib.parse.urlsplit(gate.browser().get(gate.asking()).location)
