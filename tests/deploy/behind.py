@@ -1,5 +1,5 @@
 """Servers behind the proxies that ship: one at the root of a host, behind Caddy and nginx, and one under a path of
-another, behind nginx. Their quiet streams say something twice a second; the proxies bear QUIET seconds of silence."""
+another, behind nginx. Their quiet streams say something twice a second."""
 
 import asyncio
 import contextlib
@@ -12,29 +12,35 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.fronts import Front
-from tests.deploy.proxies import Proxy, caddy, nginx, ports, running
+from tests.deploy.proxies import Proxy, caddy, changed, nginx, ports, running
 from tests.http_wire import Site, site
 from tests.interop.gated import Gated, certified
 from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
 
-QUIET = 2
+QUIET = 4  # seconds of silence that the impatient nginx bears: long enough for a busy machine to begin an answer
 BRISK = (sys.executable, str(Path(__file__).with_name("brisk.py")))
 STEPS = ("-p", str(Path(__file__).with_name("stepping")))
 
-# Beside the shipped file: an nginx as it is when nobody told it anything, and what never answers.
+# Beside the shipped file: an nginx that nobody told anything; one that bears less, in front of what never answers too.
 MORE = """
+ssl_certificate {certificate};
+ssl_certificate_key {certificate};
 server {{
-    listen 127.0.0.1:{port} ssl;
-    ssl_certificate {certificate};
-    ssl_certificate_key {certificate};
+    listen 127.0.0.1:{plain} ssl;
     location / {{
         proxy_pass http://127.0.0.1:{upstream};
         proxy_set_header Host $http_host;
     }}
+}}
+server {{
+    listen 127.0.0.1:{impatient} ssl;
+    include snippets/impatient.conf;
+    location / {{
+        proxy_pass http://127.0.0.1:{upstream};
+    }}
     location /mute {{
         proxy_pass http://127.0.0.1:{mute};
-        include snippets/toolgate.conf;
     }}
 }}
 """
@@ -51,36 +57,40 @@ class Served:
 def behind(folder: Path) -> Iterator[Served]:
     authority = folder / "authority.pem"
     certificate = certified(authority)
-    at_caddy, at_nginx, at_prefix, at_plain, *others = ports(7)
+    at_caddy, at_nginx, at_prefix, at_plain, at_impatient, *others = ports(8)
     urls = {
         "caddy": f"https://localhost:{at_caddy}",
         "nginx": f"https://localhost:{at_nginx}",
         "prefix": f"https://localhost:{at_prefix}/tools",
         "plain": f"https://localhost:{at_plain}",
+        "impatient": f"https://localhost:{at_impatient}",
     }
-    bears = {"proxy_read_timeout 300s;": f"proxy_read_timeout {QUIET}s;"}
     with contextlib.ExitStack() as stack:
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("SSL_CERT_FILE", str(authority))
         mute = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
         root = stack.enter_context(_server(folder / "root", urls["caddy"]))
         below = stack.enter_context(_server(folder / "below", urls["prefix"]))
         given = (
-            ("caddy", caddy, "Caddyfile", root.port, (at_caddy, others[0]), {"idle 5m": f"idle {QUIET}s"}),
-            ("nginx", nginx, "toolgate.conf", root.port, (at_nginx, others[1]), bears),
-            ("prefix", nginx, "toolgate-prefix.conf", below.port, (at_prefix, others[2]), bears),
+            ("caddy", caddy, "Caddyfile", root.port, (at_caddy, others[0])),
+            ("nginx", nginx, "toolgate.conf", root.port, (at_nginx, others[1])),
+            ("prefix", nginx, "toolgate-prefix.conf", below.port, (at_prefix, others[2])),
         )
         proxies = {
-            name: make(folder / name, file, upstream, listening, certificate, changed)
-            for name, make, file, upstream, listening, changed in given
+            name: make(folder / name, file, upstream, listening, certificate)
+            for name, make, file, upstream, listening in given
         }
-        more = MORE.format(port=at_plain, certificate=certificate, upstream=root.port, mute=mute)
-        (folder / "nginx" / "conf.d" / "more.conf").write_text(more)
+        snippets = folder / "nginx" / "snippets"
+        shipped = (snippets / "toolgate.conf").read_text()
+        bears = {"proxy_read_timeout 300s;": f"proxy_read_timeout {QUIET}s;"}
+        (snippets / "impatient.conf").write_text(changed(shipped, bears))
+        where = {"plain": at_plain, "impatient": at_impatient, "upstream": root.port, "mute": mute}
+        (folder / "nginx" / "conf.d" / "more.conf").write_text(MORE.format(certificate=certificate, **where))
         stack.enter_context(running(*proxies.values()))
         fronts = {name: Front(below if name == "prefix" else root, url, authority) for name, url in urls.items()}
         made = Served(fronts, proxies)
         for name in ("caddy", "prefix"):
             asyncio.run(_sign_in(made, name))
-        for name in ("nginx", "plain"):
+        for name in ("nginx", "plain", "impatient"):
             fronts[name].token = fronts["caddy"].token  # their server is one, and its name the first one's
         yield made
 

@@ -1,5 +1,5 @@
-"""The real Caddy and nginx with the files that are shipped: of a file only the name, the ports and where certificates
-are is changed, and, to wait less, how long a silence may be."""
+"""The real Caddy and nginx with the files that are shipped: nothing in them is changed but the name, the ports and where
+the certificates are."""
 
 import contextlib
 import os
@@ -59,12 +59,10 @@ def program(name: str, package: str) -> str:
     return found
 
 
-def caddy(
-    folder: Path, file: str, upstream: int, listening: tuple[int, int], certificate: Path, changed: Mapping[str, str]
-) -> Proxy:
+def caddy(folder: Path, file: str, upstream: int, listening: tuple[int, int], certificate: Path) -> Proxy:
     """Caddy with the shipped file, whose name and ports come from the environment."""
     folder.mkdir()
-    (folder / file).write_text(_changed((DEPLOY / "caddy" / file).read_text(), changed))
+    shutil.copy(DEPLOY / "caddy" / file, folder)
     command = [program("caddy", "caddy"), "run", "--config", str(folder / file)]
     return Proxy(command, folder / "log", told_caddy(folder, upstream, listening, certificate), *listening)
 
@@ -82,15 +80,12 @@ def told_caddy(folder: Path, upstream: int, listening: tuple[int, int], certific
     }
 
 
-def nginx(
-    folder: Path, file: str, upstream: int, listening: tuple[int, int], certificate: Path, changed: Mapping[str, str]
-) -> Proxy:
+def nginx(folder: Path, file: str, upstream: int, listening: tuple[int, int], certificate: Path) -> Proxy:
     """nginx with a shipped file, and the snippet that goes with all of them."""
     etc(folder)
     own = words(file, upstream, listening, certificate)
-    (folder / "conf.d" / file).write_text(_changed((DEPLOY / "nginx" / file).read_text(), own))
-    snippet = (DEPLOY / "nginx" / "snippets" / "toolgate.conf").read_text()
-    (folder / "snippets" / "toolgate.conf").write_text(_changed(snippet, changed))
+    (folder / "conf.d" / file).write_text(changed((DEPLOY / "nginx" / file).read_text(), own))
+    shutil.copy(DEPLOY / "nginx" / "snippets" / "toolgate.conf", folder / "snippets")
     return Proxy(worded(folder), folder / "log", {"PATH": os.environ["PATH"]}, *listening)
 
 
@@ -127,8 +122,9 @@ def etc(folder: Path) -> None:
     )
 
 
-def _changed(text: str, changed: Mapping[str, str]) -> str:
-    for old, new in changed.items():
+def changed(text: str, words: Mapping[str, str]) -> str:
+    """Another text, in which each of these words has another in its place."""
+    for old, new in words.items():
         assert old in text, f"the shipped file has no {old!r}"
         text = text.replace(old, new)
     return text

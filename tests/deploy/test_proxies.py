@@ -23,7 +23,7 @@ from tests.http_wire import POSTED, Http, Site, events, spoken
 from tests.interop.gated import Gated
 from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
-from tests.wire import PATIENCE
+from tests.wire import PATIENCE, STATELESS
 
 MIB = 2**20
 EVIL = "evil.example"  # what nobody may be told
@@ -88,11 +88,23 @@ def test_progress_comes_as_it_is_sent(served: Served, name: str, transport: str)
         assert client.result(call)["content"][0]["text"] == "all of them"
 
 
+@fronts
+def test_who_hangs_up_is_known_to_have_gone(served: Served, name: str) -> None:
+    """As a client of 2026-07-28 says that it wants no answer any more."""
+    with spoken(served.fronts[name], "http", revision=STATELESS) as client:
+        call = client.begin(
+            "tools/call", {"name": "steps", "arguments": {"name": "h" + name, "count": 1}}, progressToken="p"
+        )
+        client.wait(lambda said: said.get("method") == "notifications/progress")
+        client.notify("notifications/cancelled", {"requestId": call})
+        assert client.text("called_off", {"name": "h" + name}) == "called off"
+
+
 def test_a_silence_longer_than_the_proxies_bear_is_filled(served: Served) -> None:
     with contextlib.ExitStack() as stack:
         clients = [
             stack.enter_context(spoken(served.fronts[name], transport))
-            for name in ("caddy", "nginx", "prefix")
+            for name in ("caddy", "impatient")
             for transport in ("http", "sse")
         ]
         silence = {"name": "Bash", "arguments": {"command": f"sleep {QUIET + 2}; echo over"}}
@@ -102,7 +114,7 @@ def test_a_silence_longer_than_the_proxies_bear_is_filled(served: Served) -> Non
 
 def test_a_silence_that_is_not_filled_is_cut(served: Served) -> None:
     """Or the test above would show nothing."""
-    response, _, _ = served.fronts["plain"].ask("GET", "/mute")
+    response, _, _ = served.fronts["impatient"].ask("GET", "/mute")
     assert response.status == 504
 
 
