@@ -1,5 +1,5 @@
-"""The real Caddy and nginx with the files that are shipped: nothing in them is changed but the name, the ports and where
-the certificates are."""
+"""The real Caddy and nginx with the files that are shipped: nothing in them is changed but the name, the ports and
+where the certificates are."""
 
 import contextlib
 import os

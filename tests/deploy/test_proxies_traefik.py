@@ -1,0 +1,56 @@
+"""The files for Traefik, read as Traefik would: what they name is there, and they lead where nginx's do. It is not run
+itself."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.wire import ROOT
+from toolgate.server.auth.resource import Resource
+
+FOLDER = ROOT / "deploy" / "traefik"
+PREFIX = (ROOT / "deploy" / "nginx" / "toolgate-prefix.conf").read_text()
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((FOLDER / name).read_text())
+
+
+@pytest.mark.parametrize("name", ["toolgate.yaml", "toolgate-prefix.yaml"])
+def test_what_a_file_names_is_in_it(name: str) -> None:
+    http = read(name)["http"]
+    for router in http["routers"].values():
+        assert router["service"] in http["services"]
+        assert set(router.get("middlewares", ())) <= set(http.get("middlewares", {}))
+    for service in http["services"].values():
+        assert service["loadBalancer"]["serversTransport"] in http["serversTransports"]
+
+
+def test_the_labels_say_what_the_file_says() -> None:
+    labels = read("labels.yaml")["services"]["toolgate"]["labels"]
+    http = read("toolgate.yaml")["http"]
+    router, balancer = http["routers"]["toolgate"], http["services"]["toolgate"]["loadBalancer"]
+    assert labels["traefik.http.routers.toolgate.rule"] == router["rule"]
+    assert [labels["traefik.http.routers.toolgate.entrypoints"]] == router["entryPoints"]
+    assert labels["traefik.http.routers.toolgate.tls.certresolver"] == router["tls"]["certResolver"]
+    flush = labels["traefik.http.services.toolgate.loadbalancer.responseforwarding.flushinterval"]
+    assert flush == balancer["responseForwarding"]["flushInterval"]
+    port = labels["traefik.http.services.toolgate.loadbalancer.server.port"]
+    assert balancer["servers"] == [{"url": f"http://toolgate:{port}"}]
+
+
+def test_what_clients_look_for_at_the_root_of_the_host_is_led_here_and_nothing_else() -> None:
+    resource = Resource("https://www.example.com/tools", "https://www.example.com/tools", list)
+    told = [resource.metadata_url(path).removeprefix("https://www.example.com") for path in resource.paths]
+    told += [f"/.well-known/{name}/tools" for name in ("oauth-authorization-server", "openid-configuration")]
+    (traefik,) = re.findall(
+        r"PathRegexp\(`(.*?)`\)", read("toolgate-prefix.yaml")["http"]["routers"]["toolgate-known"]["rule"]
+    )
+    (nginx,) = re.findall(r"location ~ (\S+/tools\S+) \{", PREFIX)
+    assert traefik == nginx
+    for path in told:
+        assert re.search(traefik, path), path
+    for other in ("/.well-known/oauth-protected-resource/toolsmith", "/.well-known/security.txt", "/tools/x"):
+        assert not re.search(traefik, other), other
