@@ -23,25 +23,33 @@ SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck,
 MAX_CONNECTIONS = 4_096  # at once; more are answered 503
 KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies do (nginx 60, Traefik 90, Caddy 120)
 CLOSE_TIME = 2.0  # seconds for the last bytes to go out
+CHUNKED = b"transfer-encoding: chunked\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # the one answer that another follows
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class Joined:
     """A transport that keeps the head of an answer until its body comes, so that both are one write: each is a system
-    call, and may wake the client."""
+    call, and may wake the client. To who speaks HTTP/1.0 (`plain`) a body goes without the chunks that uvicorn makes of
+    it, one a write: it ends with the connection (RFC 9112 section 6.1)."""
 
-    __slots__ = ("_held", "_transport")
+    __slots__ = ("_bare", "_held", "_transport", "plain")
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self._held = b""
+        self._bare = False
+        self.plain = False
 
     def write(self, data: bytes) -> None:
         if data.startswith(b"HTTP/1.1 ") and data != CONTINUE:
             self.flush()
-            self._held = data
-        elif self._held:
+            self._bare = self.plain and CHUNKED in data
+            self._held = data.replace(CHUNKED, b"") if self._bare else data
+            return
+        if self._bare:
+            data = _unchunked(data)
+        if self._held:
             self._transport.writelines((self._held, data))
             self._held = b""
         else:
@@ -99,6 +107,7 @@ class Protocol(HttpToolsProtocol):
             raise ValueError("the head is too large")  # ends the parsing
         self._answering()
         self._in_body = True
+        self.transport.plain = self.parser.get_http_version() == "1.0"  # type: ignore[attr-defined]  # ours
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -230,6 +239,12 @@ async def serve(application: Any, bound: socket.socket, finish: Callable[[], Cor
             for connection in list(listener.server_state.connections):
                 connection.transport.abort()
     await serving
+
+
+def _unchunked(data: bytes) -> bytes:
+    """What a write of uvicorn's has in it: a chunk, the end of all, or both."""
+    size, _, rest = data.partition(b"\r\n")
+    return rest[: int(size or b"0", 16)]
 
 
 async def _first_of(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:

@@ -78,6 +78,7 @@ class Endpoints:
             ping=self._pulse,
             headers={"Cache-Control": "no-store, no-transform"},
         )
+        del response.headers["Connection"]  # whoever serves says how long that is kept
         try:
             await response(scope, receive, send)
         finally:

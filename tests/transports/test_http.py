@@ -1,6 +1,7 @@
 """Being a good HTTP server, through the real process: who may call, what is too much, and how it ends."""
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -26,6 +27,7 @@ ROUTES = [
     ("POST", "/messages"),
     ("GET", "/nowhere"),
 ]
+PROGRESS = "notifications/progress"
 Listen = Callable[..., Site]
 
 
@@ -436,3 +438,30 @@ def test_a_port_in_use_is_told_with_the_option(tmp_path: Path) -> None:
     assert told.returncode == 2
     assert "--port" in told.stderr and str(port) in told.stderr
     assert "Traceback" not in told.stderr
+
+
+# -- older HTTP
+
+
+def test_what_speaks_http_1_0_gets_a_stream_that_ends_with_the_connection(shared: Site) -> None:
+    """Chunks came with HTTP/1.1 (RFC 9112 section 6.1): proxies that know none would take them for a part of it."""
+    body, told = modern("tools/call", {"name": "wait", "arguments": {"seconds": 0.1}}, progressToken="p")
+    data = json.dumps(body).encode()
+    fields = {**POSTED, **told, "Host": f"127.0.0.1:{shared.port}", "Content-Length": str(len(data))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    said, _, came = raw(shared, f"POST /mcp HTTP/1.0\r\n{head}\r\n".encode() + data).partition(b"\r\n\r\n")
+    assert b"text/event-stream" in said and b"transfer-encoding" not in said
+    assert b"connection: close" in said
+    told_of = [event for event in events(io.BytesIO(came)) if "data" in event]
+    assert [json.loads(event["data"]).get("method", "answer") for event in told_of] == [PROGRESS, "answer"]
+    assert came.endswith(b"\r\n\r\n")
+
+
+def test_an_sse_stream_says_nothing_of_its_connection_itself(shared: Site) -> None:
+    with shared.socket() as wire:
+        wire.sendall(f"GET /sse HTTP/1.0\r\nHost: 127.0.0.1:{shared.port}\r\n\r\n".encode())
+        came = b""
+        while b"session_id=" not in came:
+            came += wire.recv(65_536)
+    assert came.count(b"connection: ") == came.count(b"connection: close") == 1
+    assert b"\r\n\r\nevent: endpoint\r\ndata: /messages?" in came
