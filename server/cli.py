@@ -22,6 +22,7 @@ COMMANDS = {
     "tools": "list the tools, prompts and resources",
     "config": "CLIENT: print the ready configuration for an MCP client; for a server elsewhere with --public-url",
     "doctor": "check this machine, or with --url what a hosted client would meet there",
+    "health": "whether the server on this machine takes work: exit code 0; for engines of containers",
     "user": "add NAME | list | remove NAME | passwd NAME: accounts of the built-in login",
     "workspace": "list | archive WHO | restore WHO | remove WHO: people's workspaces",
     "client": "list | add NAME WHERE… [--confidential] | remove ID: OAuth clients",
@@ -32,7 +33,7 @@ COMMANDS = {
     "restore": "FILE or - [--replace]: a backup back into the state folder",
 }
 
-ASKING = ("call", "tools", "doctor")  # what --url is for
+ASKING = ("call", "tools", "doctor", "health")  # what --url is for
 
 AUDIT = {  # what is for that command alone: its flags, with a value or without
     "principal": ("WHO", "audit: calls of a person, by name or by what the record calls them"),
@@ -146,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"toolgate {VERSION}")
     made.add_argument(
-        "--url", metavar="URL", help="call, tools, doctor: ask the Streamable HTTP server there, not one of our own"
+        "--url", metavar="URL", help="call, tools, doctor, health: ask the server there, not one of our own"
     )
     made.add_argument("--confidential", action="store_true", help="client add: a client that can keep a secret")
     made.add_argument(
@@ -292,6 +293,13 @@ def _doctor(options: config.Config, line: Line) -> int:
     return asyncio.run(doctor.examine(options) if line.url is None else doctor.walk(options, line.url))
 
 
+def _health(options: config.Config, line: Line) -> int:
+    _nothing_more(line)
+    from toolgate.server import health
+
+    return asyncio.run(health.health(options, line.url))
+
+
 def _user(options: config.Config, line: Line) -> int:
     from toolgate.server import people_cli
 
@@ -348,6 +356,7 @@ RUNNERS: dict[str, Runner] = {
     "tools": _tools,
     "config": _config,
     "doctor": _doctor,
+    "health": _health,
     "user": _user,
     "workspace": _workspace,
     "client": _client,

@@ -24,6 +24,14 @@ Level = Literal["bwrap", "uid", "none"]
 Network = Literal["none", "public", "all"]
 
 UIDS = range(40_000, 50_000)  # below 65,536, which is all that many containers have; systems give these to nobody
+GUIDE = "docs/container.md says what a container needs"
+HELP = {  # what keeps a sandbox from being made, by what bwrap says of it
+    "mount proc": f"this container's engine masks parts of /proc: --security-opt systempaths=unconfined; {GUIDE}",
+    "new namespace": f"no user namespaces here: the engine's seccomp profile, or a sysctl, keeps them; {GUIDE}",
+    "make / slave": f"the engine's AppArmor profile keeps programs from mounting: --security-opt apparmor=…; {GUIDE}",
+    "uid map": f"AppArmor keeps user namespaces from being of use: another profile helps; {GUIDE}",
+    "failed rtm_": f"AppArmor keeps user namespaces from being of use: another profile helps; {GUIDE}",
+}
 TRY_WITHIN = 10.0  # seconds; it takes some hundredths
 INSTALL = "apt-get install bubblewrap"
 
@@ -194,7 +202,12 @@ def _try(sandbox: Sandbox) -> None:
                 os.chown(part, uid, uid)
         said = _entered(sandbox.cell(root, spool, places, uid))
     if said is not None:
-        raise Unavailable(f"{sandbox.level}: {said}")
+        raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
+
+
+def _help(said: str) -> str:
+    found = [help for mark, help in HELP.items() if mark in said.lower()]
+    return f" ({found[0]})" if found else ""
 
 
 def _entered(cell: Cell) -> str | None:

@@ -1,0 +1,160 @@
+"""The Dockerfile's own entry point, user, environment and health check, as an engine would run them: read-only, without
+capabilities, under deploy/seccomp.json. The root is this machine's; the image's own is built in test_image.py."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auth.walk import Person
+from tests.deploy import engine, image
+from tests.deploy.engine import Container, Root, container, engine_filter
+from tests.deploy.runtime import DEVICES
+from tests.interop.gated import Gated
+from tests.interop.known import THIRTEEN, Way
+from tests.interop.test_oauth_python_sdk import Kept, connected, text
+from tests.wire import PATIENCE, ROOT, children, eventually
+from toolgate.tools.sandbox.syscalls import FAMILIES, REFUSED
+
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+PROFILE = ROOT / "deploy" / "seccomp.json"
+IMAGE = image.read(DOCKERFILE)
+CAPABILITIES = ("SETUID", "SETGID", "SETPCAP", "CHOWN", "KILL", "DAC_OVERRIDE", "FOWNER")
+WRITTEN = ("/x", "/etc/x", "/usr/x", "/opt/toolgate/x", "/home/toolgate/x", "/usr/local/bin/x")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    assert os.geteuid() == 0, "a container's first process is begun by root: run the tests as root"
+    return engine.here(IMAGE, tmp_path_factory.mktemp("here"))
+
+
+@pytest.fixture(scope="module")
+def running(root: Root, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    with container(IMAGE, root, tmp_path_factory.mktemp("running"), filter=engine_filter(PROFILE)) as made:
+        assert made.serving(), made.log()
+        yield made
+
+
+async def called(running: Container, *commands: str) -> list[str]:
+    """What Bash answers to somebody who signs in as people do."""
+    gate = Gated(running, Person(running), "")  # type: ignore[arg-type]  # it has what they look at
+    async with connected(gate, Kept(), Way("http", "auto")) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == THIRTEEN
+        return [text(await client.call_tool("Bash", {"command": command})) for command in commands]
+
+
+LOOK = "id -u; touch /usr/x /data/x; grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; echo $PATH"
+
+
+def test_somebody_signs_in_and_commands_run_in_a_sandbox_without_any_privilege(running: Container) -> None:
+    said, python = asyncio.run(called(running, LOOK, "python3 -c 'import sys; print(sys.prefix)'"))
+    uid, *lines = said.splitlines()
+    assert uid == str(IMAGE.uid)
+    assert sorted(lines) == [
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "CapBnd:\t0000000000000000",
+        "CapEff:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "touch: cannot touch '/data/x': Read-only file system",
+        "touch: cannot touch '/usr/x': Read-only file system",
+    ]
+    assert python == "/usr\n"  # the server's own environment is not what commands find
+    assert "sandbox bwrap: namespaces and a system call filter, this user, network public" in running.log()
+
+
+def test_the_health_check_says_whether_it_takes_work(running: Container) -> None:
+    checked = running.execute(*IMAGE.health)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "ready\n", "")
+    other = running.execute(*IMAGE.health, "--port", "1")
+    assert (other.returncode, other.stdout) == (1, "http://127.0.0.1:1/ready: Connection refused\n")
+
+
+def test_nothing_can_be_written_but_the_volume_and_memory(running: Container) -> None:
+    tried = running.execute("touch", *WRITTEN)
+    assert [line.split("'")[1] for line in tried.stderr.splitlines()] == list(WRITTEN)
+    writable = {path for path, how in running.mounts() if "rw" in how} - {f"/dev/{name}" for name in DEVICES}
+    assert writable == {"/data", "/tmp", "/dev", "/dev/shm", "/proc"}
+    assert {path.name for path in running.data.iterdir()} == {"state"}
+    assert (running.data / "state").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_uid for path in running.data.rglob("*")} == {IMAGE.uid}
+
+
+def test_what_nobody_waits_for_is_reaped_and_the_end_is_orderly(running: Container) -> None:
+    running.execute("sh", "-c", "(sleep 0.1 & sleep 0.2 &) & exit")
+    assert eventually(lambda: running.zombies() == [])
+    assert not [pid for pid in children(running.first) if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert running.stop() == 0
+    assert "Traceback" not in running.log()
+
+
+@pytest.mark.parametrize(
+    ("engine_is", "said", "help"),
+    [
+        ({"masked": True}, "Can't mount proc", "systempaths=unconfined"),
+        ({"filter": engine_filter(PROFILE, spaces=False)}, "new namespace", "seccomp profile"),
+    ],
+    ids=["masked", "filtered"],
+)
+def test_where_no_sandbox_can_be_made_the_start_is_refused_with_what_to_give(
+    root: Root, tmp_path: Path, engine_is: dict[str, Any], said: str, help: str
+) -> None:
+    with container(IMAGE, root, tmp_path, **engine_is) as refused:
+        assert refused.process.wait(PATIENCE) == 2
+    assert said in refused.log() and help in refused.log() and "docs/container.md" in refused.log()
+    assert list(refused.data.glob("state/keys/*")) == []
+
+
+def test_as_root_with_few_capabilities_an_engine_as_it_is_will_do(root: Root, tmp_path: Path) -> None:
+    """Level `uid`, which needs no namespaces: what the engine masks, it may mask."""
+    with container(IMAGE, root, tmp_path, user=0, capabilities=CAPABILITIES, masked=True) as made:
+        assert made.serving(), made.log()
+        [said] = asyncio.run(
+            called(made, "id -u; cat /data/state/keys/* 2>&1 | head -1; grep CapBnd /proc/self/status")
+        )
+        assert made.stop() == 0
+    uid, denied, bound = said.splitlines()
+    assert int(uid) in range(40_000, 50_000)
+    assert denied.endswith("Permission denied") and bound == "CapBnd:\t0000000000000000"
+
+
+def test_the_same_image_speaks_stdio(root: Root, tmp_path: Path) -> None:
+    with container(IMAGE, root, tmp_path, command=("call", "Bash", "command=id -u")) as made:
+        assert made.process.wait(PATIENCE) == 0
+    assert str(IMAGE.uid) in made.log().splitlines()
+
+
+def test_the_profile_allows_no_more_than_commands_have_but_what_sandboxes_are_made_with() -> None:
+    told = json.loads(PROFILE.read_text())
+    making, *rest = (set(row["names"]) for row in told["syscalls"])
+    refused = {name for row in REFUSED for name in row.split()}
+    assert making == {"unshare", "mount", "umount2", "pivot_root", "chroot", "sethostname"}
+    assert set().union(*rest) & refused == set()
+    families = [row["args"][0]["value"] for row in told["syscalls"] if row["names"] == ["socket"]]
+    assert sorted(families) == sorted(FAMILIES)
+
+
+def test_the_build_is_sent_the_program_and_nothing_else() -> None:
+    sent = image.Build(ROOT, ROOT, ROOT).is_sent
+    needed = [ROOT / word for step in image.instructions(DOCKERFILE) for word in copied(step)]
+    assert needed and all(path.exists() and sent(path) for path in needed)
+    kept = (".git/config", ".env", "deploy/.env", "tests/wire.py", "state/keys/signing", "server/__pycache__/a.pyc")
+    assert [name for name in kept if sent(ROOT / name)] == []
+
+
+def copied(step: image.Instruction) -> list[str]:
+    """Of the clone."""
+    words = step.rest.split() if step.name == "COPY" and "--from" not in step.rest else [""]
+    return words[:-1]
+
+
+def test_the_image_is_not_root_and_has_what_engines_read() -> None:
+    assert IMAGE.user == "10001:10001"
+    assert (IMAGE.stop, IMAGE.ports, IMAGE.volumes) == ("SIGTERM", [8080], ["/data"])
+    assert IMAGE.entrypoint[0] == "tini"
+    assert IMAGE.labels["org.opencontainers.image.licenses"] == "MIT"
+    assert image.read(DOCKERFILE, VERSION="1.2").labels["org.opencontainers.image.version"] == "1.2"
