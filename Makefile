@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 MAKEFLAGS += -j2  # the system's packages come while Python's do
 
-.PHONY: setup demo test soak chromium sandbox proxies conformance check bench lock clean
+.PHONY: setup demo test soak chromium sandbox proxies image conformance check check-deploy bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -42,9 +42,14 @@ chromium: | .venv/bin/python ## the browser that the tests of pages drive: Debia
 		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
 
 sandbox: | chromium ## what keeps commands apart, and what the tests of that use
-	@command -v bwrap >/dev/null && command -v setpriv >/dev/null && test -x /usr/bin/python3 && ldconfig -p | grep -q libseccomp.so.2 \
-		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends bubblewrap libseccomp2 util-linux python3; } \
-		|| { echo "The sandbox is missing: apt-get install bubblewrap libseccomp2 util-linux python3"; exit 1; }
+	@command -v bwrap >/dev/null && command -v setpriv >/dev/null && command -v tini >/dev/null && test -x /usr/bin/python3 && ldconfig -p | grep -q libseccomp.so.2 \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends bubblewrap libseccomp2 util-linux python3 tini; } \
+		|| { echo "The sandbox is missing: apt-get install bubblewrap libseccomp2 util-linux python3 tini"; exit 1; }
+
+image: | sandbox ## what builds the container's image without an engine, and a systemd to run the unit under
+	@command -v debootstrap >/dev/null && test -x /lib/systemd/systemd \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends debootstrap systemd; } \
+		|| { echo "What builds images is missing: apt-get install debootstrap systemd"; exit 1; }
 
 # The packages start services, which take port 80: of those that come just now they are ended.
 proxies: | sandbox ## the proxies that the tests put in front, and what speaks HTTP/2 to them
@@ -57,7 +62,7 @@ proxies: | sandbox ## the proxies that the tests put in front, and what speaks H
 test: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies ## everything, against the real server
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-soak: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies ## what takes longer than `make test` may
+soak: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies image ## what takes longer than `make test` may
 	$(BIN)/python -m pytest -m soak
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, all of its runs
@@ -68,6 +73,17 @@ check: .venv/.dev ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy .links/toolgate
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright -p .links
+	@$(MAKE) --no-print-directory check-deploy
+
+# Without a network: the schemas come with the linters. systemd's own is run where it is; 254 knows more than Debian 12's
+MANIFESTS = $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
+check-deploy: .venv/.dev ## what runs it elsewhere: image, compose, Kubernetes, systemd
+	$(BIN)/hadolint deploy/Dockerfile
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(BIN)/kubernetes-validate --strict --quiet -k 1.33.0 $(MANIFESTS)
+	$(BIN)/kubernetes-validate --strict --quiet $(MANIFESTS)
+	@mkdir -p build && sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/toolgate.service >build/toolgate.service
+	@! command -v systemd-analyze >/dev/null || ! systemd-analyze verify --man=no build/toolgate.service 2>&1 | grep -v DelegateSubgroup
 
 bench: .venv/.dev tests/interop/node_modules/.installed ## side by side with the official SDKs
 	$(BIN)/python -m tests.bench

@@ -192,14 +192,14 @@ def here(image: Image, folder: Path) -> Root:
     if not python.is_relative_to("/usr"):
         (root / str(python)[1:]).mkdir(parents=True)
         lent.append(python)
-    _install(program)
+    install(program)
     commands.mkdir()
     (commands / "toolgate").symlink_to("/opt/toolgate/bin/toolgate")
     layers = {"/opt/toolgate": [program, Path(sys.prefix)], "/usr/local/bin": [commands, Path("/usr/local/bin")]}
     return Root(root, lent, layers)
 
 
-def _install(program: Path) -> None:
+def install(program: Path) -> None:
     """What this machine's environment has by a link to the clone, as it is where it was installed for good."""
     [real] = Path(sys.prefix).glob("lib/python3.*/site-packages")
     packages = program / real.relative_to(sys.prefix)

@@ -1,0 +1,114 @@
+"""What compose, Kubernetes and systemd are told of the server is what it is: its options, its user, its folder, and of
+rights the few it takes. That the files are well-formed, `make check` sees."""
+
+import copy
+import re
+from typing import Any
+
+import kubernetes_validate
+import yaml
+
+from tests.deploy import image
+from tests.wire import ROOT
+from toolgate.server.options import OPTIONS
+
+DEPLOY = ROOT / "deploy"
+IMAGE = image.read((DEPLOY / "Dockerfile").read_text())
+VARIABLES = {option.variable for option in OPTIONS}
+
+
+def read(path: str) -> Any:
+    return yaml.safe_load((DEPLOY / path).read_text())
+
+
+def test_of_compose_caddy_alone_is_reached_and_toolgate_has_no_right_but_to_make_sandboxes() -> None:
+    compose = read("compose.yaml")
+    toolgate, caddy = compose["services"]["toolgate"], compose["services"]["caddy"]
+    assert "ports" not in toolgate and {port.split(":")[0] for port in caddy["ports"]} == {"80", "443"}
+    for service in (toolgate, caddy):
+        assert (
+            service["read_only"] and service["cap_drop"] == ["ALL"] and service["mem_limit"] and service["pids_limit"]
+        )
+        assert "no-new-privileges:true" in service["security_opt"] and "privileged" not in service
+    assert "cap_add" not in toolgate and "user" not in toolgate
+    assert toolgate["volumes"] == [f"state:{IMAGE.volumes[0]}"]
+    assert [each for each in toolgate["security_opt"] if each.startswith("seccomp")] == ["seccomp=seccomp.json"]
+    assert (DEPLOY / "seccomp.json").exists()
+    assert set(toolgate["environment"]) <= VARIABLES
+    assert toolgate["environment"]["TOOLGATE_TRUSTED_PROXIES"] == caddy["networks"]["inside"]["ipv4_address"]
+    assert caddy["environment"]["TOOLGATE_UPSTREAM"] == f"toolgate:{IMAGE.ports[0]}"
+
+
+def test_what_the_environment_of_compose_may_set_is_all_in_its_example() -> None:
+    used = set(re.findall(r"\$\{(TOOLGATE_\w+)", (DEPLOY / "compose.yaml").read_text()))
+    shown = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / ".env.example").read_text(), re.M))
+    assert set(shown) == used
+    defaults = dict(re.findall(r"\$\{(TOOLGATE_\w+):-([^}]*)\}", (DEPLOY / "compose.yaml").read_text()))
+    assert {name: shown[name] for name in defaults if name != "TOOLGATE_PACKAGES"} == {
+        name: value for name, value in defaults.items() if name != "TOOLGATE_PACKAGES"
+    }
+
+
+def test_in_kubernetes_the_pod_is_not_root_and_is_asked_where_it_answers() -> None:
+    pod = read("kubernetes/deployment.yaml")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == IMAGE.uid
+    assert pod["hostUsers"] is False and pod["automountServiceAccountToken"] is False
+    held = container["securityContext"]
+    assert held["readOnlyRootFilesystem"] and held["capabilities"] == {"drop": ["ALL"]}
+    assert held["allowPrivilegeEscalation"] is False
+    assert [port["containerPort"] for port in container["ports"]] == IMAGE.ports
+    probes = [container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")]
+    assert probes == ["/health", "/health", "/ready"]
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {*IMAGE.volumes, "/tmp"}
+    assert set(read("kubernetes/configmap.yaml")["data"]) <= VARIABLES
+    grace = pod["terminationGracePeriodSeconds"]
+    assert grace > 5 + 1  # seconds that calls get, and the end of streams
+
+
+def test_what_kustomize_takes_is_there_and_the_secret_is_an_example() -> None:
+    listed = read("kubernetes/kustomization.yaml")["resources"]
+    there = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(listed) == there - {"secret.example.yaml"}
+    names = {yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())["metadata"]["name"] for name in there}
+    assert names == {"toolgate"}
+
+
+def test_the_other_way_needs_no_more_than_the_standard_baseline_gives() -> None:
+    whole = merged(read("kubernetes/deployment.yaml"), read("kubernetes/baseline/deployment.yaml"))
+    kubernetes_validate.validate(whole, "1.33", strict=True)
+    pod = whole["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["image"] == "toolgate" and container["securityContext"]["readOnlyRootFilesystem"]
+    added = set(container["securityContext"]["capabilities"]["add"])
+    assert added <= {"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert (pod["securityContext"]["appArmorProfile"], container["securityContext"]["procMount"]) == (
+        {"type": "RuntimeDefault"},
+        "Default",
+    )
+
+
+def merged(whole: Any, patch: Any) -> Any:
+    """A strategic merge, as far as the patch here takes it."""
+    if isinstance(whole, dict) and isinstance(patch, dict):
+        made = copy.deepcopy(whole)
+        for name, value in patch.items():
+            made[name] = merged(whole.get(name), value) if value is not None else None
+            if value is None:
+                del made[name]
+        return made
+    if isinstance(whole, list) and patch and isinstance(patch[0], dict):
+        changes = {each["name"]: each for each in patch}
+        return [merged(each, changes.get(each["name"], {})) for each in whole]
+    return patch
+
+
+def test_systemd_has_the_server_keep_its_state_where_it_gives_it_a_folder() -> None:
+    unit = (DEPLOY / "systemd" / "toolgate.service").read_text()
+    told = dict(re.findall(r"^(\w+)=(.*)$", unit, re.M))
+    assert "TOOLGATE_STATE=%S/toolgate" in told["Environment"] and told["StateDirectory"] == "toolgate"
+    assert told["ExecStart"] == "/opt/toolgate/bin/toolgate -t -s"
+    assert set(re.findall(r"^(\w+)=", (DEPLOY / "systemd" / "toolgate.env").read_text(), re.M)) <= VARIABLES
+    mask_proc = ("ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "ProtectHostname")
+    assert not {*mask_proc, "MemoryDenyWriteExecute", "ProtectControlGroups"} & set(told)

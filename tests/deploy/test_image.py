@@ -1,0 +1,120 @@
+"""deploy/Dockerfile carried out, and the image that comes of it run as an engine would. Takes minutes, and Debian's and
+Python's packages; what is downloaded is kept in build/image.
+
+What this leaves unproven of the Dockerfile, since no engine reads it:
+
+- `FROM`: debootstrap's minbase is the base here; debian:bookworm-slim is the same less manuals and translations.
+- `RUN --mount=type=cache`: a folder is there instead; that builds at the same time share it, nobody tries.
+- layers and their caching; what BuildKit sends of the clone goes by tests/deploy/image.py's reading of .dockerignore.
+- `VOLUME`: that a new volume gets the owner of the folder it covers; the folder here is given that owner.
+- `HEALTHCHECK`: its command is run, its times are not; `LABEL`, `EXPOSE`: that anybody reads them.
+- `docker run`: a network of its own, control groups, AppArmor. The filter goes by libseccomp, as it does with runc.
+"""
+
+import asyncio
+import http.server
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.auth.walk import Person
+from tests.deploy import test_container as quick
+from tests.deploy.engine import Container, Root, container, engine_filter
+from tests.deploy.image import Build
+from tests.deploy.test_container import CAPABILITIES, DOCKERFILE, IMAGE, PROFILE
+from tests.interop.gated import Gated
+from tests.interop.known import Way
+from tests.interop.test_oauth_python_sdk import Kept, connected, text
+from tests.wire import ROOT
+
+pytestmark = pytest.mark.soak
+
+KEPT = ROOT / "build" / "image"
+PAGE = b"<!doctype html><title>t</title><p id=p>plain</p><script>p.textContent = 'by ' + 'script'</script>"
+
+# On the image's own root too; what ends the server is last, below
+test_somebody_signs_in = quick.test_somebody_signs_in_and_commands_run_in_a_sandbox_without_any_privilege
+test_the_health_check_says_whether_it_takes_work = quick.test_the_health_check_says_whether_it_takes_work
+test_nothing_can_be_written_but_the_volume = quick.test_nothing_can_be_written_but_the_volume_and_memory
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    assert os.geteuid() == 0, "an image is built by root: run the tests as root"
+    assert shutil.which("debootstrap"), "debootstrap is missing: apt-get install debootstrap"
+    folder = tmp_path_factory.mktemp("image")
+    build = Build(ROOT, folder, KEPT)
+    assert build.run(DOCKERFILE) == IMAGE
+    yield build.root
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def running(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    environment = {"TOOLGATE_ALLOW_PRIVATE": "127.0.0.1"}
+    folder = tmp_path_factory.mktemp("running")
+    with container(IMAGE, Root(built), folder, environment=environment, filter=engine_filter(PROFILE)) as made:
+        assert made.serving(), made.log()
+        yield made
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(PAGE)))
+            self.end_headers()
+            self.wfile.write(PAGE)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_nothing_in_it_gains_privileges_and_nothing_is_there_that_only_made_it(built: Path) -> None:
+    files = [path for path in built.rglob("*") if not path.is_symlink()]
+    modes = {path: path.stat() for path in files}
+    assert [
+        path for path, found in modes.items() if found.st_mode & (stat.S_ISUID | stat.S_ISGID) and path.is_file()
+    ] == []
+    assert {path for path, found in modes.items() if found.st_uid == IMAGE.uid} == {built / "data"}
+    program = built / "opt" / "toolgate"
+    assert [path for path in files if path.is_relative_to(program) and modes[path].st_mode & 0o022] == []
+    assert not list(program.glob("lib/python3.*/site-packages/pip")) and not (built / "src").exists()
+    left = [str(path.relative_to(built)) for path in (built / "root").rglob("*") if path.is_file()]
+    assert set(left) <= {"root/.bashrc", "root/.profile"}  # nothing of this machine's
+
+
+def test_its_chromium_shows_a_page_from_within_its_own_sandbox(running: Container, page: str) -> None:
+    async def main() -> str:
+        gate = Gated(running, Person(running), "")  # type: ignore[arg-type]  # it has what they look at
+        async with connected(gate, Kept(), Way("http", "auto")) as client:
+            return text(await client.call_tool("ReadDocs", {"url": page}))
+
+    assert "by script" in asyncio.run(main())
+    assert "WITHOUT its own sandbox" not in running.log()
+
+
+test_the_end_is_orderly = quick.test_what_nobody_waits_for_is_reaped_and_the_end_is_orderly
+
+
+def test_as_root_with_few_capabilities_an_engine_as_it_is_will_do(built: Path, tmp_path: Path) -> None:
+    masked = engine_filter(PROFILE, spaces=False)
+    with container(IMAGE, Root(built), tmp_path, user=0, capabilities=CAPABILITIES, masked=True, filter=masked) as made:
+        assert made.serving(), made.log()
+        assert made.execute("toolgate", "health").stdout == "ready\n"
+        assert made.stop() == 0
+    assert "sandbox uid" in made.log()
