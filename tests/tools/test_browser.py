@@ -840,6 +840,21 @@ def test_a_browser_that_does_not_start_is_done_without(world: World, folder: Pat
     assert told.read_text() == "started\n"  # not at each call
 
 
+def test_a_driver_that_ends_at_once_is_done_without(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a library of its own is missing, it ends before it says a word."""
+    world.place.pages.update({"/": html(f"<p>{PROSE}</p>")})
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", script(folder, "exit 1"))
+
+    async def scenario() -> str:
+        async with another(world, CHROMIUM) as lent:
+            return text(await lent.call(world.url()))
+
+    answer = world.run(scenario())
+    assert "the browser did not start: Connection closed" in answer and PROSE.strip() in answer
+
+
 @contextlib.asynccontextmanager
 async def another(world: World, program: str) -> AsyncIterator[World]:
     """The same world with a browser of its own."""

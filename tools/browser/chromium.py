@@ -155,7 +155,8 @@ class Chromium:
             if driver is not None:
                 await _stopped(driver)
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, Error | OSError):  # TimeoutError is an OSError
+            # TimeoutError is an OSError; that the driver ended, Playwright tells by an Exception as such
+            if isinstance(error, Error | OSError) or type(error) is Exception:
                 raise NotStarted(_told(error)) from None
             raise
         return cls(driver, browser, line, gateway, way.sandbox)
