@@ -97,8 +97,9 @@ def test_what_nobody_waits_for_is_reaped_and_the_end_is_orderly(running: Contain
     [
         ({"masked": True}, "Can't mount proc", "systempaths=unconfined"),
         ({"filter": engine_filter(PROFILE, spaces=False)}, "new namespace", "seccomp profile"),
+        ({"user": 0, "capabilities": ("SETUID", "SETGID", "DAC_OVERRIDE")}, "though this is root", "CAP_CHOWN"),
     ],
-    ids=["masked", "filtered"],
+    ids=["masked", "filtered", "root without rights"],
 )
 def test_where_no_sandbox_can_be_made_the_start_is_refused_with_what_to_give(
     root: Root, tmp_path: Path, engine_is: dict[str, Any], said: str, help: str

@@ -25,6 +25,7 @@ Network = Literal["none", "public", "all"]
 
 UIDS = range(40_000, 50_000)  # below 65,536, which is all that many containers have; systems give these to nobody
 GUIDE = "docs/container.md says what a container needs"
+RIGHTS = "one of CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_KILL, CAP_DAC_OVERRIDE and CAP_FOWNER"
 HELP = {  # what keeps a sandbox from being made, by what bwrap says of it
     "mount proc": f"this container's engine masks parts of /proc: --security-opt systempaths=unconfined; {GUIDE}",
     "new namespace": f"no user namespaces here: the engine's seccomp profile, or a sysctl, keeps them; {GUIDE}",
@@ -191,6 +192,16 @@ def _filter(level: str, *, offline: bool = False) -> bytes:
 
 def _try(sandbox: Sandbox) -> None:
     """Go into one and come out again. Raises Unavailable."""
+    try:
+        said = _tried(sandbox)
+    except PermissionError as error:  # root has less than all it takes
+        said = f"{error.strerror}, though this is root: it lacks {RIGHTS}; {GUIDE}"
+    if said is not None:
+        raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
+
+
+def _tried(sandbox: Sandbox) -> str | None:
+    """What went wrong. Raises PermissionError."""
     with tempfile.TemporaryDirectory(prefix="toolgate-") as made:
         folder = Path(made)
         root, spool, places = (folder / name for name in ("root", "spool", "spool/places"))
@@ -200,9 +211,7 @@ def _try(sandbox: Sandbox) -> None:
             part.mkdir()
             if uid is not None:
                 os.chown(part, uid, uid)
-        said = _entered(sandbox.cell(root, spool, places, uid))
-    if said is not None:
-        raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
+        return _entered(sandbox.cell(root, spool, places, uid))
 
 
 def _help(said: str) -> str:
