@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import http.client
 import json
 import os
 import shutil
@@ -51,6 +52,7 @@ class Container:
         user: int | None = None,
         capabilities: Sequence[str] = (),
         masked: bool = False,
+        pod: bool = False,
         filter: bytes = b"",
         command: Sequence[str] | None = None,
     ) -> None:
@@ -77,6 +79,7 @@ class Container:
             "lent": [str(path) for path in root.lent],
             "layers": {path: ":".join(map(str, folders)) for path, folders in root.layers.items()},
             "masked": masked,
+            "pod": pod,
             "environment": self.environment,
             "command": words,
         }
@@ -92,9 +95,17 @@ class Container:
         return self.stderr.read_text(errors="replace")
 
     def serving(self) -> bool:
-        """Whether it comes to listen."""
-        eventually(lambda: "serving http" in self.log() or self.process.poll() is not None)
-        return self.process.poll() is None
+        """Whether it comes to take work."""
+        eventually(lambda: self.process.poll() is not None or self._is_ready())
+        return self.process.poll() is None and self._is_ready()
+
+    def _is_ready(self) -> bool:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+            try:
+                connection.request("GET", "/ready")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
 
     @property
     def first(self) -> int:

@@ -123,6 +123,14 @@ def test_as_root_with_few_capabilities_an_engine_as_it_is_will_do(root: Root, tm
     assert denied.endswith("Permission denied") and bound == "CapBnd:\t0000000000000000"
 
 
+def test_in_a_user_namespace_of_its_own_it_has_its_sandbox_too(root: Root, tmp_path: Path) -> None:
+    """As in a pod with `hostUsers: false`."""
+    with container(IMAGE, root, tmp_path, pod=True, filter=engine_filter(PROFILE)) as made:
+        assert made.serving(), made.log()
+        assert made.stop() == 0
+    assert "sandbox bwrap: namespaces and a system call filter, this user" in made.log()
+
+
 def test_the_same_image_speaks_stdio(root: Root, tmp_path: Path) -> None:
     with container(IMAGE, root, tmp_path, command=("call", "Bash", "command=id -u")) as made:
         assert made.process.wait(PATIENCE) == 0
