@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server import VERSION, builtin, methods, parts
+from toolgate.server import VERSION, builtin, methods, parts, progress
 from toolgate.server.callers import Callers, itself
 from toolgate.server.changes import Changes
 from toolgate.server.clock import Clock, Firing
@@ -94,7 +94,9 @@ class App:
             isolate=config.isolate_plugins,
             changed=self._registry_changed,
         )
-        self._take_skills()
+        self.progress = progress.shown(config.environment)
+        with self.progress.doing("reading skills"):
+            self._take_skills()
         self.audit = self._audit()
         self.traces = self._traces()
         self.metrics = self._metrics() if config.remote else None
@@ -165,7 +167,8 @@ class App:
         await self.store.ready()
         if self.config.plugins:
             try:
-                await self.plugins.look(PLUGINS_LOAD)
+                with self.progress.doing("loading plugins"):
+                    await self.plugins.look(PLUGINS_LOAD)
             except Exception:  # what is built in is served all the same
                 log.exception("the plugin folders can't be looked at")
             self._start_later(self._watch_plugins, PLUGINS_AFTER)

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from toolgate.server import keyfile
+from toolgate.server import keyfile, progress
 from toolgate.server.audit import lines, trail
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
@@ -58,12 +58,15 @@ def audit(config: Config, words: Sequence[str], flags: Mapping[str, Any]) -> int
     except OSError as error:
         print(f"toolgate: without its key the record can't be read: {error}", file=sys.stderr)
         return FAULT
-    return _verify(folder, key) if words else _Showing(config.state, key, flags).show()
+    return (
+        _verify(folder, key, progress.shown(config.environment)) if words else _Showing(config.state, key, flags).show()
+    )
 
 
-def _verify(folder: Path, key: bytes) -> int:
+def _verify(folder: Path, key: bytes, shown: progress.Progress) -> int:
     """0: it is whole; 1: it is not."""
-    verdict = trail.verify(folder, key)
+    with shown.doing("reading bytes of the record") as at:
+        verdict = trail.verify(folder, key, told=at)
     for finding in verdict.findings[:MAX_FINDINGS]:
         print(f"{'note' if finding.harmless else 'BROKEN'}: {finding.where}: {finding.text}")
     if len(verdict.findings) > MAX_FINDINGS:

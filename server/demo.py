@@ -10,8 +10,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from toolgate.server import http_client
 from toolgate.server.client import Client, Fault, Note, spawned
 from toolgate.server.config import Config
 from toolgate.server.envelope import SERVER
+from toolgate.server.progress import Progress, shown
 from toolgate.server.props import bitmap, small_web
 
 LEFT = 78  # characters of a line shown
@@ -31,26 +32,34 @@ class Failed(Exception):
 
 
 class Screen:
-    """Where the tour is told; colours only on a terminal that wants them."""
+    """Where the tour is told; colours only on a terminal that wants them. `progress` shows what is being waited for."""
 
-    def __init__(self, coloured: bool) -> None:
+    def __init__(self, coloured: bool, progress: Progress) -> None:
         self._coloured = coloured and sys.stdout.isatty()
+        self.progress = progress
 
-    def chapter(self, title: str) -> None:
-        print(f"\n{self._paint('1;36', title)}\n{self._paint('2', '─' * min(len(title), LEFT))}")
+    @contextmanager
+    def chapter(self, title: str) -> Generator[None]:
+        self._print(f"\n{self._paint('1;36', title)}\n{self._paint('2', '─' * min(len(title), LEFT))}")
+        with self.progress.doing(title):
+            yield
 
     def step(self, what: str, took: float) -> None:
-        print(f"{self._paint('32', '✓')} {self._paint('1', what)} {self._paint('2', f'{took * 1000:.0f} ms')}")
+        self._print(f"{self._paint('32', '✓')} {self._paint('1', what)} {self._paint('2', f'{took * 1000:.0f} ms')}")
 
     def said(self, text: str, lines: int = 6) -> None:
         shown = [line for line in text.splitlines() if line.strip()]
         for line in shown[:lines]:
-            print("    " + (line if len(line) <= LEFT else line[: LEFT - 1] + "…"))
+            self._print("    " + (line if len(line) <= LEFT else line[: LEFT - 1] + "…"))
         if len(shown) > lines:
-            print(self._paint("2", f"    … {len(shown) - lines} more lines"))
+            self._print(self._paint("2", f"    … {len(shown) - lines} more lines"))
 
     def failed(self, what: str) -> None:
-        print(f"{self._paint('31', '✗')} {what}")
+        self._print(f"{self._paint('31', '✗')} {what}")
+
+    def _print(self, line: str) -> None:
+        self.progress.clear()
+        print(line)
 
     def _paint(self, code: str, text: str) -> str:
         return f"\033[{code}m{text}\033[0m" if self._coloured else text
@@ -77,8 +86,9 @@ class Tour:
     async def tool(self, name: str, expect: str, lines: int = 6, **arguments: Any) -> dict[str, Any]:
         """Call a tool that must work, show what came, and check that `expect` is in it."""
         begun = time.perf_counter()
-        result = await self.client.call(name, arguments, _meta={"progressToken": name})
         told = " ".join(f"{key}={_short(value)}" for key, value in arguments.items())
+        with self.screen.progress.doing(f"{name} {told}"):
+            result = await self.client.call(name, arguments, _meta={"progressToken": name})
         text = "\n".join(_told(block) for block in result["content"])
         if result.get("isError") or expect not in text:
             raise Failed(f"{name} {told}: expected {expect!r}, got: {text[:500]}")
@@ -89,7 +99,7 @@ class Tour:
 
 async def tour(config: Config) -> int:
     """Give the tour with a server that has the options of `config`; 0 when all worked."""
-    screen = Screen(config.coloured)
+    screen = Screen(config.coloured, shown(config.environment))
     folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
     begun = time.perf_counter()
     try:
@@ -119,22 +129,22 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
         ]
         environment = config.servers_environment
         visit = Tour(screen, work, web, heard)
-        screen.chapter("stdio: a client starts the server and talks to it")
         begun = time.perf_counter()
         here = [*own, "--workspace", str(work)]
-        async with spawned(here, environment, note=note, question=_person(screen)) as (client, hello):
-            visit.greeted(client, hello, begun)
-            for title, chapter in CHAPTERS.items():
-                screen.chapter(title)
-                await chapter(visit)
+        with screen.chapter("stdio: a client starts the server and talks to it"):
+            async with spawned(here, environment, note=note, question=_person(screen)) as (client, hello):
+                visit.greeted(client, hello, begun)
+                for title, chapter in CHAPTERS.items():
+                    with screen.chapter(title):
+                        await chapter(visit)
         async with http_client.served(own, environment) as base:
             for title, connect in over_http(base, note).items():
-                screen.chapter(title)
                 begun = time.perf_counter()
-                async with connect() as (client, hello):
-                    visit.greeted(client, hello, begun)
-                    await _abroad(visit)
-                screen.said("the client has gone")
+                with screen.chapter(title):
+                    async with connect() as (client, hello):
+                        visit.greeted(client, hello, begun)
+                        await _abroad(visit)
+                    screen.said("the client has gone")
 
 
 def over_http(base: str, note: Note) -> dict[str, Callable[[], AbstractAsyncContextManager[http_client.Greeted]]]:

@@ -5,7 +5,7 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import BinaryIO
 from toolgate.server.audit.lines import FIRST, HEAD, Damaged, Key, Link, keyed, read, read_head
 from toolgate.server.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated
 
+TOLD = 1_000  # lines between two words of how far it is
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds
 
 
@@ -64,6 +65,11 @@ class Snapshot:
         """Name, file, and how many bytes of it there were."""
         return list(self._files)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for _, _, size in self._files)
+
     def lines(self, of: str) -> Iterator[bytes]:
         """The lines of one file without their breaks. What is longer than any of ours comes in pieces."""
         _, file, left = next(held for held in self._files if held[0] == of)
@@ -113,21 +119,26 @@ class Tail:
         return open(descriptor, "rb") if descriptor is not None else None
 
 
-def verify(folder: Path, key: bytes) -> Verdict:
-    """Hold every line against the one before, and the last against the head."""
+def verify(
+    folder: Path, key: bytes, *, newest: bool = False, told: Callable[[int, int], None] = lambda _done, _of: None
+) -> Verdict:
+    """Hold every line against the one before, and the last against the head. `newest`: those of the newest file alone.
+    `told` hears of how many bytes have been read, of how many."""
     with closing(Snapshot(folder)) as snapshot:
-        found = _Verifying(snapshot, keyed(key))
-        for name in snapshot.names:
+        found = _Verifying(snapshot, keyed(key), told)
+        for name in snapshot.names[-1:] if newest else snapshot.names:
             found.file(name)
         found.end()
         return found.verdict
 
 
 class _Verifying:
-    def __init__(self, snapshot: Snapshot, key: Key) -> None:
+    def __init__(self, snapshot: Snapshot, key: Key, told: Callable[[int, int], None]) -> None:
         self.verdict = Verdict()
         self._snapshot = snapshot
         self._key = key
+        self._told = told
+        self._read = 0  # bytes
         self._kept: list[str] = []  # the files before the newest one, as that says
         self._damaged: tuple[str, bytes] | None = None  # the line before: where, what
 
@@ -135,6 +146,9 @@ class _Verifying:
         self.verdict.files += 1
         for number, line in enumerate(self._snapshot.lines(name), 1):
             where = f"{name}:{number}"
+            self._read += len(line) + 1
+            if number % TOLD == 0:
+                self._told(self._read, self._snapshot.size)
             try:
                 link = read(line, self._key)
             except Damaged:

@@ -1,0 +1,89 @@
+"""What long work is doing, on one line of a terminal that is taken away again. Knows whether somebody looks; knows
+nothing of the work.
+
+It goes to standard error, and only where that is a terminal: no file, no pipe and no protocol ever has a byte of it. It
+takes no control code but a carriage return, and no colour, so that NO_COLOR has nothing to forbid.
+
+    with progress.shown(config.environment).doing("looking at the browser") as at:
+        at(3, 10)  # looking at the browser … 3 of 10
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import TextIO
+
+PAUSE = 0.1  # seconds between two numbers: nobody reads faster
+NARROW = 80  # columns, where a terminal doesn't say
+
+At = Callable[[int, int], None]  # how many are done, of how many; of 0 is of nobody knows how many
+
+
+class Progress:
+    """One line of `stream`; None is nobody looks."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._doing: list[str] = []  # the innermost last
+        self._width = 0  # of what stands there
+        self._last = 0.0
+
+    @contextmanager
+    def doing(self, what: str) -> Generator[At]:
+        """Say that `what` is being done, as long as it is."""
+        self._doing.append(what)
+        self._show(what)
+        try:
+            yield self._at
+        finally:
+            self._doing.pop()
+            self.clear()
+            if self._doing:
+                self._show(self._doing[-1])
+
+    def clear(self) -> None:
+        """Make room for something else that is printed."""
+        if self._stream is not None and self._width:
+            self._write(f"\r{' ' * self._width}\r")
+            self._width = 0
+
+    def _at(self, done: int, of: int) -> None:
+        now = time.monotonic()
+        if self._doing and now - self._last >= PAUSE:
+            self._last = now
+            self._show(f"{self._doing[-1]} … {done:,}{f' of {of:,}' if of else ''}", more="")
+
+    def _show(self, text: str, more: str = " …") -> None:
+        if self._stream is None:
+            return
+        line = "".join(each if each.isprintable() else " " for each in text + more)[: _columns(self._stream) - 1]
+        # back to the beginning: what a log or a child prints meanwhile takes this line's place
+        self._write(f"\r{line:{self._width}}\r")
+        self._width = len(line)
+
+    def _write(self, text: str) -> None:
+        assert self._stream is not None
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone: the work goes on
+            self._stream = None
+
+
+def shown(environment: Mapping[str, str]) -> Progress:
+    """On standard error, where that is a terminal that can go back to the beginning of a line."""
+    stream = sys.stderr
+    try:
+        looks = stream is not None and stream.isatty() and environment.get("TERM", "dumb") != "dumb"
+    except ValueError:  # it is closed
+        looks = False
+    return Progress(stream if looks else None)
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or NARROW
+    except (OSError, ValueError):
+        return NARROW
