@@ -1,12 +1,26 @@
-"""Checks in a row, and how they are told: ok, FAIL or skip a line, what to do below a FAIL, and at the end the first of
-those once more."""
+"""Checks in a row, and how they are told: ok, note, FAIL or skip a line, what to do below a FAIL and a note, and at the
+end the first of those to mend once more; or all of it as one JSON object, for programs."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from toolgate.server.progress import Progress
 
 DONE, FAULT = 0, 1
+OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
+GOOD = (OK, NOTE)
 
-# name, what looks (its text is the finding), and the checks that have to be ok before
-Row = tuple[str, Callable[[], Awaitable[str]], tuple[str, ...]]
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """It works, but not as well as it could; `remedy` says what to do."""
+
+    finding: str
+    remedy: str
 
 
 class Broken(Exception):
@@ -21,32 +35,66 @@ class Skipped(Exception):
     """There is nothing to look at; the text says why."""
 
 
-async def report(rows: Sequence[Row]) -> int:
-    """Look at all of them; 1 when one is broken."""
-    good: set[str] = set()
-    first: tuple[str, Broken] | None = None
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How one came out. `remedy` is "" where there is nothing to do."""
+
+    name: str
+    verdict: str
+    finding: str
+    remedy: str = ""
+
+
+Finding = str | Note
+Look = Callable[[], Awaitable[Finding]]
+
+# name, what looks, and the checks that have to be good before
+Row = tuple[str, Look, tuple[str, ...]]
+
+
+async def report(rows: Sequence[Row], progress: Progress | None = None, about: Mapping[str, Any] | None = None) -> int:
+    """Look at all of them; 1 when one is broken. Told line by line, or where there is something to be told `about` them
+    as one JSON object, which has that too."""
+    checks: list[Check] = []
     for name, look, needs in rows:
-        missing = [need for need in needs if need not in good]
+        missing = [need for need in needs if not any(each.name == need and each.verdict in GOOD for each in checks)]
         if missing:
-            _say("skip", name, f"needs {' and '.join(missing)}")
-            continue
-        try:
-            _say("ok", name, await look())
-            good.add(name)
-        except Skipped as skipped:
-            _say("skip", name, str(skipped))
-        except Broken as broken:
-            _say("FAIL", name, str(broken))
-            _say("", "", broken.remedy)
-            first = first or (name, broken)
-    if first is None:
-        return DONE
-    print(f"\nthe first thing to mend is {first[0]}: {_line(first[1].remedy)}")
-    return FAULT
+            check = Check(name, SKIP, f"needs {' and '.join(missing)}")
+        else:
+            with progress.doing(f"looking at {name}") if progress is not None else nullcontext():
+                check = await _looked(name, look)
+        checks.append(check)
+        if about is None:
+            _say(check)
+    first = next((check for check in checks if check.verdict == FAIL), None)
+    if about is not None:
+        print(_object(checks, first, about))
+    elif first is not None:
+        print(f"\nthe first thing to mend is {first.name}: {first.remedy}")
+    return DONE if first is None else FAULT
 
 
-def _say(verdict: str, name: str, finding: str) -> None:
-    print(f"{verdict:4}  {name:18}  {_line(finding)}", flush=True)
+async def _looked(name: str, look: Look) -> Check:
+    try:
+        found = await look()
+    except Skipped as skipped:
+        return Check(name, SKIP, _line(str(skipped)))
+    except Broken as broken:
+        return Check(name, FAIL, _line(str(broken)), _line(broken.remedy))
+    if isinstance(found, Note):
+        return Check(name, NOTE, _line(found.finding), _line(found.remedy))
+    return Check(name, OK, _line(found))
+
+
+def _say(check: Check) -> None:
+    print(f"{check.verdict:4}  {check.name:18}  {check.finding}", flush=True)
+    if check.remedy:
+        print(f"{'':4}  {'':18}  {check.remedy}", flush=True)
+
+
+def _object(checks: Sequence[Check], first: Check | None, about: Mapping[str, Any]) -> str:
+    told = {**about, "ok": first is None, "first": first.name if first is not None else None, "checks": checks}
+    return msgspec.json.encode(told).decode()
 
 
 def _line(text: str) -> str:

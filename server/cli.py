@@ -35,7 +35,7 @@ COMMANDS = {
 
 ASKING = ("call", "tools", "doctor", "health")  # what --url is for
 
-AUDIT = {  # what is for that command alone: its flags, with a value or without
+AUDIT = {  # what is for that command: its flags, with a value or without
     "principal": ("WHO", "audit: calls of a person, by name or by what the record calls them"),
     "tool": ("NAME", "audit: calls of a tool, or of all that match a pattern such as git_*"),
     "since": ("WHEN", "audit: calls since a time such as 2026-01-31T12:00, or 90m, 12h, 7d ago"),
@@ -43,9 +43,10 @@ AUDIT = {  # what is for that command alone: its flags, with a value or without
     "decision": ("WORD", "audit: calls that were allowed, approved, …"),
     "outcome": ("WORD", "audit: calls that came out ok, error, refused, cancelled, fault, task or asked"),
     "last": ("N", "audit: how many of them (default 50; 0: all)"),
-    "json": (None, "audit: print the lines themselves"),
+    "json": (None, "audit: print the lines themselves; doctor: one object, for programs"),
     "follow": (None, "audit: go on with those that come"),
 }
+OF_DOCTOR = ("json",)  # those of them that are for that command too
 FLAGS = ("url", "confidential", "drop_old", "with_workspaces", "replace", *AUDIT)  # of one command or another
 NO_OPTIONS = ("command", "words", *FLAGS)  # what the parser knows besides
 EVERY_OPTION = """\
@@ -119,8 +120,9 @@ def _run(words: Sequence[str]) -> int:
     if parsed.url is not None and flags and command != "doctor":
         raise UsageError(f"--url asks a server that is running: it can't be given --{next(iter(flags))}")
     about_audit = {name: value for name in AUDIT if (value := getattr(parsed, name)) not in (None, False)}
-    if about_audit and command != "audit":
-        raise UsageError(f"--{next(iter(about_audit))} belongs to audit")
+    misplaced = [name for name in about_audit if command not in ("audit", "doctor" if name in OF_DOCTOR else "audit")]
+    if misplaced:
+        raise UsageError(f"--{misplaced[0]} belongs to audit{' and doctor' if misplaced[0] in OF_DOCTOR else ''}")
     line = Line(
         parsed.words,
         parsed.url,
@@ -290,7 +292,12 @@ def _doctor(options: config.Config, line: Line) -> int:
     _nothing_more(line)
     from toolgate.server import doctor
 
-    return asyncio.run(doctor.examine(options) if line.url is None else doctor.walk(options, line.url))
+    as_json = bool(line.audit.get("json"))
+    return asyncio.run(
+        doctor.examine(options, as_json=as_json)
+        if line.url is None
+        else doctor.walk(options, line.url, as_json=as_json)
+    )
 
 
 def _health(options: config.Config, line: Line) -> int:

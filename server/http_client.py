@@ -44,6 +44,7 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: AsyncIterator[bytes]
+    version: str = "HTTP/1.1"
 
     @property
     def is_stream(self) -> bool:
@@ -307,12 +308,13 @@ def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: i
 async def _response(source: asyncio.StreamReader) -> Response:
     head = (await source.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")
+    version, status = first.split()[0], int(first.split()[1])
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        return Response(int(first.split()[1]), headers, _chunks(source))
+        return Response(status, headers, _chunks(source), version)
     length = headers.get("content-length")
-    return Response(int(first.split()[1]), headers, _plain(source, int(length) if length else None))
+    return Response(status, headers, _plain(source, int(length) if length else None), version)
 
 
 async def _chunks(source: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:

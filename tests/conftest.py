@@ -30,6 +30,7 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
     "interop/test_oauth_typescript_sdk.py",
     "interop/test_python_sdk.py",
     "test_doctor.py",
+    "test_doctor_faults.py",
     "tools/test_resources_builtin.py",
     "server/test_deferred_restart.py",
     "server/test_deferred.py",

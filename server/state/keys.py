@@ -2,7 +2,11 @@
 epoch.
 """
 
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+WITHIN = 2.0  # seconds to wait for another process that writes
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -36,3 +40,24 @@ def sweep(connection: "Connection", before: float) -> None:
 def drop(connection: "Connection") -> None:
     """Take all away."""
     connection.execute(_table().delete())
+
+
+def newest(path: Path) -> tuple[str, str, float] | None:
+    """Of the key made last in the database at `path`: kid, sealed, made_at. Reads alone, as `store.looked_at` does;
+    None where there is none, or no table of them. Raises StateError."""
+    import sqlite3  # start-up
+
+    from toolgate.server.state.store import StateError
+
+    if not path.exists():
+        return None
+    used = path.with_name(f"{path.name}-wal").exists()
+    place = f"{path.absolute().as_uri()}?{'mode=ro' if used else 'immutable=1'}"
+    try:
+        with contextlib.closing(sqlite3.connect(place, WITHIN, uri=True)) as raw:
+            if raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'oauth_key'").fetchone() is None:
+                return None
+            row = raw.execute("SELECT kid, sealed, made_at FROM oauth_key ORDER BY made_at DESC LIMIT 1").fetchone()
+    except sqlite3.Error as error:
+        raise StateError(f"the state database can't be read: {error}") from error
+    return None if row is None else (str(row[0]), str(row[1]), float(row[2]))

@@ -1,5 +1,6 @@
 """What long work shows on a terminal, and that nobody else ever has a byte of it."""
 
+import asyncio
 import io
 import os
 import pty
@@ -11,7 +12,7 @@ from typing import TextIO
 
 import pytest
 
-from toolgate.server import audit_cli, config, progress
+from toolgate.server import audit_cli, config, doctor, progress
 from toolgate.server.audit import trail
 
 SEEN = 65_536
@@ -103,6 +104,16 @@ def test_work_goes_on_where_the_terminal_goes(terminal: Terminal) -> None:
     with shown.doing("work") as at:
         terminal.stream.close()
         at(1, 2)
+
+
+def test_doctor_says_what_it_looks_at_on_standard_error_alone(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "LOOKS", {"python": doctor.LOOKS["python"], "clock": doctor.LOOKS["clock"]})
+    assert asyncio.run(doctor.examine(config.load({}, TERMINAL))) == 0
+    told = terminal.seen()
+    assert told.index("looking at python …") < told.index("looking at clock …") and left(told).strip() == ""
+    assert "looking" not in capsys.readouterr().out
 
 
 def test_verifying_the_record_says_how_far_it_is(

@@ -3,6 +3,7 @@ broken link. Also what its answers are made of, and what to do about a status.""
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,12 @@ class Got:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    version: str = "HTTP/1.1"
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is for people."""
+        return self.headers.get("content-type", "").lower().startswith(("text/html", "application/xhtml"))
 
     @property
     def is_mcp(self) -> bool:
@@ -55,16 +62,20 @@ class Wire:
         self._home = origin_of(url)
         self._public = not is_loopback(self._home[1])
 
-    async def ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Got:
-        """Of a stream, what comes first. Raises Broken when there is no answer in time."""
+    async def ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, clear: bool = False
+    ) -> Got:
+        """Of a stream, what comes first. `clear`: over http, if need be; for what is no secret. Raises Broken when
+        there is no answer in time."""
         given = {"Content-Type": "" if not body else "application/json", "User-Agent": "toolgate-doctor", **headers}
         try:
-            if origin_of(checked(url).geturl()) != self._home and not is_web(url):
+            if origin_of(checked(url).geturl()) != self._home and not is_web(url) and not clear:
                 raise Broken(f"{url} is no https URL", PUBLIC_URL)
             async with asyncio.timeout(TIMEOUT):
                 address = await _public_address(url) if self._public else None
                 async with exchange(method, url, given, body, address=address) as response:
-                    return Got(response.status, response.headers, await _content(method, response))
+                    content = await _content(method, response)
+                    return Got(response.status, response.headers, content, response.version)
         except TimeoutError:
             remedy = "hosted clients wait no longer: mend the proxy"
             raise Broken(f"{url}: no answer in {TIMEOUT:g} s", remedy) from None
@@ -72,6 +83,25 @@ class Wire:
             raise Broken(str(fault), "start the server, and have this address lead to it") from None
         except UsageError:
             raise Broken(f"{url} is no URL that can be asked", "look at what answers there") from None
+
+    async def hold(self, url: str, headers: Mapping[str, str], within: float) -> tuple[float | None, int]:
+        """Read a stream of `url` for `within` seconds: after how many it ended, None where it did not; and how many
+        pieces came. Raises Broken where there is none."""
+        began, pieces = time.monotonic(), 0
+        try:
+            address = await _public_address(url) if self._public else None
+            async with exchange("GET", url, headers, b"", address=address) as response:
+                if response.status != 200:
+                    raise Broken(f"a second stream is answered {response.status}", PROXY)
+                try:
+                    async with asyncio.timeout(within):
+                        async for _ in response.body:
+                            pieces += 1
+                except TimeoutError:
+                    return None, pieces
+        except (Fault, UsageError):
+            pass
+        return time.monotonic() - began, pieces
 
     async def document(self, url: str, remedy: str) -> tuple[Got, dict[str, Any]]:
         """A JSON object. Raises Broken."""
