@@ -22,6 +22,7 @@ from toolgate.server.options import is_loopback
 from toolgate.server.revisions import NEWEST_WITH_SESSION, STATELESS
 
 CONNECT = 10.0  # seconds for a connection
+PIECE = 2**20  # bytes that are read at once, at most
 Greeted = tuple[Client, dict[str, Any]]  # a client, and what the server said to it first
 Opened = AsyncGenerator[Greeted, None]
 
@@ -319,15 +320,28 @@ async def _response(source: asyncio.StreamReader) -> Response:
 
 async def _chunks(source: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
     while size := int((await source.readline()).partition(b";")[0], 16):
-        yield await source.readexactly(size)
+        async for part in _taken(source, size):
+            yield part
         await source.readexactly(2)
+
+
+async def _taken(source: asyncio.StreamReader, length: int) -> AsyncGenerator[bytes, None]:
+    """So many bytes, as they come: a server that promises more than anybody wants is left when it is too much."""
+    if length < 0:
+        raise ValueError("a length below nothing")
+    while length and (part := await source.read(min(length, PIECE))):
+        length -= len(part)
+        yield part
+    if length:
+        raise EOFError("the answer broke off")
 
 
 async def _plain(source: asyncio.StreamReader, length: int | None) -> AsyncGenerator[bytes, None]:
     if length is not None:
-        yield await source.readexactly(length)
+        async for part in _taken(source, length):
+            yield part
         return
-    while data := await source.read(65_536):
+    while data := await source.read(PIECE):
         yield data
 
 

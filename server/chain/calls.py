@@ -17,6 +17,7 @@ from toolgate.server.revisions import NEWEST_WITH_SESSION, STATELESS
 LARGE = 2 * 2**20  # bytes: an image in base64, and more than the 1 MiB at which nginx begins to refuse
 MADE_UP = "1900-01-01"  # no revision
 LET_THROUGH = "have the proxy pass {} on as it comes"
+KEEPS_NONE = "look at the proxy's log: most keep large bodies in a folder of theirs, which has to be writable"
 TOO_LARGE = "have the proxy take 16 MiB, as the server does: client_max_body_size 16m"
 
 
@@ -114,7 +115,8 @@ async def large_message(way: Way) -> str:
     if got.status == 413:
         raise Broken(f"{LARGE // 2**20} MiB are too large for the proxy", TOO_LARGE)
     if way.signed_in and got.status not in (200, 400, 404):  # those are of the session, and told above
-        raise Broken(f"{LARGE // 2**20} MiB are answered {got.status}", TOO_LARGE)
+        remedy = KEEPS_NONE if got.status >= 500 else TOO_LARGE
+        raise Broken(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
     return f"{LARGE // 2**20} MiB arrive" if way.signed_in else f"{LARGE // 2**20} MiB are not refused by the proxy"
 
 

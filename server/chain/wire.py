@@ -90,15 +90,13 @@ class Wire:
         began, pieces = time.monotonic(), 0
         try:
             address = await _public_address(url) if self._public else None
-            async with exchange("GET", url, headers, b"", address=address) as response:
+            async with asyncio.timeout(within), exchange("GET", url, headers, b"", address=address) as response:
                 if response.status != 200:
                     raise Broken(f"a second stream is answered {response.status}", PROXY)
-                try:
-                    async with asyncio.timeout(within):
-                        async for _ in response.body:
-                            pieces += 1
-                except TimeoutError:
-                    return None, pieces
+                async for _ in response.body:
+                    pieces += 1
+        except TimeoutError:
+            return None, pieces
         except (Fault, UsageError):
             pass
         return time.monotonic() - began, pieces

@@ -341,3 +341,17 @@ def test_on_a_disk_that_is_really_full_the_record_stays_whole(tmp_path: Path) ->
         assert verified(tmp_path).findings == []
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_the_newest_file_alone_is_verified_in_a_moment(tmp_path: Path) -> None:
+    write(tmp_path, *(f"t{number}" for number in range(60)), most=4_000)
+    folder, key = tmp_path / "audit", keyfile.read(tmp_path / "keys" / "audit")
+    whole = trail.verify(folder, key)
+    newest = trail.verify(folder, key, newest=True)
+    assert newest.whole and newest.files == 1 < whole.files and newest.newest == whole.newest
+    older = sorted(folder.glob("audit-*.jsonl"))[0]
+    older.write_bytes(older.read_bytes().replace(b'"t3"', b'"t4"'))
+    assert trail.verify(folder, key, newest=True).whole and not trail.verify(folder, key).whole
+    current = folder / CURRENT
+    current.write_bytes(current.read_bytes().replace(b"local", b"other", 1))
+    assert [finding.where for finding in trail.verify(folder, key, newest=True).findings] == [f"{CURRENT}:2"]
