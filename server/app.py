@@ -94,7 +94,8 @@ class App:
             isolate=config.isolate_plugins,
             changed=self._registry_changed,
         )
-        self.progress = progress.shown(config.environment)
+        # over stdio standard error may be the terminal of the client, which draws on it itself
+        self.progress = progress.shown(config.environment) if config.remote else progress.Progress(None)
         with self.progress.doing("reading skills"):
             self._take_skills()
         self.audit = self._audit()

@@ -81,6 +81,8 @@ async def _looked(name: str, look: Look) -> Check:
         return Check(name, SKIP, _line(str(skipped)))
     except Broken as broken:
         return Check(name, FAIL, _line(str(broken)), _line(broken.remedy))
+    except OSError as error:  # one that can't be looked at must not cost the others
+        return Check(name, FAIL, _line(f"it can't be looked at: {error}"), "mend what is named")
     if isinstance(found, Note):
         return Check(name, NOTE, _line(found.finding), _line(found.remedy))
     return Check(name, OK, _line(found))

@@ -111,6 +111,9 @@ def test_a_server_without_sign_in_and_one_that_is_not_there_are_told(tmp_path: P
         told = run(tmp_path, "doctor", "--url", f"{at.url}/mcp")
         assert told.returncode == 1 and verdicts(told.stdout)["challenge"] == "FAIL"
         assert "--auth oauth" in told.stdout.splitlines()[-1]
+    programs = json.loads(run(tmp_path, "doctor", "--json", "--url", f"{at.url}/mcp").stdout)
+    assert (programs["ok"], programs["first"], programs["url"]) == (False, "connection", f"{at.url}/mcp")
+    assert {check["verdict"] for check in programs["checks"]} == {"ok", "FAIL", "skip"}
     gone = run(tmp_path, "doctor", "--url", f"{at.url}/mcp")
     assert gone.returncode == 1 and "the first thing to mend is connection: start the server" in gone.stdout
     insecure = run(tmp_path, "doctor", "--url", "http://192.0.2.1/mcp", "--state", "state")
@@ -130,7 +133,7 @@ HOUR = datetime.timedelta(hours=1)
 @pytest.mark.parametrize(
     ("name", "left", "verdict", "said"),
     [
-        ("localhost", 24 * HOUR, "ok", ["it ends in 1 days: renew it"]),
+        ("localhost", 24 * HOUR, "note", ["it ends in 1 days", "renew it"]),
         (
             "shop.example",
             24 * HOUR,

@@ -386,6 +386,14 @@ def test_a_disk_that_is_full_of_bytes_or_of_files_is_named(tmp_path: Path) -> No
         assert told["first"] == "disk space" and not told["ok"]
 
 
+def test_what_can_not_be_looked_at_costs_the_other_rows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    options = config.load({}, {"PATH": os.environ["PATH"], "TOOLGATE_STATE": f"/tmp/{'x' * 300}"})
+    rows = [(name, partial(doctor.LOOKS[name], options), ()) for name in ("disk space", "python")]
+    assert asyncio.run(report(rows)) == 1
+    told = capsys.readouterr().out
+    assert verdicts(told) == {"disk space": "FAIL", "python": "ok"} and "File name too long" in told
+
+
 @contextmanager
 def limited(most: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -64,7 +64,7 @@ async def connection(way: Way) -> str:
     return f"port {port} is open"
 
 
-async def tls(way: Way) -> str:
+async def tls(way: Way) -> Finding:
     import ssl  # start-up
 
     host = way.parts.hostname or ""
@@ -84,7 +84,9 @@ async def tls(way: Way) -> str:
     certificate = sink.get_extra_info("peercert") or {}
     sink.close()
     left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time() if "notAfter" in certificate else SOON
-    return "verified" if left >= SOON else f"verified; it ends in {left / 86_400:.0f} days: renew it"
+    if left < SOON:
+        return Note(f"verified; it ends in {left / 86_400:.0f} days", "renew it, and let the proxy do that by itself")
+    return "verified"
 
 
 async def https_alone(way: Way) -> Finding:
@@ -92,12 +94,13 @@ async def https_alone(way: Way) -> Finding:
     if way.parts.scheme != "https" or way.port != ENCRYPTED:
         raise Skipped("the URL names a port of its own")
     host = way.parts.hostname or ""
-    clear = urlunsplit(("http", f"{host}:{IN_CLEAR}" if IN_CLEAR != 80 else host, way.parts.path, "", ""))
+    place = f"[{host}]:{IN_CLEAR}" if ":" in host else f"{host}:{IN_CLEAR}"
+    clear = urlunsplit(("http", place, way.parts.path, "", ""))
     try:
         got = await way.wire.ask("POST", clear, {}, INITIALIZE, clear=True)
     except Broken:
         return "nobody answers http"
-    if got.status in (200, 401):
+    if got.is_mcp or "bearer" in got.headers.get("www-authenticate", "").lower():
         raise Broken(f"{clear} serves MCP too: tokens may go in the clear", "have the proxy redirect http to https")
     met = await way.wire.ask("POST", way.url, {}, INITIALIZE)
     if "strict-transport-security" not in met.headers:
