@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.wire import PATIENCE
 from toolgate.server.state import store as store_module
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tables import tables
@@ -237,7 +238,9 @@ def test_a_held_database_does_not_hold_up_the_end(tmp_path: Path, state: str) ->
     assert held(tmp_path, "a") == []
 
 
-def test_what_waits_when_the_store_is_closed_is_still_done(tmp_path: Path) -> None:
+def test_what_waits_when_the_store_is_closed_is_still_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.server.state.store.CLOSE_WITHIN", PATIENCE)
+
     async def body(store: Store) -> None:
         tasks = Tasks(store, "a", "")
         await tasks.create("first")
