@@ -18,6 +18,7 @@ from toolgate.server.options import OFF, OPTIONS, Option, is_loopback
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
+COLLECTOR_KEY = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # what our traces are let in with
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 
 
@@ -118,11 +119,11 @@ class Config:
 
     @property
     def children_environment(self) -> dict[str, str]:
-        """What commands get: over stdio the server's environment less what is ours, over HTTP and in a sandbox a short
-        list."""
+        """What commands get: over stdio the server's environment less what is ours, and less the keys of a collector of
+        traces; over HTTP and in a sandbox a short list."""
         if self.remote or self.sandbox_level != "none":
             return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
-        return self.own_environment
+        return {name: value for name, value in self.own_environment.items() if not COLLECTOR_KEY.fullmatch(name)}
 
 
 class Parser(argparse.ArgumentParser):

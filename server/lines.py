@@ -25,8 +25,8 @@ ABOUT: ContextVar[About | None] = ContextVar("about", default=None)  # of the ta
 
 
 class Lines(logging.Formatter):
-    """For people: `TIME LEVEL LOGGER: MESSAGE [REQUEST trace=TRACE]`. `most` is bytes; None: of any length, here
-    always, since whoever writes text may cut it."""
+    """For people: `TIME LEVEL LOGGER: MESSAGE [REQUEST trace=TRACE]`. `most` is the bytes of a line that nobody cuts;
+    None: any number. Text may be cut anywhere, and is not shortened here."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()

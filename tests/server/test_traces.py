@@ -43,11 +43,13 @@ class Collector:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.keys: set[str | None] = set()
         collector = self
 
         class Taking(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 assert self.path == "/v1/traces"
+                collector.keys.add(self.headers["x-collector-key"])
                 collector.bodies.append(self.rfile.read(int(self.headers["content-length"])))
                 self.send_response(200)
                 self.send_header("content-type", "application/x-protobuf")
@@ -170,8 +172,10 @@ def test_each_request_is_a_span_below_the_clients(tmp_path: Path) -> None:
 def test_over_stdio_what_is_not_sent_yet_is_sent_at_the_end(tmp_path: Path) -> None:
     with collecting() as collector:
         environment = {**collector.environment, "OTEL_BSP_SCHEDULE_DELAY": "3600000", "OTEL_SERVICE_NAME": "mine"}
+        environment["OTEL_EXPORTER_OTLP_HEADERS"] = "x-collector-key=key-of-the-collector"
         with served(tmp_path, *PROBE, env=environment) as server:
             server.text("echo", {"text": "x"}, traceparent=f"00-{TRACE}-{PARENT}-01")
+            assert "key-of-the" not in server.text("Bash", {"command": "env; tr '\\0' '\\n' < /proc/$$/environ"})
             server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 600}})
             assert collector.bodies == []
             assert server.close() == 0
@@ -180,6 +184,7 @@ def test_over_stdio_what_is_not_sent_yet_is_sent_at_the_end(tmp_path: Path) -> N
         (cancelled,) = collector.named("tools/call wait")
         assert valued(cancelled.attributes)["error.type"] == "cancelled"
         assert collector.resources()[0]["service.name"] == "mine"
+        assert collector.keys == {"key-of-the-collector"}
 
 
 @pytest.mark.parametrize("answers", [False, True])
