@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from toolgate.server.errors import UsageError
 from toolgate.server.lines import ABOUT
 from toolgate.server.messages import Request, Result
 from toolgate.server.metrics import CONTENT_TYPE, Metrics
-from toolgate.server.metrics.rows import Http, Streams, of_http
+from toolgate.server.metrics.rows import Http, of_http
 from toolgate.server.metrics.token import made, token
 from toolgate.server.options import is_loopback
 from toolgate.server.revisions import STATELESS
@@ -33,6 +33,7 @@ from toolgate.server.standing import EVERY, Standing
 from toolgate.server.state.store import StateError
 from toolgate.transports import http, metrics, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
+from toolgate.transports.events import Stream
 from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
 from toolgate.transports.metadata import Document
 from toolgate.transports.requests import Requests
@@ -127,7 +128,9 @@ class Site:
         return Http(
             sessions={"http": self._sessions.__len__, "sse": self._sse_sessions.__len__},
             calls={"http": self._streamable.running.__len__, "sse": self._sse.running.__len__},
-            streams={"http": lambda: Streams(*self._streamable.backlog), "sse": lambda: Streams(*self._sse.backlog)},
+            streams={"http": lambda: len(self._streamable.streams), "sse": self._sse_sessions.__len__},
+            waiting={"http": lambda: _waiting(self._streamable.streams), "sse": lambda: _waiting(self._sse.streams)},
+            kept={"http": lambda: _kept(self._sessions), "sse": lambda: _kept(self._sse_sessions)},
             running=lambda: requests.running,
             answered=requests.answered,
             refused=self._refused,
@@ -320,6 +323,14 @@ def check(config: Config) -> None:
             "--sandbox: who signs in may run commands, and none keeps them from nothing that this process may do; off "
             "loopback it needs --accept-unsandboxed too"
         )
+
+
+def _waiting(streams: Iterable[Stream]) -> int:
+    return sum(stream.last - stream.sent for stream in streams)
+
+
+def _kept(sessions: Sessions) -> int:
+    return sum(stream.size for stream in sessions.streams())
 
 
 def _base(host: str, port: int) -> str:

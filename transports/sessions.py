@@ -6,7 +6,7 @@ Knows streams and sessions; knows nothing of requests, headers or tools.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.scopes import reach
@@ -55,11 +55,6 @@ class HttpSession:
     def busy(self) -> bool:
         """Whether something runs or someone listens: such a session does not expire."""
         return bool(self.tasks) or any(stream.reader is not None for stream in self.streams.values())
-
-    @property
-    def kept(self) -> int:
-        """Bytes of its streams."""
-        return sum(stream.size for stream in self.streams.values())
 
     def stream(self) -> Stream:
         """A new stream, kept for resumption."""
@@ -158,6 +153,10 @@ class Sessions:
 
     def all(self) -> list[HttpSession]:
         return list(self._held.values())
+
+    def streams(self) -> Iterator[Stream]:
+        """Of all sessions, read or not."""
+        return (stream for held in self._held.values() for stream in held.streams.values())
 
     def open(self, principal: Principal) -> HttpSession | None:
         """A new session; None when there are too many, all in all or of this owner's or person's, and all are busy."""

@@ -7,7 +7,7 @@ Source: MCP 2024-11-05 basic/transports, "HTTP with SSE".
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from typing import Any
 
 from sse_starlette import EventSourceResponse
@@ -57,10 +57,9 @@ class Endpoints:
         self.ending = False  # no request is begun any more
 
     @property
-    def backlog(self) -> tuple[int, int, int]:
-        """Streams that are read now, their events that are not sent yet, and bytes of those."""
-        read = [stream for held in self._sessions.all() for stream in held.streams.values()]
-        return len(read), sum(stream.last - stream.sent for stream in read), sum(stream.size for stream in read)
+    def streams(self) -> Collection[Stream]:
+        """Those that are read now: all."""
+        return list(self._sessions.streams())
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":

@@ -7,7 +7,7 @@ Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basi
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from toolgate.server import eager, envelope
@@ -83,11 +83,9 @@ class Endpoint:
         return iter(list(self._alone.values()))
 
     @property
-    def backlog(self) -> tuple[int, int, int]:
-        """Streams that are read now, their events that are not sent yet, and bytes kept for readers to come back."""
-        read = self._pulse.streams
-        kept = sum(held.kept for held in self._sessions.all())
-        return len(read), sum(stream.last - stream.sent for stream in read), kept
+    def streams(self) -> Collection[Stream]:
+        """Those that are read now."""
+        return self._pulse.streams
 
     def end_of(self, owner: str) -> None:
         """End those of an owner."""

@@ -31,21 +31,15 @@ class Row(NamedTuple):
     read: Callable[[], Values]
 
 
-class Streams(NamedTuple):
-    """Streams that are read now, events they have not been given yet, and bytes kept for readers that come back."""
-
-    open: int
-    waiting: int
-    kept: int
-
-
 @dataclass(frozen=True, slots=True)
 class Http:
     """What is served over HTTP, by transport where there is a choice."""
 
     sessions: Mapping[str, Callable[[], int]]
     calls: Mapping[str, Callable[[], int]]  # requests of JSON-RPC under way
-    streams: Mapping[str, Callable[[], Streams]]
+    streams: Mapping[str, Callable[[], int]]  # that are read now
+    waiting: Mapping[str, Callable[[], int]]  # events that those have not sent yet
+    kept: Mapping[str, Callable[[], int]]  # bytes, for readers that come back too
     running: Callable[[], int]  # requests of HTTP, streams included
     answered: Mapping[int, int]  # by status, ever
     refused: Mapping[str, int]  # tokens, by why, ever
@@ -80,12 +74,12 @@ def of_server(server: Server, workspaces: Workspaces, search: Search, web: Web, 
 
 def of_http(http: Http) -> Iterator[Row]:
     """Of what only HTTP has."""
-    by, streams = ("transport",), http.streams
+    by = ("transport",)
     yield Row("toolgate_sessions", "gauge", "Open sessions.", by, lambda: _each(http.sessions))
     yield Row("toolgate_requests_running", "gauge", "MCP requests being answered.", by, lambda: _each(http.calls))
-    yield Row("toolgate_streams", "gauge", "Streams that are read.", by, lambda: _of_streams(streams, "open"))
-    yield Row("toolgate_stream_events_waiting", "gauge", "Not sent yet.", by, lambda: _of_streams(streams, "waiting"))
-    yield Row("toolgate_stream_kept_bytes", "gauge", "Kept for readers.", by, lambda: _of_streams(streams, "kept"))
+    yield Row("toolgate_streams", "gauge", "Streams that are read.", by, lambda: _each(http.streams))
+    yield Row("toolgate_stream_events_waiting", "gauge", "Not sent yet.", by, lambda: _each(http.waiting))
+    yield Row("toolgate_stream_kept_bytes", "gauge", "Kept for readers.", by, lambda: _each(http.kept))
     yield Row("toolgate_http_requests_running", "gauge", "Open streams included.", (), lambda: [((), http.running())])
     yield Row("toolgate_http_responses", "counter", "Answers that began.", ("status",), lambda: _told(http.answered))
     yield Row("toolgate_sign_ins", "counter", "How they ended.", ("way", "result"), lambda: http.sign_ins.items())
@@ -122,10 +116,6 @@ def _queues(search: Search, web: Web, which: int) -> Values:
 
 def _each(counts: Mapping[str, Callable[[], int]]) -> Values:
     return [((name,), count()) for name, count in counts.items()]
-
-
-def _of_streams(streams: Mapping[str, Callable[[], Streams]], which: str) -> Values:
-    return [((name,), getattr(read(), which)) for name, read in streams.items()]
 
 
 def _told(counts: Mapping[str, int] | Mapping[int, int]) -> Values:

@@ -2,10 +2,12 @@
 
 import json
 import re
+import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +18,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.auth.house import Browser
-from tests.auth.minting import asked, signed_site
+from tests.auth.minting import HELLO, asked, request, signed_site
 from tests.conftest import PROBE
 from tests.http_wire import Site, site, spoken
 from tests.tasks_wire import KNOWS, created, ended
-from tests.wire import ROOT, STATELESS, Refusal, eventually
+from tests.wire import PATIENCE, ROOT, STATELESS, Refusal, eventually
 from toolgate.server import config
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.tokens import OURS
@@ -134,11 +136,31 @@ def test_what_is_open_and_runs_is_read_when_somebody_looks(busy: Site, tmp_path:
         old.notify("notifications/cancelled", {"requestId": waiting})
         assert eventually(lambda: value(told(busy), "toolgate_requests_running", transport="sse") == 0.0)
         client.text("KillBgTask", {"task_id": 1})
+        client.text("talk")
+        assert value(told(busy), "toolgate_stream_kept_bytes", transport="http") > 100
     assert eventually(lambda: value(told(busy), "toolgate_sessions", transport="sse") == 0.0)
     after = told(busy)
     assert value(after, "toolgate_http_responses_total", status="200") > value(
         before, "toolgate_http_responses_total", status="200"
     )
+
+
+def test_events_that_a_reader_does_not_take_are_seen_to_wait(busy: Site) -> None:
+    name = "toolgate_stream_events_waiting"
+    with closing(socket.socket()) as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        lazy.settimeout(PATIENCE)
+        lazy.connect(("127.0.0.1", busy.port))
+        lazy.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+        begun = b""
+        while not (found := re.search(rb"data: (/messages\S+)\r\n", begun)):
+            begun += lazy.recv(1_000)
+        path = found[1].decode()
+        busy.ask("POST", path, request("initialize", {**HELLO, "protocolVersion": "2024-11-05"}))
+        for number in range(8):
+            busy.ask("POST", path, request("tools/call", {"name": "large", "arguments": {"size": 2**20}}, 2 + number))
+        assert eventually(lambda: value(told(busy), name, transport="sse") >= 1.0)
+    assert eventually(lambda: value(told(busy), name, transport="sse") == 0.0)
 
 
 def config_version() -> str:
