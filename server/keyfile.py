@@ -7,6 +7,7 @@ NAME.before-1767225600  one before it, which is still good to read with until th
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +16,8 @@ SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
 
 def kept(file: Path) -> bytes:
     """The key in `file`, made when there is none; two servers on one state end up with the same. Raises OSError."""
+    with suppress(FileNotFoundError):
+        return read(file)  # a full disk, or one that can't be written to, is no reason to be without it
     put(file, os.urandom(SIZE))
     return read(file)
 
@@ -22,14 +25,13 @@ def kept(file: Path) -> bytes:
 def put(file: Path, data: bytes) -> None:
     """Have `data` in `file`, unless there is something already. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not file.exists():
-        draft = _draft(file, data)
-        try:
-            os.link(draft, file)  # fails where another was first: never half a key, never two
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink(missing_ok=True)
+    draft = _draft(file, data)
+    try:
+        os.link(draft, file)  # fails where another was first: never half a key, never two
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read(file: Path) -> bytes:
@@ -71,12 +73,12 @@ def forget(file: Path, now: float | None = None) -> None:
             path.unlink(missing_ok=True)
 
 
-def _draft(file: Path, key: bytes) -> Path:
+def _draft(file: Path, data: bytes) -> Path:
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "wb") as made:
-            made.write(key)
+            made.write(data)
             made.flush()
             os.fsync(descriptor)
     except OSError:
