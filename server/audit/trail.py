@@ -61,11 +61,6 @@ class Snapshot:
         return [name for name, _, _ in self._files]
 
     @property
-    def files(self) -> list[tuple[str, BinaryIO, int]]:
-        """Name, file, and how many bytes of it there were."""
-        return list(self._files)
-
-    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(size for _, _, size in self._files)
@@ -77,6 +72,11 @@ class Snapshot:
         while left > 0 and (line := file.readline(min(left, 2 * MAX_LINE))):
             left -= len(line)
             yield line.removesuffix(b"\n")
+
+    @property
+    def files(self) -> list[tuple[str, BinaryIO, int]]:
+        """Name, file, and how many bytes of it there were."""
+        return list(self._files)
 
     def close(self) -> None:
         for _, file, _ in self._files:

@@ -440,3 +440,12 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
         assert (told.returncode, told.stdout) == (code, "") and said in told.stderr, (words, told)
     assert sorted(os.listdir(tmp_path)) == ["empty", "there"]
     assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
+    at = ("--state", str(small / "state"))
+    with use.alone(small / "state"):
+        for words, code in ((("-t", "--auth", "none", *at), 2), (("user", "list", *at), 1)):
+            told = run(tmp_path, *words)
+            assert told.returncode == code and "it is being restored, or backed up" in told.stderr, told
+    assert run(tmp_path, "user", "list", *at).returncode == 0
