@@ -57,10 +57,17 @@ def upgrade(path: Path) -> None:
     others hold it."""
     import_module("alembic.command")  # before the locks: it takes a second
 
-    with _alone(path), contextlib.closing(_Bare(path)) as bare, bare.connection.begin():
-        found = version_of(bare.connection)
-        if found < VERSION:
-            _upgrade(bare.connection, path, found)
+    began = time.monotonic()
+    with _alone(path):
+        with contextlib.closing(_Bare(path)) as bare, bare.connection.begin():
+            found = version_of(bare.connection)
+            copy = _upgrade(bare.connection, path, found) if found < VERSION else None
+        if copy is not None:  # and the upgrade is written down
+            _forget_copies(path)
+            took = time.monotonic() - began
+            log.warning(
+                "%s is upgraded from version %d to %d in %.1f s: before, it was %s", path, found, VERSION, took, copy
+            )
 
 
 class _Bare:
@@ -73,8 +80,8 @@ class _Bare:
         disconnect(self.connection)
 
 
-def _upgrade(connection: "Connection", path: Path, found: int) -> None:
-    began = time.monotonic()
+def _upgrade(connection: "Connection", path: Path, found: int) -> Path:
+    """Gives the copy of what there was."""
     try:
         copy = _copied(path)
     except Exception as error:
@@ -94,9 +101,7 @@ def _upgrade(connection: "Connection", path: Path, found: int) -> None:
             f"the state database can't be upgraded from version {found} to {VERSION}; it is as it was, and "
             f"{copy.name} beside it is a copy. The server's log says why"
         ) from error
-    _forget_copies(path)
-    took = time.monotonic() - began
-    log.warning("%s is upgraded from version %d to %d in %.1f s; %s is as it was", path, found, VERSION, took, copy)
+    return copy
 
 
 def migrate(connection: "Connection", found: int) -> None:

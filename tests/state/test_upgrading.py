@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tests.state import fixture
 from tests.test_cli import run
@@ -232,6 +233,32 @@ def test_an_upgrade_that_fails_changes_nothing_and_says_where_the_copy_is(
         assert (version(database), rows(database)) == (VERSION, before)
         assert rows(database.with_name(f"state.db.before-{VERSION + 1}")) == before
     assert tasks(tmp_path) == ["write the report", "tidy up"]
+
+
+def test_an_upgrade_that_cant_be_written_down_changes_nothing_and_keeps_every_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = made(tmp_path, of("4"))
+    for name in ("2", "3", "4"):
+        (database.parent / f"state.db.before-{name}").write_text(name)
+    before, migrate = rows(database), upgrading.migrate
+
+    def full(_connection: Any) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorname = "SQLITE_FULL"
+        raise error
+
+    def migrated(connection: Any, found: int) -> None:
+        migrate(connection, found)
+        event.listen(connection.engine, "commit", full)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upgrading, "migrate", migrated)
+        with pytest.raises(StateError, match="the disk is full"):
+            tasks(tmp_path)
+    assert (version(database), rows(database)) == (4, before)
+    assert {path.name[-1] for path in database.parent.glob("state.db.before-*")} == {"2", "3", "4", str(VERSION)}
+    assert "is upgraded from" not in caplog.text
 
 
 def test_without_room_for_a_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
