@@ -218,6 +218,7 @@ class App:
             task.cancel()
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
+        self.server.questions.close()
         await self.deferrals.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
         sent = asyncio.ensure_future(self.traces.close()) if self.traces is not None else None
         self.server.updates.close()
@@ -327,6 +328,7 @@ class App:
         """Somebody is gone for good: end what goes on without them."""
         await Callbacks(self.store, self.clock, principal, "").cancel(None)
         await self.deferrals.cancel_all(principal)
+        self.server.questions.leave(principal)
         await self.workspaces.kill(principal)
 
     def _cleaner(self) -> "Cleaner | None":

@@ -4,7 +4,8 @@ Up to 2025-11-25 the question is a request to the client. From 2026-07-28 it end
 answer; an answer counts only beside the sealed requestState that its question went out with, for the same principal,
 tool and arguments (`Seal`), and once: what it takes for that, a nonce, is kept here until it is used. A tool that asks
 something itself runs again on the next retry: that one's requestState carries the approval on, under another nonce.
-Knows nothing of rules' grammar, nor of what a tool does.
+Where the client shows no forms the question waits on the server's own page, if it has one (`Questions`): there, too,
+the answer is for the same arguments, and for one call. Knows nothing of rules' grammar, nor of what a tool does.
 
 Decisions, as `Call.decision` has them: "allowed", "denied" (by a rule), "approved", "declined", "cancelled",
 "unanswered", "cannot_ask", "asked" (the retry will tell).
@@ -14,16 +15,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from toolgate.server.caller import SHAPES, InputRequired
+from toolgate.server.caller import ELICIT, SHAPES, InputRequired, shows_forms
 from toolgate.server.rules import Caller, Rule
 from toolgate.server.seal import LIFETIME
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk, ToolError, Unanswered
+from toolgate.tools.errors import CannotAsk, StillWaiting, ToolError, Unanswered
 from toolgate.tools.tool import Tool
 
-ELICIT = "elicitation/create"
 FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # to accept it is the answer
 RESERVE = 5.0  # seconds of the hold that are left to the tool, at most a quarter
 REFUSALS = {
@@ -83,7 +83,7 @@ async def _asked(
     if not context.can("elicitation"):
         call.decision = "cannot_ask"
         raise ToolError(_cannot_ask(tool, rule))
-    if call.revision.stateless and not call.deferred:
+    if call.revision.stateless and not call.deferred and shows_forms(call):
         call.decision = "asked"
         nonce = server.nonces.issue(call.session.principal)
         call.approval = (nonce, False)
@@ -91,15 +91,20 @@ async def _asked(
     hold = context.settings.hold
     timeout = LIFETIME if call.deferred else hold - min(RESERVE, hold / 4)
     call.decision = "unanswered"
+    call.approving = _shown(arguments)
     try:
         answer = (await context.ask({"approval": request}, timeout=timeout))["approval"]
     except Unanswered as error:
+        if isinstance(error, StillWaiting):
+            call.decision = "asked"
         raise ToolError(
             f"{tool.name} takes a person's approval, and was not run: {error.text}. {TRY_NO_OTHER}"
         ) from None
     except CannotAsk:
         call.decision = "cannot_ask"
         raise ToolError(_cannot_ask(tool, rule)) from None
+    finally:
+        call.approving = None
     return str(answer["action"])
 
 
@@ -125,9 +130,15 @@ def _key(nonce: str) -> str:
 
 def question(tool: Tool, arguments: Mapping[str, Any]) -> str:
     """What the person reads: what runs if they accept, all of it or how much is left out."""
-    from toolgate.server import shown  # start-up: most servers never ask
+    from toolgate.server import shown  # start-up, as below
 
     named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {shown.visible(tool.plugin)})"
     if not arguments:
         return f"Run {named}, without arguments?"
-    return f"Run {named} with these arguments?\n\n{shown.arguments(arguments)}"
+    return f"Run {named} with these arguments?\n\n{_shown(arguments)}"
+
+
+def _shown(arguments: Mapping[str, Any]) -> str:
+    from toolgate.server import shown  # start-up: most servers never ask
+
+    return shown.arguments(arguments)

@@ -1,21 +1,25 @@
 """The client's end of one tool call: progress, logs and questions, in whichever way its revision has them.
 
 Up to 2025-11-25 a question is a request to the client. From 2026-07-28 it ends the call (`InputRequired`), and the
-retry brings the answers. Knows nothing of tools: it is the `Peer` their Context speaks to.
+retry brings the answers. A form that the client can't show waits on the server's own page, where there is one. Knows
+nothing of tools: it is the `Peer` their Context speaks to.
 """
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from toolgate.server.envelope import TASKS
+from toolgate.server.envelope import CLIENT, TASKS
 from toolgate.server.errors import InvalidParams
 from toolgate.server.messages import Notification
+from toolgate.server.questions import Asked, Questions
 from toolgate.server.seal import Seal
 from toolgate.server.session import LEVELS, Call, Refused
-from toolgate.tools.errors import CannotAsk, NoTasks, Unanswered
+from toolgate.tools.errors import CannotAsk, NoTasks, StillWaiting, Unanswered
 
+ELICIT = "elicitation/create"
 CAPABILITY = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -37,6 +41,14 @@ class InputRequired(BaseException):
     def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
         super().__init__()
         self.requests = requests
+
+
+def shows_forms(call: Call) -> bool:
+    """Whether the client can show the person a form."""
+    declared = call.session.capabilities.get("elicitation")
+    # {} means forms; a client that declares modes must name them (client/elicitation, "Capabilities")
+    has_forms = isinstance(declared, dict) and ("form" in declared or "url" not in declared)
+    return has_forms and call.revision.elicitation
 
 
 def no_task(required: bool) -> bool:
@@ -79,14 +91,20 @@ class Nobody:
 
 
 class Caller:
-    """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds."""
+    """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds. `questions` are those that the
+    server's own page shows."""
 
     held = True
 
-    def __init__(self, call: Call, seal: Seal, hold: float, streaming: bool) -> None:
+    def __init__(self, call: Call, seal: Seal, questions: Questions, hold: float, streaming: bool) -> None:
         self._call = call
         self._seal = seal
+        self._questions = questions
         self._hold = hold
+        self._began = time.monotonic()
+        self._taken: list[Asked] = []  # whose answers, given on the page, this call has used
+        self._left: list[Asked] = []  # that wait there without it
+        self._ending = "over"  # or "asking" the client, or "waiting" for what was left
         self._heart: asyncio.TimerHandle | None = None
         self._last_progress = -math.inf
         token = call.meta.get("progressToken")
@@ -101,13 +119,9 @@ class Caller:
         return self._token is not None
 
     def can(self, capability: str) -> bool:
-        session = self._call.session
         if capability == "elicitation":
-            declared = session.capabilities.get("elicitation")
-            # {} means forms; a client that declares modes must name them (client/elicitation, "Capabilities")
-            has_forms = isinstance(declared, dict) and ("form" in declared or "url" not in declared)
-            return has_forms and self._call.revision.elicitation
-        return session.can(capability)
+            return shows_forms(self._call) or self._questions.url is not None
+        return self._call.session.can(capability)
 
     def knows(self, feature: str) -> bool:
         return self._call.revision.has(feature)
@@ -158,28 +172,102 @@ class Caller:
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        self.check(requests)
+        """The answers. A form goes to the page where the client can't show it."""
+        at_page = {key: request for key, request in requests.items() if self._is_for_page(request)}
+        others = {key: request for key, request in requests.items() if key not in at_page}
+        self._check(others)
+        answers = await self._from_client(others, timeout) if others else {}
+        return {**answers, **await self._from_page(at_page, timeout)} if at_page else answers
+
+    async def _from_client(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         if self._call.revision.stateless:
             return self._answered(requests)
         return {key: await self._request(request, timeout or self._hold) for key, request in requests.items()}
 
-    def check(self, requests: Mapping[str, dict[str, Any]]) -> None:
+    async def _from_page(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        asked = [self._put(key, request) for key, request in requests.items()]
+        seconds = self._wait(timeout)
+        if seconds > 0 and not all(each.answer.done() for each in asked):
+            told = f"waiting for the person's answer at {self._questions.url}"
+            self.progress(max(self._last_progress, 0.0), None, told)
+            self.log("notice", told, "questions")
+        try:
+            answers = await self._questions.wait(asked, seconds)
+        except StillWaiting:
+            self._left += asked
+            raise
+        self._taken += asked
+        return {key: _checked(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
+
+    def _wait(self, timeout: float | None) -> float:
+        """How many seconds a question on the page is waited for: none where nobody looks at it."""
+        if not self._questions.watched(self._call.session.principal):
+            return 0.0
+        return min(timeout or self._hold, self._began + self._hold - time.monotonic())
+
+    def _put(self, key: str, request: dict[str, Any]) -> Asked:
+        """The question on the page."""
+        call, params = self._call, request.get("params") or {}
+        schema, declared = params.get("requestedSchema"), call.meta.get(CLIENT)
+        named = declared.get("name") if isinstance(declared, dict) else None
+        return self._questions.put(
+            call.session.principal,
+            self._binding(),
+            [key, params, call.approving is not None],
+            tool=_readable(call.params.get("name") or call.params.get("uri") or call.method),
+            client=_readable(call.session.client or named or "")[:64],
+            message=_readable(params.get("message", "")),
+            schema=schema if isinstance(schema, dict) else {},
+            approved=call.approving,
+        )
+
+    def _is_for_page(self, request: dict[str, Any]) -> bool:
+        is_form = request["method"] == ELICIT and (request.get("params") or {}).get("mode", "form") == "form"
+        return is_form and not shows_forms(self._call) and self._questions.url is not None
+
+    def leave_waiting(self) -> None:
+        """The call ends with a question that is left on the page."""
+        self._ending = "waiting"
+
+    def release(self) -> None:
+        """The call is over. When it ends with a question, the next one takes what was answered before, and what was
+        done once; of an approval the next one's requestState knows, where there is one."""
+        if self._ending != "over":
+            for asked in self._taken:
+                if self._ending == "waiting" or not asked.waiting.approval:
+                    self._questions.hand_back(asked)
+        if self._ending == "waiting":
+            for asked in (*self._left, *self._taken):
+                asked.done = self._done
+        self._taken, self._left = [], []
+
+    def _binding(self) -> list[Any]:
+        """What a question on the page is asked for: this client's very same call."""
+        return [self._call.session.owner, *self._identity()]
+
+    def _check(self, requests: Mapping[str, dict[str, Any]]) -> None:
         """Raise CannotAsk for what the client did not declare it can be asked."""
-        lacking = {CAPABILITY[request["method"]] for request in requests.values()}
-        lacking = {capability for capability in lacking if not self.can(capability)}
+        lacking = {CAPABILITY[request["method"]] for request in requests.values() if not self._can_answer(request)}
         if lacking:
             names = ", ".join(sorted(lacking))
             raise CannotAsk(
                 f"this client did not declare {names}, so it can't be asked", {name: {} for name in lacking}
             )
 
+    def _can_answer(self, request: dict[str, Any]) -> bool:
+        method = request["method"]
+        return shows_forms(self._call) if method == ELICIT else self.can(CAPABILITY[method])
+
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        if key not in self._done and self._questions.url is not None:
+            self._done = {**self._questions.done(self._call.session.principal, self._binding), **self._done}
         if key not in self._done:
             self._done[key] = await function()
         return self._done[key]
 
     def input_required(self, questions: InputRequired) -> dict[str, Any]:
         """The result that ends this try of the call; what is known so far travels with it, sealed."""
+        self._ending = "asking"
         carried = {"answers": self._answers, "once": self._done, "approval": self._call.approval}
         state = self._seal.close(carried, self._call.session.owner, self._identity())
         return {"resultType": "input_required", "inputRequests": questions.requests, "requestState": state}
@@ -218,11 +306,21 @@ class Caller:
             raise Unanswered(f"nobody answered within {timeout:g} s", {CAPABILITY[method]: {}}) from None
         except Refused as refused:
             raise Unanswered(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
-        if not isinstance(answer, dict) or not SHAPES[method](answer):
-            raise Unanswered("the client's answer has no shape known here", {CAPABILITY[method]: {}})
-        return answer
+        return _checked(method, answer)
 
     def _identity(self) -> list[Any]:
         """What makes the retry the same request: its method, name and arguments."""
         params = self._call.params
         return [self._call.method, params.get("name"), params.get("uri"), params.get("arguments")]
+
+
+def _checked(method: str, answer: Any) -> Any:
+    """The answer, if it has the shape of one. Raises Unanswered."""
+    if not isinstance(answer, dict) or not SHAPES[method](answer):
+        raise Unanswered("the client's answer has no shape known here", {CAPABILITY[method]: {}})
+    return answer
+
+
+def _readable(value: object) -> str:
+    """As a text that every page can hold: no halves of surrogate pairs."""
+    return str(value).encode("utf-8", "replace").decode()

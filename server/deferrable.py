@@ -11,6 +11,7 @@ from typing import Any
 from toolgate.server.caller import Caller
 from toolgate.server.deferrals import Deferral, Deferrals
 from toolgate.server.hold import Hold
+from toolgate.server.questions import LIFETIME, Questions
 from toolgate.server.seal import Seal
 from toolgate.server.session import Call
 from toolgate.tools.context import Settings
@@ -27,6 +28,7 @@ class Deferrable(Caller):
         self,
         call: Call,
         seal: Seal,
+        questions: Questions,
         settings: Settings,
         streaming: bool,
         *,
@@ -35,7 +37,7 @@ class Deferrable(Caller):
         by_itself: bool,
         again: Callable[[], bytes | None],
     ) -> None:
-        super().__init__(call, seal, settings.hold, streaming)
+        super().__init__(call, seal, questions, settings.hold, streaming)
         self.deferral: Deferral | None = None
         self.handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.work: asyncio.Task[Any] | None = None
@@ -73,11 +75,14 @@ class Deferrable(Caller):
         if self.deferral is None:
             super().close_stream()
 
-    async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+    async def _from_client(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         if self.deferral is None:
-            return await super().ask(requests, timeout)
-        self.check(requests)
+            return await super()._from_client(requests, timeout)
         return await self.deferral.ask(requests, timeout)
+
+    def _wait(self, timeout: float | None) -> float:
+        """A task holds up nobody: its questions are waited for as long as they stay, whoever looks."""
+        return super()._wait(timeout) if self.deferral is None else timeout or LIFETIME
 
     async def as_task(self, required: bool) -> bool:
         async with self._lock:

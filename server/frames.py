@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.server.messages import scrubbed
 from toolgate.tools.context import Settings
-from toolgate.tools.errors import CannotAsk, NoTasks, NotFound, ToolError, Unanswered, WrongArguments
+from toolgate.tools.errors import CannotAsk, NoTasks, NotFound, StillWaiting, ToolError, Unanswered, WrongArguments
 from toolgate.tools.prompt import Argument
 from toolgate.tools.tool import Annotations
 from toolgate.tools.web import Refused, TimedOut, Unreachable
@@ -23,7 +23,10 @@ LENGTH = struct.Struct(">I")
 NOTHING = msgspec.Raw(b"null")
 NAMED = {
     error.__name__: error
-    for error in (ToolError, NotFound, WrongArguments, CannotAsk, Unanswered, NoTasks, Unreachable, TimedOut, Refused)
+    for error in (
+        *(ToolError, NotFound, WrongArguments, CannotAsk, Unanswered, StillWaiting, NoTasks),
+        *(Unreachable, TimedOut, Refused),
+    )
 }
 PLAIN = {error.__name__: error for error in (KeyError, LookupError, OverflowError, TimeoutError, ValueError, TypeError)}
 

@@ -21,6 +21,7 @@ from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.messages import Id, Notification
 from toolgate.server.nonces import Nonces
 from toolgate.server.observers import Observers
+from toolgate.server.questions import Questions
 from toolgate.server.revisions import Revision
 from toolgate.server.rules import Rules
 from toolgate.server.seal import Seal
@@ -83,6 +84,7 @@ class Server:
     rules: Rules = field(default_factory=Rules)
     names: Callable[[str], Awaitable[frozenset[str]]] = itself  # principal → all that rules may call it
     nonces: Nonces = field(default_factory=Nonces)  # of approvals
+    questions: Questions = field(default_factory=Questions)  # for who can't be asked through their client
     schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
     sessions: set[Session] = field(default_factory=set[Session])
     listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])  # the longest open first

@@ -207,6 +207,7 @@ class Call:
     flight: Flight | None = None
     deferred: bool = False  # it has become a task: its request is answered
     decision: str = "allowed"  # why it ran or did not: "plan", or a word of `approval.py`
+    approving: str | None = None  # the arguments as the person sees them who is asked to approve, as long as that is
     approval: "tuple[str, bool] | None" = None  # what its requestState carries of one: the nonce, whether it was given
     output: Output | None = None  # what its tool gave
     began: float = 0.0  # in seconds of the monotonic clock, where it is observed

@@ -102,6 +102,8 @@ class Site:
         documents = self._documents(access.resource) if access is not None else {}
         routes += [Route(path, document) for path, document in documents.items()]
         oauth = self._oauth(access, public_url) if access is not None else None
+        if access is None or (access.sign_in is not None and access.sign_in.has_page):
+            self._server.questions.url = f"{public_url}/"
         if oauth is not None:
             routes += [Route(path, endpoint) for path, endpoint in oauth.routes()]
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
@@ -217,6 +219,7 @@ class Site:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
         self._ending = self._streamable.ending = self._sse.ending = True
         self._server.end_listeners()
+        self._server.questions.close()
         running = self._streamable.running | self._sse.running | self._server.deferrals.running
         if running:
             await asyncio.wait(running, timeout=self._config.grace)

@@ -54,8 +54,9 @@ def test_the_three_codes_of_2026_07_28(listen: Callable[..., Site]) -> None:
     site = listen()
     with spoken(site, "http", revision=STATELESS) as client:
         with pytest.raises(Refusal) as caught:
-            client.call("ask")
-        assert (caught.value.code, caught.value.data) == (-32021, {"requiredCapabilities": {"elicitation": {}}})
+            client.call("ask_together")
+        required = {"requiredCapabilities": {"roots": {}, "sampling": {}}}
+        assert (caught.value.code, caught.value.data) == (-32021, required)
         meta = {**client.envelope(), VERSION: "1900-01-01"}
     asked: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
     headers = {"mcp_protocol_version": "1900-01-01", "mcp_method": "tools/list"}

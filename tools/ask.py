@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
-from toolgate.tools.errors import ToolError, Unanswered
+from toolgate.tools.errors import StillWaiting, ToolError, Unanswered
 from toolgate.tools.tool import tool
 
 MAX_JSON = 50_000  # characters: four questions at all their limits fit
@@ -94,6 +94,9 @@ async def ask_user_question(
     has_multi_select = ctx.knows("multi_select")
     try:
         reply = await ctx.elicit(_message(questions), form(questions, has_multi_select), key="questions")
+    except StillWaiting as question:
+        text = f"{_in_words(questions)}\n\nThe same form waits elsewhere, too: {question.text}."
+        return Output([Text(text)], Answers([], "unanswered"))
     except Unanswered:
         text = "Nobody answered. Go on without an answer if you can, or ask in the conversation."
         return Output([Text(text)], Answers([], "unanswered"))

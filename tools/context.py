@@ -167,7 +167,8 @@ class Peer(Protocol):
     def wants_progress(self) -> bool: ...
 
     def can(self, capability: str) -> bool:
-        """Has the client declared `capability`: "elicitation", "sampling", "roots"."""
+        """Can `capability` be asked for: "elicitation", "sampling", "roots". The client has declared it, or the person
+        can answer elsewhere."""
         ...
 
     def knows(self, feature: str) -> bool:
@@ -279,7 +280,7 @@ class Context:
         return self._peer.wants_progress
 
     def can(self, capability: str) -> bool:
-        """Whether the client can be asked: "elicitation", "sampling" or "roots"."""
+        """Whether there is anybody to ask: "elicitation", "sampling" or "roots"."""
         return self._peer.can(capability)
 
     def knows(self, feature: str) -> bool:
@@ -335,8 +336,11 @@ class Context:
     ) -> Elicited:
         """Ask the person by a form. `schema` is a flat object of primitive properties (client/elicitation).
 
+        A client that shows no forms has it shown on the server's own page, where there is one: to who has that open.
+
         Raises CannotAsk when the client declared no elicitation, Unanswered when nobody answered within
-        `timeout` seconds (up to 2025-11-25; default: as long as a call is held).
+        `timeout` seconds (up to 2025-11-25; default: as long as a call is held), StillWaiting when the question stays
+        on the page: the same call, made again, takes the answer.
         """
         params = {"message": message, "requestedSchema": schema}
         answer = await self._ask_one("elicitation/create", params, key, timeout)

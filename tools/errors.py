@@ -5,6 +5,7 @@ ToolError               the tool says no: an `isError` result with this text
 ├── WrongArguments      a prompt or a completion was asked for with arguments it can't take
 └── CannotAsk           the client declared no way to be asked (elicitation, sampling, roots)
     ├── Unanswered      it was asked, and no answer came in time
+    │   └── StillWaiting    the question stays where the person can answer it yet
     └── NoTasks         it knows no tasks, and the tool runs as one only
 Collision               two parts claim one name (raised at load, not in a call)
 """
@@ -45,6 +46,11 @@ class CannotAsk(ToolError):
 
 class Unanswered(CannotAsk):
     """The client was asked and did not answer in time, or answered with an error."""
+
+
+class StillWaiting(Unanswered):
+    """Nobody has answered yet, and the question waits on: the text says where. The same call, made again, takes the
+    answer that was given meanwhile."""
 
 
 class NoTasks(CannotAsk):

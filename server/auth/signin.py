@@ -49,6 +49,11 @@ class SignIn:
         self.tally[way, outcome] += 1
         note(outcome, way, address, name)
 
+    @property
+    def has_page(self) -> bool:
+        """Whether a person can sign in here by themselves, and not only by a proxy's word."""
+        return self.accounts is not None or bool(self.providers)
+
     async def login(self, secret: str) -> Login | None:
         """Who is signed in with this secret, and may still come; who may not is signed out."""
         found = await self.logins.find(secret)

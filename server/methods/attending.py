@@ -14,7 +14,7 @@ from toolgate.server.hold import Hold
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk, ToolError, WrongArguments
+from toolgate.tools.errors import CannotAsk, StillWaiting, ToolError, Unanswered, WrongArguments
 
 HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
 
@@ -31,7 +31,7 @@ async def attend(server: Server, hold: Hold, call: Call, work: Work, caller: Cal
 
     Raises TookTooLong, MissingClientCapability (2026-07-28), and whatever the work raises.
     """
-    caller = caller or Caller(call, server.seal, server.settings.hold, server.streaming)
+    caller = caller or Caller(call, server.seal, server.questions, server.settings.hold, server.streaming)
     task = asyncio.current_task()
     assert task is not None
     if server.used is not None:
@@ -49,16 +49,23 @@ async def attend(server: Server, hold: Hold, call: Call, work: Work, caller: Cal
         return caller.input_required(questions)
     except BaseExceptionGroup as group:  # a question asked inside a task group
         asked = group.subgroup(InputRequired)
-        if asked is None:
+        if asked is not None:
+            return caller.input_required(InputRequired(_all_questions(asked)))
+        waiting = group.subgroup(StillWaiting)
+        if waiting is None:
             raise
-        return caller.input_required(InputRequired(_all_questions(asked)))
+        caller.leave_waiting()
+        raise _first(waiting) from None
     except CannotAsk as refusal:
-        if not call.revision.stateless:
-            raise
+        if isinstance(refusal, StillWaiting):
+            caller.leave_waiting()
+        if not call.revision.stateless or isinstance(refusal, Unanswered):
+            raise  # who could be asked has nothing to declare
         raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
     finally:
         hold.release(task)
         caller.stop()
+        caller.release()
 
 
 async def attend_or_refuse(
@@ -73,6 +80,11 @@ async def attend_or_refuse(
         raise InternalError(error.text, data) from None
     except TookTooLong:
         raise InternalError(f"{what} took too long and was stopped", data) from None
+
+
+def _first(group: BaseExceptionGroup[StillWaiting]) -> StillWaiting:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[str, Any]]:

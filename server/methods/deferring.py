@@ -96,6 +96,7 @@ def _deferrable(
     return Deferrable(
         call,
         server.seal,
+        server.questions,
         server.settings,
         server.streaming,
         hold=hold,

@@ -166,6 +166,12 @@ async def ask(ctx: Context) -> str:
 
 
 @tool(read_only=True)
+async def ask_name(ctx: Context, why: str = "") -> str:
+    """Ask for a name."""
+    return str((await ctx.elicit("who?", NAME)).content["name"])
+
+
+@tool(read_only=True)
 async def ask_together(ctx: Context) -> str:
     """Ask three things at once."""
     answers = await ctx.ask(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.http_wire import Http
 from tests.wire import STATELESS, Refusal, Server
 
 Start = Callable[..., Server]
@@ -22,6 +23,14 @@ ANSWERS = {
 
 def answer(method: str, params: dict[str, Any]) -> Any:
     return ANSWERS[method]
+
+
+def told_why(server: Server) -> bool:
+    """Whether a tool that asks says why it can't: the client did not declare it; or, where the server has a page of its
+    own, that the question waits there."""
+    told = server.error("ask")
+    assert not server.notes("elicitation/create")
+    return ("answer at http" if isinstance(server, Http) else "did not declare elicitation") in told
 
 
 def accepted(name: str) -> dict[str, Any]:
@@ -56,13 +65,11 @@ def test_an_answer_of_no_known_shape_is_no_answer(connect: Start) -> None:
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_a_client_that_did_not_declare_it_is_not_asked(connect: Start, revision: str) -> None:
-    server = connect(revision=revision)
-    assert "did not declare elicitation" in server.error("ask")
+    assert told_why(connect(revision=revision))
 
 
 def test_elicitation_does_not_exist_before_2025_06_18(connect: Start) -> None:
-    server = connect(revision="2025-03-26", capabilities=ALL, answer=answer)
-    assert "did not declare elicitation" in server.error("ask")
+    assert told_why(connect(revision="2025-03-26", capabilities=ALL, answer=answer))
 
 
 def test_a_missing_capability_is_an_error_with_what_is_required_in_the_stateless_era(connect: Start) -> None:
@@ -74,8 +81,12 @@ def test_a_missing_capability_is_an_error_with_what_is_required_in_the_stateless
 
 
 def test_a_client_that_only_knows_urls_can_not_be_asked_by_form(connect: Start) -> None:
-    server = connect(revision="2025-11-25", capabilities={"elicitation": {"url": {}}}, answer=answer)
-    assert "did not declare elicitation" in server.error("ask")
+    assert told_why(connect(revision="2025-11-25", capabilities={"elicitation": {"url": {}}}, answer=answer))
+
+
+def test_what_no_page_can_ask_in_its_place_a_client_must_have_declared(connect: Start) -> None:
+    told = connect(revision="2025-11-25", answer=answer).error("ask_together")
+    assert "did not declare" in told and "roots, sampling" in told
 
 
 def test_a_question_ends_the_call_in_the_stateless_era_and_the_retry_runs_through(connect: Start) -> None:

@@ -148,10 +148,10 @@ def test_a_tool_that_says_no_is_completed_and_one_with_a_bug_has_failed(knowing:
 
 
 def test_a_task_that_may_not_ask_has_failed_with_what_it_takes(connect: Start) -> None:
-    server = connect(revision=STATELESS, capabilities={"extensions": {TASKS: {}}})
-    failed = ended(server, created(server, "asks_later"))
+    server = connect(revision=STATELESS, capabilities={"extensions": {TASKS: {}}, "elicitation": {}})
+    failed = ended(server, created(server, "asks_both_later"))
     assert failed["error"]["code"] == -32021
-    assert failed["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
+    assert failed["error"]["data"] == {"requiredCapabilities": {"roots": {}}}
 
 
 def test_a_cancelled_task_stops_its_work_and_stays_cancelled(knowing: Start, tmp_path: Path) -> None:

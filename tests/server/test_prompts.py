@@ -127,9 +127,9 @@ def test_a_prompt_may_ask_the_person_in_both_eras(connect: Start) -> None:
     assert new.request("prompts/get", again)["messages"][0]["content"]["text"] == "hello Ada"
 
 
-def test_a_client_that_can_not_be_asked_is_told_which_capability_is_missing(connect: Start) -> None:
-    assert refused(connect(), "prompts/get", {"name": "personal"}).code == -32603
-    refusal = refused(connect(revision=STATELESS), "prompts/get", {"name": "personal"})
+def test_a_client_that_can_not_be_asked_is_told_which_capability_is_missing(probe: Start) -> None:
+    assert refused(probe(), "prompts/get", {"name": "personal"}).code == -32603
+    refusal = refused(probe(revision=STATELESS), "prompts/get", {"name": "personal"})
     assert (refusal.code, refusal.data) == (-32021, {"requiredCapabilities": {"elicitation": {}}})
 
 

@@ -279,10 +279,10 @@ def test_what_the_stateless_era_does_not_know_is_404(shared: Site, method: str) 
 
 
 def test_a_missing_capability_is_400(shared: Site) -> None:
-    body, told = modern("tools/call", {"name": "ask", "arguments": {}})
+    body, told = modern("tools/call", {"name": "ask_together", "arguments": {}})
     response, _, answer = shared.ask("POST", "/mcp", body, **told)
     assert (response.status, answer["error"]["code"]) == (400, -32021)
-    assert answer["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
+    assert answer["error"]["data"] == {"requiredCapabilities": {"roots": {}, "sampling": {}}}
 
 
 def test_refusals_of_a_served_request_are_200(shared: Site) -> None:

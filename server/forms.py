@@ -1,0 +1,246 @@
+"""A form of an elicitation: what its fields are, how a person's words are read, and what is wrong with an answer. Knows
+nothing of who asks, or how it is shown.
+
+Source: MCP 2025-11-25 client/elicitation, "Requested Schema": a flat object of strings, numbers, booleans, and choices.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal
+
+MAX_TEXT = 20_000  # characters of one text, where the form says nothing: some pages
+EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.?[^@\s]*")
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
+YES, NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
+
+Kind = Literal["text", "number", "integer", "yes_no", "choice", "choices"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One property of the form, as `declared`. `choices` are the values to choose from, each with its title."""
+
+    name: str
+    kind: Kind
+    title: str
+    description: str
+    required: bool
+    choices: Mapping[str, str]
+    declared: Mapping[str, Any]
+
+    @property
+    def default(self) -> Any:
+        """The value that is meant where none is given; None: there is none."""
+        value = self.declared.get("default")
+        return value if value is not None and self.wrong(value) is None else None
+
+    def limit(self, name: str, without: float) -> float:
+        """What the schema says under `name`, such as "maxLength"; what is no number says nothing."""
+        given = self.declared.get(name)
+        return given if isinstance(given, (int, float)) and not isinstance(given, bool) else without
+
+    def wrong(self, value: Any) -> str | None:
+        """What is wrong with this value, or None."""
+        return WRONG[self.kind](self, value)
+
+    def read(self, words: str) -> Any:
+        """The value that a person means by these words: of several choices, with commas between them; a choice is its
+        number in the list, its value or its title. Raises ValueError, which says what is wrong."""
+        value = READ[self.kind](self, words)
+        wrong = self.wrong(value)
+        if wrong is not None:
+            raise ValueError(wrong)
+        return value
+
+
+def fields(schema: Mapping[str, Any]) -> list[Field]:
+    """Those of a form, in its order."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping):
+        return []
+    needed = required if isinstance(required, list) else []
+    return [_field(name, declared, name in needed) for name, declared in properties.items() if _is_object(declared)]
+
+
+def wrong(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
+    """What is wrong with the values of an accepted form, in words for the person; None when nothing is."""
+    known = {field.name: field for field in fields(schema)}
+    for name in content:
+        if name not in known:
+            return f"There is no {name[:100]!r} in this form."
+    for field in known.values():
+        if field.name not in content:
+            if field.required:
+                return f"{field.title}: this is needed."
+            continue
+        found = field.wrong(content[field.name])
+        if found is not None:
+            return f"{field.title}: {found}."
+    return None
+
+
+def _is_object(declared: Any) -> bool:
+    return isinstance(declared, Mapping)
+
+
+def _field(name: str, declared: Mapping[str, Any], required: bool) -> Field:
+    choices = _choices(declared)
+    kind: Kind = "choice" if choices else KINDS.get(str(declared.get("type")), "text")
+    if kind == "choices":
+        items = declared.get("items")
+        choices = _choices(items) if isinstance(items, Mapping) else {}
+    title, description = (str(declared.get(key) or "") for key in ("title", "description"))
+    return Field(name, kind, title or name, description, required, choices, declared)
+
+
+def _choices(declared: Mapping[str, Any]) -> dict[str, str]:
+    """Value → title, in each of the ways it is spelled."""
+    titled = declared.get("oneOf") or declared.get("anyOf")
+    if isinstance(titled, list):
+        given = [each for each in titled if isinstance(each, Mapping) and isinstance(each.get("const"), str)]
+        return {each["const"]: str(each.get("title") or each["const"]) for each in given}
+    values, names = declared.get("enum"), declared.get("enumNames")
+    if not isinstance(values, list):
+        return {}
+    named: Sequence[Any] = names if isinstance(names, list) and len(names) == len(values) else values
+    return {value: str(name) for value, name in zip(values, named, strict=True) if isinstance(value, str)}
+
+
+KINDS: Mapping[str, Kind] = {
+    "string": "text",
+    "number": "number",
+    "integer": "integer",
+    "boolean": "yes_no",
+    "array": "choices",
+}
+
+
+# -- what is wrong with a value
+
+
+def _wrong_text(field: Field, value: Any) -> str | None:
+    if not isinstance(value, str):
+        return "this is to be a text"
+    least, most = field.limit("minLength", 0), min(field.limit("maxLength", MAX_TEXT), MAX_TEXT)
+    if len(value) < least:
+        return f"at least {least} characters are needed" if value else "this is needed"
+    if len(value) > most:
+        return f"this has {len(value):,} characters, and at most {most:,} are allowed"
+    told, fits = FORMATS.get(str(field.declared.get("format")), ("", None))
+    return None if fits is None or fits(value) else f"this is no {told}"
+
+
+def _wrong_number(field: Field, value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "this is to be a number"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "this is to be a number"
+    if field.kind == "integer" and value != math.floor(value):
+        return "this is to be a whole number"
+    least, most = field.limit("minimum", -math.inf), field.limit("maximum", math.inf)
+    if value < least:
+        return f"at least {least} is needed"
+    return f"at most {most} is allowed" if value > most else None
+
+
+def _wrong_yes_no(_: Field, value: Any) -> str | None:
+    return None if isinstance(value, bool) else "this is to be yes or no"
+
+
+def _wrong_choice(field: Field, value: Any) -> str | None:
+    return None if isinstance(value, str) and value in field.choices else "this is none of the choices"
+
+
+def _wrong_choices(field: Field, value: Any) -> str | None:
+    if not isinstance(value, list) or any(_wrong_choice(field, each) for each in value):
+        return "there is something that is none of the choices"
+    if len(set(value)) < len(value):
+        return "something is chosen twice"
+    least, most = field.limit("minItems", 0), field.limit("maxItems", len(field.choices))
+    if len(value) < least:
+        return f"at least {least} are to be chosen"
+    return f"at most {most} may be chosen" if len(value) > most else None
+
+
+def _is_date(value: str) -> bool:
+    return _read_by(date.fromisoformat, value) and len(value) == len("2026-07-28")
+
+
+def _is_time(value: str) -> bool:
+    return _read_by(datetime.fromisoformat, value) and len(value) > len("2026-07-28")
+
+
+def _read_by(read: Callable[[str], Any], value: str) -> bool:
+    try:
+        read(value)
+    except ValueError:
+        return False
+    return True
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "email": ("email address", EMAIL.fullmatch),
+    "uri": ("URL", URI.fullmatch),
+    "date": ("date, as 2026-07-28", _is_date),
+    "date-time": ("date with a time, as 2026-07-28T09:30", _is_time),
+}
+WRONG: Mapping[Kind, Callable[[Field, Any], str | None]] = {
+    "text": _wrong_text,
+    "number": _wrong_number,
+    "integer": _wrong_number,
+    "yes_no": _wrong_yes_no,
+    "choice": _wrong_choice,
+    "choices": _wrong_choices,
+}
+
+
+# -- what a person means
+
+
+def _read_text(_: Field, words: str) -> str:
+    return words
+
+
+def _read_number(field: Field, words: str) -> float | int:
+    try:
+        return int(words) if field.kind == "integer" or re.fullmatch(r"\s*[+-]?\d{1,18}\s*", words) else float(words)
+    except ValueError:
+        raise ValueError(
+            "this is to be a whole number" if field.kind == "integer" else "this is to be a number"
+        ) from None
+
+
+def _read_yes_no(_: Field, words: str) -> bool:
+    word = words.strip().lower()
+    if word not in (*YES, *NO):
+        raise ValueError("this is to be y or n")
+    return word in YES
+
+
+def _read_choice(field: Field, words: str) -> str:
+    word, values = words.strip(), list(field.choices)
+    if word in field.choices:
+        return word
+    titles = [value for value, title in field.choices.items() if title == word]
+    if len(titles) == 1:
+        return titles[0]
+    if word.isascii() and word.isdecimal() and 1 <= int(word[:9]) <= len(values):
+        return values[int(word[:9]) - 1]
+    raise ValueError("this is none of the choices")
+
+
+def _read_choices(field: Field, words: str) -> list[str]:
+    return [_read_choice(field, word) for word in words.split(",") if word.strip()]
+
+
+READ: Mapping[Kind, Callable[[Field, str], Any]] = {
+    "text": _read_text,
+    "number": _read_number,
+    "integer": _read_number,
+    "yes_no": _read_yes_no,
+    "choice": _read_choice,
+    "choices": _read_choices,
+}
