@@ -1,4 +1,5 @@
-"""`toolgate call` and `toolgate tools`: one question to a server, of our own or at a URL, its answer in plain text."""
+"""`toolgate call` and `toolgate tools`: one question to a server, of our own or at a URL, its answer in plain text.
+What the server asks back the person at the terminal answers."""
 
 import sys
 from collections.abc import Sequence
@@ -7,19 +8,21 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.client import Client, Fault, spawned
+from toolgate.server.client import Client, Fault, Question, spawned
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
+from toolgate.server.terminal import Person
 
 MAX_PAGES = 100  # a server whose lists have no end is broken
 
 
 async def call(words: Sequence[str], config: Config, url: str | None) -> int:
-    """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails."""
+    """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails, or nobody is there to be asked."""
     if not words:
         raise UsageError("call: name a tool, as in: toolgate call Bash command='echo hello'")
     name, *pairs = words
-    async with _server(config, url) as (client, _):
+    person = Person()
+    async with _server(config, url, person.answer) as (client, _):
         arguments = _arguments(await _schema(client, name), pairs)
         try:
             result = await client.call(name, arguments)
@@ -28,7 +31,7 @@ async def call(words: Sequence[str], config: Config, url: str | None) -> int:
             return 1
     for block in result["content"]:
         print(_words(block))
-    return 1 if result.get("isError") else 0
+    return 1 if result.get("isError") or person.declined else 0
 
 
 async def list_parts(config: Config, url: str | None) -> int:
@@ -78,12 +81,14 @@ def _show(name: str, part: dict[str, Any]) -> None:
     print(f"{name}\n    {told[0]}" if told else name)
 
 
-def _server(config: Config, url: str | None) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
+def _server(
+    config: Config, url: str | None, question: Question | None = None
+) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
     if url is None:
-        return spawned(config.words(), config.servers_environment)
+        return spawned(config.words(), config.servers_environment, question=question)
     from toolgate.server.http_client import connected  # start-up: most ask a server of their own
 
-    return connected(url, token=config.token)
+    return connected(url, token=config.token, question=question)
 
 
 async def _schema(client: Client, name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 
 LINE = 64 * 2**20  # bytes of one message we take
 PATIENCE = 60.0  # seconds for an answer
+MAX_ROUNDS = 100  # of questions in one call: a server that has not had enough by then is broken
 CLIENT = {"name": "toolgate-cli", "version": "1"}
 SERVER = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # its options are in its words alone
 
@@ -33,7 +34,7 @@ class Ended(Fault):
 
 class Client:
     """`send(message)` puts a message on the wire, and what comes off it goes to `take`. `note(method, params)` hears
-    notifications; `question(method, params)` answers requests of the server."""
+    notifications; `question(method, params)` answers requests of the server, or raises LookupError."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None], note: Note | None, question: Question | None) -> None:
         self._put = send
@@ -42,7 +43,7 @@ class Client:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
         self._over: Fault | None = None  # nothing will be answered any more, and why
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[bytes, asyncio.Task[None]] = {}  # by the id of the server's request, in JSON
 
     def begin(self, method: str, params: dict[str, Any] | None = None) -> "tuple[int, asyncio.Future[Any]]":
         """Send a request; gives its id and the future of its result."""
@@ -55,28 +56,60 @@ class Client:
         return self._last_id, answer
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """The result of a request. Raises Fault."""
+        """The result of a request. Raises Fault, and TimeoutError when nothing comes while nobody is asked anything."""
         _, answer = self.begin(method, params)
-        async with asyncio.timeout(PATIENCE):
-            return await answer
+        while not answer.done():
+            was_asked = bool(self._asked)
+            await asyncio.wait([answer], timeout=PATIENCE)
+            if not (answer.done() or was_asked or self._asked):
+                answer.cancel()
+                raise TimeoutError(f"no answer to {method} within {PATIENCE:g} s")
+        return answer.result()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         self._send({"method": method, "params": params or {}})
 
     async def call(self, tool: str, arguments: dict[str, Any], **extra: Any) -> dict[str, Any]:
-        result: dict[str, Any] = await self.request("tools/call", {"name": tool, "arguments": arguments, **extra})
+        """The result of a call. Where the server has to ask something first (2026-07-28), it is called again with the
+        answers."""
+        given: dict[str, Any] = {"name": tool, "arguments": arguments, **extra}
+        result: dict[str, Any] = await self.request("tools/call", given)
+        for _ in range(MAX_ROUNDS if self._question is not None else 0):
+            if result.get("resultType") != "input_required":
+                break
+            result = await self.request("tools/call", given | await self._input(result))
         return result
+
+    async def _input(self, result: dict[str, Any]) -> dict[str, Any]:
+        """What the result asks for, and the state that goes with it. Raises Fault."""
+        assert self._question is not None
+        answers: dict[str, Any] = {}
+        try:
+            for key, request in result.get("inputRequests", {}).items():
+                answers[key] = await self._question(request["method"], request.get("params") or {})
+        except (LookupError, TypeError, AttributeError) as error:
+            raise Fault(f"the server asks for what can't be answered: {error}") from None
+        state = {"requestState": result["requestState"]} if "requestState" in result else {}
+        return {"inputResponses": answers, **state}
 
     def take(self, message: dict[str, Any]) -> None:
         """Hand on what the server says."""
         if "method" not in message:
             self._settle(message)
         elif "id" in message:
-            task = asyncio.get_running_loop().create_task(self._answer(message))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        elif self._note is not None:
-            self._note(message["method"], message.get("params", {}))
+            id = msgspec.json.encode(message["id"])
+            task = self._asked[id] = asyncio.get_running_loop().create_task(self._answer(message))
+            task.add_done_callback(lambda _: self._asked.pop(id, None))
+        else:
+            self._hear(message["method"], message.get("params") or {})
+
+    def _hear(self, method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/cancelled":
+            asked = self._asked.get(msgspec.json.encode(params.get("requestId")))
+            if asked is not None:
+                asked.cancel()
+        if self._note is not None:
+            self._note(method, params)
 
     def give_up(self, fault: Fault, id: int | None = None) -> None:
         """Nothing will come for the request `id`, or for any."""
@@ -101,11 +134,14 @@ class Client:
             answer.set_result(message["result"])
 
     async def _answer(self, message: dict[str, Any]) -> None:
-        if self._question is None:
-            self._send({"id": message["id"], "error": {"code": -32601, "message": "not served"}})
-            return
-        result = await self._question(message["method"], message.get("params", {}))
-        self._send({"id": message["id"], "result": result})
+        try:
+            if self._question is None:
+                raise LookupError("nothing was declared")
+            result = await self._question(message["method"], message.get("params") or {})
+        except LookupError as error:
+            self._send({"id": message["id"], "error": {"code": -32601, "message": f"not served: {error}"}})
+        else:
+            self._send({"id": message["id"], "result": result})
 
 
 def hello(revision: str, *, asks: bool) -> dict[str, Any]:

@@ -60,7 +60,8 @@ class Streamable:
         self._url = url
         self._headers = {"MCP-Protocol-Version": revision, **authorized(token, url)}
         self._is_stateless = revision in STATELESS
-        self._envelope: dict[str, Any] = {VERSION: revision, CAPABILITIES: {}, CLIENT_INFO: CLIENT}
+        capabilities: dict[str, Any] = {"elicitation": {}} if question is not None else {}
+        self._envelope: dict[str, Any] = {VERSION: revision, CAPABILITIES: capabilities, CLIENT_INFO: CLIENT}
         self._tasks: set[asyncio.Task[None]] = set()
         self.client = Client(self._send, note, question)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests import forked
 from tests.auth.minting import asked as asked_by
 from tests.auth.minting import signed_site
 from tests.http_wire import Http
 from tests.inside import Inside, inside
 from tests.tasks_wire import KNOWS, created, ended, get, text, until
-from tests.wire import COMMAND, PATIENCE, REVISIONS, STATELESS, Refusal, Server
+from tests.wire import PATIENCE, REVISIONS, STATELESS, Refusal, Server
 from toolgate.server import shown
 from toolgate.server.methods import tools as tools_method
 from toolgate.server.nonces import Nonces
@@ -473,18 +471,6 @@ def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
         assert [refused(who, "plain", word="x") for who in (ada, octo, fake)] == [False, True, False]
         assert [refused(who, "change") for who in (ada, "robot")] == [False, True]
         assert [refused(ada, "idle", "tools:workflow", more) for more in ("tools:web", "tools:shell")] == [False, True]
-
-
-def test_toolgate_call_says_that_it_cant_ask(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    told = forked.run(
-        [COMMAND, "--approve", "Bash", "--allow", "Bash(echo *)", "call", "Bash", "command=touch x"],
-        "",
-        cwd=tmp_path / "work",
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-    )
-    assert told.returncode == 1 and "--approve Bash" in told.stdout
-    assert not (tmp_path / "work" / "x").exists()
 
 
 # -- what the person sees
