@@ -32,6 +32,10 @@ class Quarters(Protocol):
         """Make it ready to move in. Blocking; raises OSError."""
         ...
 
+    def renew(self) -> None:
+        """Make again what was removed meanwhile; before each command. Raises OSError."""
+        ...
+
     def clear(self) -> None:
         """End what earlier servers, all dead, left running there. Blocking."""
         ...
@@ -64,6 +68,8 @@ class Open:
         }
 
     def settle(self) -> None: ...
+
+    def renew(self) -> None: ...
 
     def clear(self) -> None: ...
 

@@ -387,6 +387,7 @@ class Workspace:
         try:
             quarters = self._quarters
             await self.bounds.again()
+            quarters.renew()
             environment = quarters.environment(self._environment) if run.background else self._followed(run)
             launch = Launch(["bash", "-c", command], cwd, self.root, environment, self.bounds.resources)
             await running.begin(quarters.processes, launch, timeout)

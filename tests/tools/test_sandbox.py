@@ -159,6 +159,34 @@ def test_what_outlived_its_server_is_ended_by_the_next_and_nothing_of_one_that_l
     asyncio.run(body())
 
 
+@needs_bwrap
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, level: str) -> None:
+    """Its commands could not say where they were from then on, and after an idle while none began."""
+
+    async def landed(mine: Workspace, name: str) -> str | None:
+        task = await mine.start(f"mkdir -p {name}; cd {name}")
+        assert await mine.wait(task, BOUND)
+        found = await mine.landed(task)
+        return None if found is None else found.name
+
+    async def body() -> None:
+        spool = folder / "spools" / "ada"
+        unmeasured = Limits(workspace=0, entries=0)
+        async with workspace(folder, sandbox(level, limits=unmeasured)) as mine:
+            assert await landed(mine, "one") == "one"
+            for removed, idle in ((spool / "places", True), (spool, False)):
+                busy = None if idle else await mine.start("sleep 600", background=True)
+                shutil.rmtree(removed)
+                assert await landed(mine, "two") == ("two" if idle or level == "uid" else None)
+                if busy is not None:
+                    await mine.kill(busy, 0)
+                assert await landed(mine, "three") == "three"
+            assert (spool / "places").stat().st_uid == mine._quarters.uid
+
+    asyncio.run(body())
+
+
 def test_a_user_that_something_still_runs_as_is_given_to_nobody(
     folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
 ) -> None:

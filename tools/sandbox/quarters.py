@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import stat
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -65,6 +66,8 @@ class Sandboxed:
         self._way_out: Outlet | None = None
         self._group: Group | None = None
         self._cell: Cell | None = None
+        self._places: tuple[int, int] | None = None  # which folder that is
+        self._is_stale = False  # the sandbox there is has another
         self._given: Mapping[str, str] | None = None
         self._environment: Mapping[str, str] | None = None
         self._processes: Processes | None = None
@@ -74,25 +77,39 @@ class Sandboxed:
     def processes(self) -> Processes:
         """Those of this sandbox, which begins with the first; `settle` comes before."""
         if self._processes is None:
-            self._processes = Processes(self._cell, self._entered, self._left, self._resting)
+            self._processes = Processes(self, self._entered, self._left, self._resting)
         return self._processes
 
     def settle(self) -> None:
         """Give the folders to the user that commands run as. Blocking; raises OSError."""
         if self._cell is not None:
             return
-        uid = self._user()
-        self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        places = self._spool / PLACES
-        places.mkdir(mode=0o700, exist_ok=True)
-        if uid is not None:
-            os.chown(places, uid, uid, follow_symlinks=False)
-            os.chown(self._spool, -1, uid, follow_symlinks=False)
-            self._spool.chmod(0o710)
-        self.uid = uid
+        self.uid = self._user()
+        self._furnish()
         self._group = self._make_group(self.limits)
         entrances = [] if self._group is None else self._group.entrances
-        self._cell = self._sandbox.cell(self._root, self._spool, places, uid, entrances, alone=self._alone)
+        places = self._spool / PLACES
+        self._cell = self._sandbox.cell(self._root, self._spool, places, self.uid, entrances, alone=self._alone)
+
+    def renew(self) -> None:
+        """A sandbox keeps the folders it began with: where they are others now, it ends as soon as nothing runs in it.
+        Until then its commands leave no word."""
+        if _identity(self._spool / PLACES) != self._places:
+            self._furnish()
+            self._is_stale = True
+        if self._is_stale:
+            self.processes.retire()
+
+    def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]":
+        """Begin a sandbox, with the folders as they are now."""
+        assert self._cell is not None
+        self._furnish()
+        self._is_stale = False
+        return self._cell.spawn(channel, report)
+
+    def kill(self) -> None:
+        if self._cell is not None:
+            self._cell.kill()
 
     def clear(self) -> None:
         """Those who lost their sandbox with its server, and kept it from ending them. Blocking."""
@@ -123,6 +140,17 @@ class Sandboxed:
             await asyncio.wait(self._closing)
         if self._group is not None:
             await asyncio.to_thread(self._group.close)
+
+    def _furnish(self) -> None:
+        """Make the folders, where they are not there."""
+        places = self._spool / PLACES
+        self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        places.mkdir(mode=0o700, exist_ok=True)
+        if self.uid is not None:
+            os.chown(places, self.uid, self.uid, follow_symlinks=False)
+            os.chown(self._spool, -1, self.uid, follow_symlinks=False)
+            self._spool.chmod(0o710)
+        self._places = _identity(places)
 
     def _user(self) -> int | None:
         if self._sandbox.uids is None:
@@ -155,3 +183,12 @@ class Sandboxed:
         closing = asyncio.ensure_future(work)
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Device and number; None where nothing is."""
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
