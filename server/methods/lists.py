@@ -13,6 +13,7 @@ import msgspec
 
 from toolgate.server import cursors, shape
 from toolgate.server.caller import Nobody
+from toolgate.server.methods import ruling
 from toolgate.server.revisions import Revision
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -56,7 +57,11 @@ def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """resources/list: the fixed ones, then what each template has for this caller; of both what they may read."""
 
+        hidden = await ruling.unlisted(server, call.session)
+
         def allowed(uri: str) -> bool:
+            if uri.partition(":")[0] in hidden:
+                return False
             return call.session.scopes is None or call.session.allows(server.scopes_of(uri))
 
         fixed: list[Resource | ResourceLink] = [

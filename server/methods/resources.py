@@ -6,7 +6,7 @@ from typing import Any
 from toolgate.server import shape
 from toolgate.server.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
 from toolgate.server.hold import Hold
-from toolgate.server.methods import pacing
+from toolgate.server.methods import pacing, ruling
 from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
@@ -25,6 +25,7 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
             raise _not_found(call, uri)
         resource, variables = found
         pacing.admit(server, call, resource.scope)
+        await _admit(server, call, uri)
 
         async def work(context: Context) -> dict[str, Any]:
             try:
@@ -39,11 +40,12 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
     return answer
 
 
-def subscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
-    def answer(call: Call) -> dict[str, Any]:
+def subscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    async def answer(call: Call) -> dict[str, Any]:
         session, uri = call.session, _uri(call)
         if server.registry.resource(uri) is None:
             raise _not_found(call, uri)
+        await _admit(server, call, uri)
         wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
         if uri not in session.subscribed and len(session.subscribed) >= MAX_SUBSCRIPTIONS:
             raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
@@ -62,6 +64,13 @@ def unsubscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
         return {}
 
     return answer
+
+
+async def _admit(server: Server, call: Call, uri: str) -> None:
+    """Raise InvalidRequest for what a rule is against."""
+    refusal = await ruling.refusal(server, call.session, uri)
+    if refusal is not None:
+        raise InvalidRequest(refusal, {"uri": uri})
 
 
 def _uri(call: Call) -> str:

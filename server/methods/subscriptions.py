@@ -15,6 +15,7 @@ from toolgate.server.auth.principals import LOCAL
 from toolgate.server.deferrals import Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.errors import InvalidParams, InvalidRequest
+from toolgate.server.methods import ruling
 from toolgate.server.methods.deferred import known, require
 from toolgate.server.server import KINDS, Listener, Server
 from toolgate.server.session import Call
@@ -30,7 +31,8 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
         principal, owner, until = call.session.principal, call.session.owner, call.session.until
-        kinds, uris = _wanted(server, call)
+        kinds, wanted = _wanted(server, call)
+        uris = frozenset([uri for uri in wanted if await ruling.refusal(server, call.session, uri) is None])
         tasks = await _tasks(server, call)
         _make_room(server, principal, owner)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -414,6 +414,27 @@ def test_what_is_denied_is_refused_by_name_and_not_offered(connect: Start, tmp_p
     assert runs(tmp_path) == 1
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
+def test_what_a_tool_may_not_give_no_resource_gives(start: Start, revision: str) -> None:
+    server = start("--deny", "ReadBgOutput", "--approve", "PlanMode", revision=revision, capabilities=FORMS)
+    id = server.call("BackgroundBash", {"command": "echo secret"})["structuredContent"]["task_id"]
+    refusals = {
+        f"bg://{id}/output": "--deny ReadBgOutput",
+        f"BG://{id}/output": "--deny ReadBgOutput",
+        "plan://current": "--approve PlanMode",
+    }
+    asking = ["resources/read"] if revision == STATELESS else ["resources/read", "resources/subscribe"]
+    for method in asking:
+        for uri, told in refusals.items():
+            with pytest.raises(Refusal) as caught:
+                server.request(method, {"uri": uri})
+            assert (caught.value.code in (-32600, -32602, -32002)) and "secret" not in str(caught.value)
+            assert told in caught.value.message or uri.startswith("BG")
+    schemes = {resource["uri"].partition(":")[0] for resource in server.request("resources/list")["resources"]}
+    assert not schemes & {"bg", "plan"} and {"task", "callback"} <= schemes
+    assert server.request("resources/read", {"uri": "task://list"})["contents"]
+
+
 def test_allow_exempts_from_approval_and_deny_from_allow(start: Start, tmp_path: Path) -> None:
     options = ("--approve", "Bash", "--allow", "Bash(echo *)", "--deny", "Bash(echo secret*)")
     server = start(*options, capabilities=FORMS, answer=lambda *_: {"action": "decline"})
