@@ -16,12 +16,13 @@ def snippet(words: Sequence[str], options: Sequence[str], public_url: str | None
     """The configuration for the client `words[0]`; and where it belongs. It starts a server of its own with `options`,
     or, for hosted clients and those that are told URLs, reaches the one at `public_url`."""
     if len(words) != 1 or words[0] not in (CLIENTS.keys() | HOSTED.keys()):
-        raise UsageError(f"config: name a client: {', '.join([*CLIENTS, *HOSTED])}")
-    if words[0] in HOSTED:
-        return _hosted(words[0], public_url)
-    if public_url is not None and words[0] in REMOTE:
-        return REMOTE[words[0]](f"{public_url}/mcp")
-    return CLIENTS[words[0]](_command(), list(options))
+        raise UsageError(f"config: name a client: {', '.join(CLIENTS | HOSTED)}")
+    (client,) = words
+    if client in HOSTED and (client not in CLIENTS or _is_reachable(public_url)):
+        return _hosted(client, public_url)
+    if public_url is not None and client in REMOTE:
+        return REMOTE[client](f"{public_url}/mcp")
+    return CLIENTS[client](_command(), list(options))
 
 
 def _command() -> str:
@@ -40,9 +41,9 @@ def _servers(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], t
     return told
 
 
-def _reached(key: str, where: str, **extra: Any) -> Callable[[str], tuple[str, str]]:
-    """The same for a server at a URL; the client signs in there by itself."""
-    return lambda url: (_entry(key, {**extra, "url": url}), where)
+def _reached(key: str, where: str, named: str = "url", **extra: Any) -> Callable[[str], tuple[str, str]]:
+    """The same for a server at a URL, which the client calls `named`; it signs in there by itself."""
+    return lambda url: (_entry(key, {**extra, named: url}), where)
 
 
 def _entry(key: str, entry: dict[str, Any]) -> str:
@@ -58,36 +59,53 @@ def _claude_code_there(url: str) -> tuple[str, str]:
     return shlex.join(words), "run it in a shell, then /mcp in Claude Code to sign in"
 
 
+def _codex_there(url: str) -> tuple[str, str]:
+    entry = f"[mcp_servers.toolgate]\nurl = {msgspec.json.encode(url).decode()}"
+    return entry, f"{CODEX}; then codex mcp login toolgate signs in"
+
+
 def _codex(command: str, options: list[str]) -> tuple[str, str]:
     """TOML, whose strings and lists are spelled as JSON's."""
     program, arguments = (msgspec.json.encode(value).decode() for value in (command, options))
-    return f"[mcp_servers.toolgate]\ncommand = {program}\nargs = {arguments}", "in ~/.codex/config.toml"
+    return f"[mcp_servers.toolgate]\ncommand = {program}\nargs = {arguments}", CODEX
+
+
+def _is_reachable(public_url: str | None) -> bool:
+    """Whether what runs elsewhere can come there."""
+    return public_url is not None and public_url.startswith("https://")
 
 
 def _hosted(client: str, public_url: str | None) -> tuple[str, str]:
     """What runs elsewhere is given a URL, and signs in there by itself."""
-    if public_url is None or not public_url.startswith("https://"):
+    if not _is_reachable(public_url):
         raise UsageError(f"config: {client} runs elsewhere: say with --public-url under which https URL it reaches you")
     return f"{public_url}/mcp", f"{HOSTED[client]}; toolgate doctor --url {public_url}/mcp says whether it will work"
 
 
 CURSOR = "in ~/.cursor/mcp.json, or .cursor/mcp.json of a project"
 VS_CODE = "in .vscode/mcp.json, or by the command MCP: Open User Configuration"
+WINDSURF = "in ~/.codeium/windsurf/mcp_config.json"
+ZED = "in Zed's settings.json"
+CODEX = "in ~/.codex/config.toml"
 CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
     "claude-desktop": _servers("mcpServers", "in claude_desktop_config.json (Settings, Developer, Edit Config)"),
     "claude-code": _claude_code,
     "cursor": _servers("mcpServers", CURSOR),
     "vscode": _servers("servers", VS_CODE, type="stdio"),
-    "windsurf": _servers("mcpServers", "in ~/.codeium/windsurf/mcp_config.json"),
-    "zed": _servers("context_servers", "in Zed's settings.json", source="custom"),
+    "windsurf": _servers("mcpServers", WINDSURF),
+    "zed": _servers("context_servers", ZED, source="custom"),
     "codex": _codex,
 }
 REMOTE: dict[str, Callable[[str], tuple[str, str]]] = {  # client → what it is told about a URL
     "claude-code": _claude_code_there,
     "cursor": _reached("mcpServers", CURSOR),
     "vscode": _reached("servers", VS_CODE, type="http"),
+    "windsurf": _reached("mcpServers", WINDSURF, "serverUrl"),
+    "zed": _reached("context_servers", ZED),
+    "codex": _codex_there,
 }
 HOSTED = {  # client → where the URL is pasted
     "chatgpt": "in ChatGPT: Settings, Apps & Connectors, Advanced settings, Developer mode; then Create",
     "claude-ai": "in claude.ai: Settings, Connectors, Add custom connector",
+    "claude-desktop": "in Claude Desktop: Settings, Connectors, Add custom connector",  # its file names local ones only
 }
