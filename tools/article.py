@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Any
 from urllib.parse import urljoin
 
@@ -27,6 +27,7 @@ ENOUGH = 0.4  # of the page's running text must be inside it too, else it was no
 LITTLE = 200  # characters: a page with less is one that scripts would have filled
 
 UNREADABLE = ("script", "style", "template", "svg", "math", "canvas", "object", "embed", "head")
+HEAD = frozenset(("title", "meta", "link", "style", "script", "base", "noscript", "template"))  # what may stand there
 CONTROLS = ("button", "input", "select", "textarea", "dialog")
 AROUND = ("nav", "footer")
 LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z][\w+#.-]{0,19})")
@@ -60,9 +61,27 @@ def parsed(html: str) -> Element:
     lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
     parser = lxml_html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     try:
-        return lxml_html.document_fromstring(html.encode(), parser=parser)
+        tree = lxml_html.document_fromstring(html.encode(), parser=parser)
     except importlib.import_module("lxml.etree").ParserError:  # empty
         return None
+    _end_head(tree)
+    return tree
+
+
+def _end_head(tree: Element) -> None:
+    """Give the body its beginning, where its tag is left out: lxml knows HTML 4, and takes what HTML 5 added for a part
+    of the head."""
+    head = tree.find("head")
+    strays = [] if head is None else list(dropwhile(lambda part: part.tag in HEAD, head))
+    if not strays:
+        return
+    body = tree.find("body")
+    if body is None:
+        body = importlib.import_module("lxml.etree").SubElement(tree, "body")
+    strays[-1].tail = (strays[-1].tail or "") + (body.text or "")
+    body.text = None
+    for stray in reversed(strays):
+        body.insert(0, stray)
 
 
 def serialized(element: Element) -> str:

@@ -135,6 +135,14 @@ def test_a_page_without_a_main_part_is_read_whole() -> None:
     assert "And [that](http://site/x)." in answer
 
 
+def test_a_page_that_leaves_out_the_tag_of_its_body_is_read_whole() -> None:
+    page = (
+        "<!doctype html><title>Lamps</title><article><h1>Oil</h1><p>It burns.</article>And<section><p>Whale</section>"
+    )
+    got = pages.read(pages.Raw(page.encode(), "text/html", "https://example.org/", "markdown"))
+    assert (got.title, got.text) == ("Lamps", "# Oil\n\nIt burns.\n\nAnd\n\nWhale")
+
+
 def test_a_page_of_many_short_pieces_keeps_them_all() -> None:
     cards = "".join(f"<div class=card><h3>Card {n}</h3><p>Short words number {n}.</p></div>" for n in range(60))
     answer = text(read({"/": page(cards)}))
