@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 MAKEFLAGS += -j2  # the system's packages come while Python's do
 
-.PHONY: setup demo test soak chromium sandbox proxies image conformance check check-deploy bench lock clean
+.PHONY: setup demo test soak chromium sandbox proxies image conformance check check-deploy reference bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -84,6 +84,9 @@ check-deploy: .venv/.dev ## what runs it elsewhere: image, compose, Kubernetes, 
 	$(BIN)/kubernetes-validate --strict --quiet $(MANIFESTS)
 	@mkdir -p build && sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/toolgate.service >build/toolgate.service
 	@! command -v systemd-analyze >/dev/null || ! systemd-analyze verify --man=no build/toolgate.service 2>&1 | grep -v DelegateSubgroup
+
+reference: .venv/.run ## what docs/ say of options, commands and tools, written anew
+	$(BIN)/python -m tests.docs.reference
 
 bench: .venv/.dev tests/interop/node_modules/.installed ## side by side with the official SDKs
 	$(BIN)/python -m tests.bench

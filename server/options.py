@@ -85,7 +85,10 @@ def truth(word: str) -> bool:
 
 
 def seconds(word: str) -> float:
-    value = float(word)
+    try:
+        value = float(word)
+    except ValueError:
+        value = 0.0
     if not 0 < value <= 3600:
         raise ValueError("must be seconds, more than 0 and at most 3600")
     return value
@@ -108,10 +111,9 @@ def long_time(word: str) -> int:
 
 def port_number(word: str) -> int:
     """0 is a free port, chosen by the system and told in the log."""
-    value = int(word)
-    if not 0 <= value <= 65_535:
+    if not re.fullmatch("[0-9]{1,5}", word) or int(word) > 65_535:
         raise ValueError("must be 0 to 65535")
-    return value
+    return int(word)
 
 
 def folder(word: str) -> Path:

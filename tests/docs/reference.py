@@ -1,0 +1,174 @@
+"""The parts of docs/ that say what the code says: `make reference` writes them anew, and a test says when they are old.
+
+Each stands between `<!-- NAME -->` and `<!-- end -->`. Knows options, commands and tools; nothing of how they work.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.wire import ROOT
+from toolgate.server import cli, snippets
+from toolgate.server.builtin import TOOLS
+from toolgate.server.options import OPTIONS, Option
+from toolgate.tools.tool import Tool
+
+PART = re.compile(r"(<!-- ([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)
+DEFAULT = re.compile(r" \(default:? ([^)]+)\)")
+PUBLIC = "https://tools.example.com"
+COMMAND = "/home/ada/toolgate/.venv/bin/toolgate"
+UNITS = {"integer": "integer", "number": "number", "boolean": "true or false", "string": "string"}
+
+
+def written(text: str) -> str:
+    """A page with its generated parts as they should be."""
+    return PART.sub(lambda found: f"{found[1]}\n{_part(found[2])}\n\n{found[3]}", text)
+
+
+def _part(name: str) -> str:
+    kind, _, of = name.partition(":")
+    return PARTS[kind](of.strip())
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), ["---"] * len(list(head)), *map(list, rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+# -- options
+
+
+def _options(of: str) -> str:
+    wanted = [option for option in OPTIONS if not option.later and option.remote == (of == "http")]
+    return _table(("option", "environment", "default", "meaning"), map(_option, wanted))
+
+
+def _option(option: Option) -> tuple[str, str, str, str]:
+    flag = option.flag if option.is_switch else f"{option.flag} {option.metavar or ''}".strip()
+    names = f"`{option.short}`, `{flag}`" if option.short else f"`{flag}`"
+    told = DEFAULT.search(option.help)
+    return names, f"`{option.variable}`", told[1] if told else _value(option.default), DEFAULT.sub("", option.help)
+
+
+def _value(default: Any) -> str:
+    if default is False:
+        return "off"
+    return "none" if default in (None, (), "") else f"`{default}`"
+
+
+# -- commands
+
+
+def _commands(of: str) -> str:
+    return _table(("command", "does"), ((f"`toolgate {name}`", does) for name, does in cli.COMMANDS.items()))
+
+
+def _flags(of: str) -> str:
+    """What is no option: flags of one command."""
+    known = {option.flag for option in OPTIONS} | {"--help", "--config"}
+    actions = [action for action in cli.parser()._actions if action.option_strings]
+    own = [action for action in actions if action.option_strings[-1] not in known]
+    return _table(("flag", "meaning"), ((f"`{_spelled(action)}`", str(action.help)) for action in own))
+
+
+def _spelled(action: argparse.Action) -> str:
+    return f"{action.option_strings[-1]} {action.metavar or ''}".strip()
+
+
+# -- tools
+
+
+def _tool(of: str) -> str:
+    tool = next(tool for tool in TOOLS if tool.name == of)
+    parts = [_quoted(tool.description), _arguments(tool), _results(tool), _hints(tool)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+
+
+def _arguments(tool: Tool) -> str:
+    needed = tool.input.get("required", [])
+    rows = [
+        (f"`{name}`", _kind(one), _fallback(name, one, needed), str(one.get("description", "")))
+        for name, one in tool.input["properties"].items()
+    ]
+    return _table(("argument", "type", "default", "meaning"), rows) if rows else "It takes no arguments."
+
+
+def _fallback(name: str, one: dict[str, Any], needed: list[str]) -> str:
+    if name in needed:
+        return "required"
+    return f"`{one['default']}`" if one.get("default") not in (None, "") else "none"
+
+
+def _kind(one: dict[str, Any]) -> str:
+    if "enum" in one:
+        return ", ".join(f"`{word}`" for word in one["enum"])
+    told = UNITS[one["type"]]
+    low, high = one.get("minimum"), one.get("maximum")
+    return f"{told}, {low} to {high}" if low is not None and high is not None else told
+
+
+def _results(tool: Tool) -> str:
+    names = ", ".join(f"`{name}`" for name in (tool.output or {}).get("properties", {}))
+    return f"Its structured result has {names}."
+
+
+def _hints(tool: Tool) -> str:
+    told = tool.annotations
+    hints = {
+        "reads only": told.read_only,
+        "may destroy": told.destructive,
+        "may be repeated": told.idempotent,
+        "reaches outside": told.open_world,
+    }
+    return (
+        f"Scope `{tool.scope}`; "
+        + ", ".join(f"{hint}: {'yes' if is_so else 'no'}" for hint, is_so in hints.items())
+        + "."
+    )
+
+
+# -- clients
+
+
+def _client(of: str) -> str:
+    """What `toolgate config` prints: for a server that the client starts, and for one that it reaches."""
+    told = []
+    if of in snippets.CLIENTS:
+        told.append(("On the same machine", snippets.snippet([of], ())))
+    told.append(("From elsewhere", snippets.snippet([of], (), PUBLIC)))
+    return "\n\n".join(
+        f"{where}, {place}:\n\n```{_language(body)}\n{body}\n```" for where, (body, place) in told
+    ).replace(snippets._command(), COMMAND)
+
+
+def _language(body: str) -> str:
+    if body.startswith("{"):
+        return "json"
+    return "toml" if body.startswith("[") else "sh no-run: it changes the client" if " " in body else "text"
+
+
+PARTS: dict[str, Callable[[str], str]] = {
+    "options": _options,
+    "commands": _commands,
+    "flags": _flags,
+    "tool": _tool,
+    "client": _client,
+}
+
+
+def main() -> None:
+    for page in sorted(Path(ROOT, "docs").glob("*.md")):
+        text = page.read_text()
+        if written(text) != text:
+            page.write_text(written(text))
+            print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What can be seen of all pages without doing what they say: links lead somewhere, options are options."""
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.pages import Page, pages
+from tests.wire import ROOT
+from toolgate.server import cli
+from toolgate.tools.ask import parse
+
+OURS = {string for action in cli.parser()._actions for string in action.option_strings}
+THEIRS = {"--scope": "Claude Code's"}  # flags of other programs that the text names
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+COMMAND = re.compile(r"(?:\w+=\S* |echo .* \| )*(?:\S*/)?toolgate ")
+FILE = re.compile(r"(?:docs|deploy|server|tests|tools|transports)/[\w./-]*(?:\.\w+|/)")
+COMING = {f"{name}.md" for name in ("container", "operating", "proxies", "state", "troubleshooting")}  # not here yet
+
+
+def compiled(text: str) -> None:
+    compile(text, "page", "exec")
+
+
+def understood(text: str) -> None:
+    """By bash, without running it."""
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "python": compiled,
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": lambda text: list(yaml.safe_load_all(text)),
+    "sh": understood,
+}
+PLAIN = {"text", "html", "ini", "nginx", "caddy", "dockerfile"}  # what is shown, or needs a program of its own
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_every_block_is_what_it_says(page: Page) -> None:
+    assert {block.language for block in page.blocks} <= {*PARSERS, *PLAIN}
+    for block in page.of(*PARSERS.keys() - {"sh"}):
+        PARSERS[block.language](block.text)
+    understood("\n".join(block.text for block in page.of("sh")))
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_a_block_that_is_not_run_says_why(page: Page) -> None:
+    for block in page.blocks:
+        assert not block.note or block.file or block.excuse, f"{block}: {block.note!r}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_every_link_leads_somewhere(page: Page) -> None:
+    known = {str(one.path): one for one in pages()}
+    for link in page.links:
+        place, _, anchor = link.partition("#")
+        name = place.rpartition("/")[2]
+        if "://" in place or (name in COMING and not Path(ROOT, "docs", name).exists()):
+            continue
+        target = (page.path.parent / place).resolve() if place else page.path
+        assert target.exists(), f"{page}: {link}"
+        assert not anchor or anchor in known[str(target)].anchors, f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_every_file_that_is_named_is_there(page: Page) -> None:
+    for code in page.code:
+        found = FILE.fullmatch(code)
+        assert found is None or Path(ROOT, code).exists(), f"{page}: {code}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_every_option_that_is_named_is_one(page: Page) -> None:
+    """In the text what begins with `--`, and in commands what follows `toolgate`."""
+    lines = [line for block in page.of("sh") for line in block.text.replace("\\\n", " ").splitlines()]
+    ours = [code for code in page.code if code.startswith("--") or COMMAND.match(code)]
+    ours += [line for line in lines if COMMAND.match(line)]
+    named = {flag for word in ours for flag in FLAG.findall(re.sub(r"'[^']*'", "", word))}
+    assert named <= OURS | THEIRS.keys(), f"{page}: {named - OURS}"
+
+
+def test_the_questions_shown_can_be_asked() -> None:
+    (shown,) = next(page for page in pages() if page.name == "docs/tools.md").of("json")
+    assert len(parse(shown.text)) == 2
