@@ -9,6 +9,8 @@ from tests.docs.pages import Page, page, pages
 from toolgate.server import cli
 from toolgate.server.builtin import TOOLS
 from toolgate.server.options import OPTIONS
+from toolgate.tools import limits
+from toolgate.tools.search.engines import ENGINES
 
 SERVED = [option for option in OPTIONS if not option.later]
 
@@ -37,3 +39,31 @@ def test_every_tool_has_a_part_of_its_own_in_order() -> None:
     assert {name.lower() for name in named} <= tools.anchors
     calls = {call for block in tools.of("sh") for call in re.findall(r"^toolgate call (\w+) ", block.text, re.M)}
     assert {*named} - calls == {"AskUserQuestion"}  # its form takes a person, or a client that shows it
+
+
+def test_the_limits_of_the_security_page_are_those_there_are_with_their_defaults() -> None:
+    text = page("docs/security.md").text
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z:A-Z-]+`)*) \| ([^|]+) \|", text[text.index("## Limits") :], re.M)
+    told = {name: value for names, values in rows for name, value in _limits(names, values)}
+    default = limits.Limits()
+    assert told.pop("calls").startswith(str(default.calls[""]))
+    for name, value in told.items():
+        assert limits.ROWS[name].metadata["kind"](value) == getattr(default, name.replace("-", "_")), name
+    assert {*told, "calls"} == {*limits.ROWS}
+    for scope in ("tools:shell", "tools:web"):
+        assert f"{default.calls[scope]} of `{scope}`" in text
+
+
+def _limits(names: str, values: str) -> list[tuple[str, str]]:
+    """`commands`, `background` | 32, 16; a number may have commas of its own."""
+    named = re.findall(r"`([a-z-]+)`", names)
+    parts = values.strip().split(", ") if len(named) > 1 else [values.strip()]
+    return [(name, part.replace(",", "").replace(" ", "")) for name, part in zip(named, parts, strict=False)]
+
+
+def test_the_engines_of_the_web_page_are_those_there_are() -> None:
+    text = page("docs/web.md").text
+    table = text[text.index("| engines | asked |") :]
+    assert set(re.findall(r"`([a-z-]+)`", re.sub(r"\| (?:as|when)[^\n]*", "", table[: table.index("\n\n")]))) == {
+        engine.name for engine in ENGINES
+    } | {"searxng"}
