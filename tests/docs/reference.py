@@ -17,6 +17,7 @@ from toolgate.tools.tool import Tool
 
 PART = re.compile(r"(<!-- ([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)
 DEFAULT = re.compile(r" \(default:? ([^)]+)\)")
+DOCTOR = "; toolgate doctor"  # told once, where it belongs
 PUBLIC = "https://tools.example.com"
 COMMAND = "/home/ada/toolgate/.venv/bin/toolgate"
 UNITS = {"integer": "integer", "number": "number", "boolean": "true or false", "string": "string"}
@@ -143,7 +144,7 @@ def _client(of: str) -> str:
         told.append(("On the same machine", snippets.snippet([of], ())))
     told.append(("From elsewhere", snippets.snippet([of], (), PUBLIC)))
     return "\n\n".join(
-        f"{where}, {place}:\n\n```{_language(body)}\n{body}\n```" for where, (body, place) in told
+        f"{where}, {place.partition(DOCTOR)[0]}:\n\n```{_language(body)}\n{body}\n```" for where, (body, place) in told
     ).replace(snippets._command(), COMMAND)
 
 
