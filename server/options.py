@@ -465,7 +465,9 @@ OPTIONS = (
     Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", truth, False),
     Option(
         "limit",
-        "what a principal may use, as NAME=VALUE: " + ", ".join(limits.ROWS) + ", calls:SCOPE; repeatable",
+        "what a principal may use, as NAME=VALUE: "
+        + ", ".join(limits.ROWS)
+        + ", calls:SCOPE; repeatable (default: docs/security.md)",
         limits.limit_word,
         (),
         None,

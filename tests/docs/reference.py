@@ -20,6 +20,7 @@ DEFAULT = re.compile(r" \(default:? ([^)]+)\)")
 DOCTOR = "; toolgate doctor"  # told once, where it belongs
 PUBLIC = "https://tools.example.com"
 COMMAND = "/home/ada/toolgate/.venv/bin/toolgate"
+CHOICE = re.compile(r"(\w+) \(default\)")
 UNITS = {"integer": "integer", "number": "number", "boolean": "true or false", "string": "string"}
 
 
@@ -49,7 +50,7 @@ def _options(of: str) -> str:
 def _option(option: Option) -> tuple[str, str, str, str]:
     flag = option.flag if option.is_switch else f"{option.flag} {option.metavar or ''}".strip()
     names = f"`{option.short}`, `{flag}`" if option.short else f"`{flag}`"
-    told = DEFAULT.search(option.help)
+    told = DEFAULT.search(option.help) or (CHOICE.search(option.help) if option.default == () else None)
     return names, f"`{option.variable}`", told[1] if told else _value(option.default), DEFAULT.sub("", option.help)
 
 

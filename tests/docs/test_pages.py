@@ -91,3 +91,10 @@ def test_every_option_that_is_named_is_one(page: Page) -> None:
 def test_the_questions_shown_can_be_asked() -> None:
     (shown,) = next(page for page in pages() if page.name == "docs/tools.md").of("json")
     assert len(parse(shown.text)) == 2
+
+
+def test_the_way_from_nothing_is_the_same_in_the_readme_and_where_it_is_run() -> None:
+    readme, run = ([one for one in pages() if one.name == name] for name in ("README.md", "docs/proxies.md"))
+    (shown,) = (block.text for block in readme[0].of("sh") if "caddy run" in block.text)
+    for page in run:
+        assert shown in [block.text for block in page.of("sh")]
