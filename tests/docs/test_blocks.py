@@ -10,7 +10,7 @@ from tests.docs.reader import Reader
 from tests.wire import ROOT
 
 # Pages whose commands need more than a shell, and the test that runs them with it.
-ELSEWHERE = {"docs/proxies.md": "tests/deploy/test_proxies_docs.py"}
+ELSEWHERE = {"docs/proxies.md": "tests/deploy/test_proxies_docs.py", "docs/state.md": "tests/test_docs_state.py"}
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.of("sh") and page.name not in ELSEWHERE], ids=str)
