@@ -3,6 +3,7 @@ where the certificates are."""
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,10 +17,13 @@ DEPLOY = ROOT / "deploy"
 
 
 def ports(count: int) -> list[int]:
-    """Free ones, all different."""
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in held]
+    """Free ones, all different, and none that the system gives to somebody else meanwhile: those are higher."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found += [port] if port not in found else []
+    return found
 
 
 class Proxy:
