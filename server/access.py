@@ -19,9 +19,9 @@ from toolgate.server.auth.signin import GITHUB, OIDC, SignIn, sign_in
 from toolgate.server.auth.tokens import OwnTokens, Verifier
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
-from toolgate.server.options import is_loopback
 from toolgate.server.seal import Seal
 from toolgate.server.state.store import Store
+from toolgate.server.words import is_loopback
 from toolgate.tools.web import Web
 
 log = logging.getLogger("toolgate.auth")

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from toolgate.server.errors import UsageError
-from toolgate.server.options import OFF, OPTIONS, Option, is_loopback
+from toolgate.server.options import OPTIONS, Option
+from toolgate.server.words import OFF, is_loopback
 
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines

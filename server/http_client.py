@@ -18,8 +18,8 @@ from toolgate.server.client import CLIENT, LINE, PATIENCE, SERVER, Client, Fault
 from toolgate.server.envelope import CAPABILITIES, VERSION
 from toolgate.server.envelope import CLIENT as CLIENT_INFO
 from toolgate.server.errors import UsageError
-from toolgate.server.options import is_loopback
 from toolgate.server.revisions import NEWEST_WITH_SESSION, STATELESS
+from toolgate.server.words import is_loopback
 
 CONNECT = 10.0  # seconds for a connection
 PIECE = 2**20  # bytes that are read at once, at most

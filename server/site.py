@@ -26,11 +26,11 @@ from toolgate.server.messages import Request, Result
 from toolgate.server.metrics import CONTENT_TYPE, Metrics
 from toolgate.server.metrics.rows import Http, of_http
 from toolgate.server.metrics.token import made, token
-from toolgate.server.options import is_loopback
 from toolgate.server.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.server.standing import EVERY, Standing
 from toolgate.server.state.store import StateError
+from toolgate.server.words import is_loopback
 from toolgate.transports import http, metrics, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
 from toolgate.transports.events import Stream

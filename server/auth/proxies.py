@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from toolgate.server.auth.accounts import Person, Refused
 from toolgate.server.auth.allowed import Allowed
-from toolgate.server.options import is_loopback
+from toolgate.server.words import is_loopback
 
 BY_HEADER = "toolgate:header"  # the issuer of those a proxy names
 MAX_NAME = 256  # characters; an e-mail address has at most 254

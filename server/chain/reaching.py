@@ -12,8 +12,8 @@ from toolgate.server.chain.way import Way
 from toolgate.server.chain.wire import PROXY, STATUSES, TIMEOUT, parameters
 from toolgate.server.checks import Broken, Finding, Note, Skipped
 from toolgate.server.client import hello
-from toolgate.server.options import is_loopback
 from toolgate.server.revisions import NEWEST_WITH_SESSION
+from toolgate.server.words import is_loopback
 
 INITIALIZE = msgspec.json.encode(
     {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(NEWEST_WITH_SESSION.name, asks=False)}

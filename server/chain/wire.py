@@ -15,7 +15,7 @@ from toolgate.server.checks import Broken
 from toolgate.server.client import Fault
 from toolgate.server.errors import UsageError
 from toolgate.server.http_client import Response, checked, exchange
-from toolgate.server.options import is_loopback
+from toolgate.server.words import is_loopback
 
 TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer for one of these
 FIRST = 5.0  # seconds of those for the first of a stream

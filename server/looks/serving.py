@@ -10,7 +10,7 @@ from toolgate.server.checks import Broken, Finding, Note, Skipped
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.server.looks.machine import no_namespaces
-from toolgate.server.options import is_loopback
+from toolgate.server.words import is_loopback
 
 PROBE = 3.0  # seconds for a server of ours to say that it is there
 
