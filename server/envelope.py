@@ -24,6 +24,13 @@ def is_one(meta: dict[str, Any] | None) -> bool:
     return meta is not None and (VERSION in meta or CAPABILITIES in meta)
 
 
+def client_name(meta: Any) -> str:
+    """What a client calls itself in `meta`, whatever that is; "" where it does not."""
+    client = meta.get(CLIENT) if isinstance(meta, dict) else None
+    name = client.get("name") if isinstance(client, dict) else None
+    return name if isinstance(name, str) else ""
+
+
 def check(meta: dict[str, Any]) -> None:
     """Raise InvalidParams when `meta` lacks what every request must say of itself. Whether the revision is served is
     another question, since over HTTP the headers are held against it first."""

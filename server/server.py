@@ -127,6 +127,10 @@ class Server:
             return held
         return self.of_principal(session.principal)
 
+    def lent(self, session: Session) -> Belongings | None:
+        """What this session was lent, if it has used anything yet: to look at it takes nothing into use."""
+        return self._own.get(session)
+
     def of_principal(self, principal: str) -> Belongings:
         """What is the principal's, whatever the session."""
         held = self._shared.get(principal)

@@ -109,3 +109,24 @@ HOSTED = {  # client → where the URL is pasted
     "claude-ai": "in claude.ai: Settings, Connectors, Add custom connector",
     "claude-desktop": "in Claude Desktop: Settings, Connectors, Add custom connector",  # its file names local ones only
 }
+TITLES = {  # as people call them
+    "claude-code": "Claude Code",
+    "cursor": "Cursor",
+    "vscode": "VS Code",
+    "windsurf": "Windsurf",
+    "zed": "Zed",
+    "codex": "Codex",
+    "chatgpt": "ChatGPT",
+    "claude-ai": "claude.ai",
+    "claude-desktop": "Claude Desktop",
+}
+
+
+def reaching(public_url: str) -> list[tuple[str, str, str]]:
+    """What each client is told that can be given a URL: its title, the text to paste, and where it belongs. Those that
+    run elsewhere only where they could reach it."""
+    pasted = f"{public_url}/mcp"
+    told = [(TITLES[client], *REMOTE[client](pasted)) for client in REMOTE]
+    if _is_reachable(public_url):
+        told += [(TITLES[client], pasted, where) for client, where in HOSTED.items()]
+    return told

@@ -40,6 +40,10 @@ class Workspaces:
             )
         return held
 
+    def held(self, principal: str) -> Workspace | None:
+        """The principal's, if it is in use: to look at it takes none into use."""
+        return self._held.get(principal)
+
     def level(self, principal: str) -> str | None:
         """How the principal's commands are kept apart; None where none of them ran yet."""
         held = self._held.get(principal)

@@ -13,7 +13,7 @@ import msgspec
 from toolgate.server.audit.lines import Entry, instant
 from toolgate.server.audit.log import Log
 from toolgate.server.deferrals import Kept, tool_of
-from toolgate.server.envelope import CLIENT
+from toolgate.server.envelope import client_name
 from toolgate.server.messages import Request, scrubbed
 from toolgate.server.observers import End
 from toolgate.server.session import Call, tag
@@ -35,7 +35,7 @@ class Audit:
 
     def began(self, call: Call) -> Entry:
         session = call.session
-        client = session.client or _said(call.params.get("_meta"))
+        client = session.client or client_name(call.params.get("_meta"))
         return self._entry(session.principal, client, session.key, call.params)
 
     def ended(self, call: Call, begun: Entry | None, end: End) -> None:
@@ -132,13 +132,6 @@ def _size_of(block: Content) -> int:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-
-
-def _said(meta: Any) -> str:
-    """What a client of the stateless era calls itself."""
-    client = meta.get(CLIENT) if isinstance(meta, dict) else None
-    name = client.get("name") if isinstance(client, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 def _short(name: str) -> str:

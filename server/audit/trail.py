@@ -78,6 +78,15 @@ class Snapshot:
         """Name, file, and how many bytes of it there were."""
         return list(self._files)
 
+    def backwards(self, within: int) -> Iterator[bytes]:
+        """The last `within` bytes of all files, line by line, the newest first."""
+        for _, file, size in reversed(self._files):
+            begin = max(0, size - within)
+            file.seek(begin)
+            found = file.read(size - begin).split(b"\n")
+            yield from reversed(found[1:] if begin else found)  # the first may be half a one
+            within -= size - begin
+
     def close(self) -> None:
         for _, file, _ in self._files:
             file.close()

@@ -1,0 +1,121 @@
+"""What the first page is made of, without a page: output as plain text, the last calls, and a principal's own lines of
+the audit log."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.inside import inside
+from tests.wire import PATIENCE
+from toolgate.server.audit import lines, own
+from toolgate.server.audit.lines import Entry
+from toolgate.server.audit.log import Log
+from toolgate.server.feed import MAX_CALLS, Feed
+from toolgate.server.messages import Request
+from toolgate.server.observers import Observers
+from toolgate.server.overview import Overview
+from toolgate.server.printed import MAX_HELD, Plain, plain
+from toolgate.server.session import Call, Session
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        (b"\x1b[1;32mgreen\x1b[0m and \x1b[38;2;1;2;3mexact\x1b[m", "green and exact"),
+        (b"\x1b]0;title\x07after \x1b]8;;https://x.example\x1b\\link\x1b]8;;\x1b\\", "after link"),
+        (b"\x1b(Bset \x1b7saved\x1b8 \x1bc", "set saved "),
+        (b"10%\r20%\r\ndone\x00\x07", "10%\n20%\ndone"),
+        ("à\u202eb\u2066c\ufeff".encode(), "àbc"),
+        (b"\xff\xc3", "\ufffd\ufffd"),
+        (b"\x1b[31", "[31"),
+    ],
+)
+def test_what_was_printed_is_plain_text_however_it_comes_in_pieces(printed: bytes, shown: str) -> None:
+    assert plain(printed) == shown
+    text = Plain()
+    pieces = [text.feed(printed[n : n + 1]) for n in range(len(printed))]
+    assert "".join(pieces) + text.feed(b"", final=True) == shown
+
+
+def test_a_sequence_that_never_ends_hides_no_output_for_long() -> None:
+    text = Plain()
+    assert text.feed(b"\x1b]0;") == ""
+    came = "".join(text.feed(b"x" * 1_000) for _ in range(10))
+    assert came.count("x") > 10_000 - MAX_HELD
+
+
+def test_the_last_calls_are_each_principals_own_and_told_as_they_happen() -> None:
+    feed, told = Feed(), list[str]()
+    leave = feed.watch("u-a", lambda: told.append("a"))
+
+    async def answer(_call: Call) -> dict[str, Any]:
+        assert feed.of("u-a")[0].outcome == ""
+        return {}
+
+    async def made() -> None:
+        for n in range(MAX_CALLS + 5):
+            call = Call(n, "tools/call", {"name": f"t{n}"}, Session("u-a", client="one"), _Nowhere())
+            await Observers([feed]).observed(answer)(call)
+
+    asyncio.run(made())
+    feed.lacking("u-b", "two", Request(1, "tools/call", {"name": ["no name"]}))
+    mine = feed.of("u-a")
+    assert len(mine) == MAX_CALLS
+    assert (mine[0].tool, mine[0].client, mine[0].outcome) == (f"t{MAX_CALLS + 4}", "one", "ok")
+    assert [(seen.tool, seen.client, seen.outcome) for seen in feed.of("u-b")] == [("", "two", "refused")]
+    assert len(told) == 2 * (MAX_CALLS + 5)
+    leave()
+    feed.lacking("u-a", "one", Request(1, "tools/call", {"name": "x"}))
+    assert len(told) == 2 * (MAX_CALLS + 5)
+
+
+class _Nowhere:
+    def send(self, message: Any) -> None: ...
+
+    def pause(self) -> None: ...
+
+
+def _entry(principal: str, tool: str) -> Entry:
+    return Entry(0, lines.instant(0), principal, "c", "", tool, None, "", None, "allowed", None, "ok", None, 1.0, 0)
+
+
+def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_path: Path) -> None:
+    trail = own.Trail(tmp_path)
+    assert trail.newest("u-a", 10) == []
+
+    async def written() -> None:
+        log = Log(tmp_path / "audit", tmp_path / "keys" / "audit")
+        for n in range(30):
+            log.add(_entry("u-a", f"t{n}"))
+            log.add(_entry("u-b", '"principal":"u-a"'))
+        log.close()
+
+    asyncio.run(written())
+    assert [line["tool"] for line in trail.newest("u-a", 5)] == ["t29", "t28", "t27", "t26", "t25"]
+    assert {line["principal"] for line in trail.newest("u-b", 100)} == {"u-b"}
+    current = tmp_path / "audit" / "audit.jsonl"
+    current.write_bytes(current.read_bytes().replace(b'"tool":"t29"', b'"tool":"t99"'))
+    assert [line["tool"] for line in trail.newest("u-a", 2)] == ["t28", "t27"]
+    (tmp_path / "keys" / "audit").unlink()
+    with pytest.raises(OSError, match="audit"):
+        trail.newest("u-a", 2)
+
+
+def test_nothing_is_taken_into_use_by_looking(tmp_path: Path) -> None:
+    """A workspace that is packed away would else be made anew, empty."""
+    nobody = "u-" + "0" * 40
+
+    async def looked() -> None:
+        async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
+            app = served.app
+            overview = Overview(app.server, app.store, app.clock, app.workspaces, Feed(), None)
+            going = await overview.of(nobody, [])
+            assert (going.runs, going.tasks, going.plans, going.callbacks) == ([], [], [], [])
+            assert await overview.stop(nobody, "1") is None
+            assert await overview.cancel(nobody, "0") is False
+            assert [text async for text in overview.output(nobody, 1)] == []
+            assert list((tmp_path / "state" / "workspaces").iterdir()) == []
+
+    asyncio.run(looked())
