@@ -17,6 +17,7 @@ from toolgate.server.config import CLASSIC_FILE, Config
 from toolgate.server.confinement import Confinement
 from toolgate.server.deferrals import Deferrals
 from toolgate.server.errors import UsageError
+from toolgate.server.feed import Feed
 from toolgate.server.messages import Notification
 from toolgate.server.modules import Loaded, Modules
 from toolgate.server.observers import Observer, Observers
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from toolgate.server.cleaning.cleaner import Cleaner
     from toolgate.server.isolated import Isolation
     from toolgate.server.metrics import Metrics
+    from toolgate.server.overview import Overview
     from toolgate.server.traces import Traces
 
 log = logging.getLogger("toolgate")
@@ -101,6 +103,7 @@ class App:
         self.audit = self._audit()
         self.traces = self._traces()
         self.metrics = self._metrics() if config.remote else None
+        self.feed = Feed() if config.remote else None
         self.server = Server(
             name=config.name,
             version=VERSION,
@@ -152,6 +155,7 @@ class App:
             self.dispatcher,
             access,
             leave=self._leave,
+            overview=self._overview(),
             sandbox=self.confinement.level,
             metrics=self._measured(),
         )
@@ -162,6 +166,14 @@ class App:
             await site.serve()
         finally:
             await self.close()
+
+    def _overview(self) -> "Overview":
+        from toolgate.server.audit.own import Trail  # start-up: stdio does without
+        from toolgate.server.overview import Overview
+
+        assert self.feed is not None
+        trail = Trail(self.state) if self.audit is not None else None
+        return Overview(self.server, self.store, self.clock, self.workspaces, self.feed, trail)
 
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
@@ -254,7 +266,8 @@ class App:
 
     def _observers(self) -> list[Observer]:
         """Who hears of each call."""
-        heard: list[Observer | None] = [self.audit, self.metrics.calls if self.metrics is not None else None]
+        counted = self.metrics.calls if self.metrics is not None else None
+        heard: list[Observer | None] = [self.audit, counted, self.feed]
         return [observer for observer in heard if observer is not None]
 
     def _traces(self) -> "Traces | None":

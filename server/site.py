@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import BaseRoute, Route, Router
 
-from toolgate.server import envelope, shape
+from toolgate.server import envelope, shape, snippets
 from toolgate.server.auth import scopes
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.proxies import Proxies
@@ -26,6 +26,7 @@ from toolgate.server.messages import Request, Result
 from toolgate.server.metrics import CONTENT_TYPE, Metrics
 from toolgate.server.metrics.rows import Http, of_http
 from toolgate.server.metrics.token import made, token
+from toolgate.server.overview import Overview
 from toolgate.server.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.server.standing import EVERY, Standing
@@ -34,7 +35,11 @@ from toolgate.server.words import is_loopback
 from toolgate.transports import http, metrics, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
 from toolgate.transports.events import Stream
+from toolgate.transports.forms import Forms
+from toolgate.transports.glance import Glance
 from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
+from toolgate.transports.home import Home, Served
+from toolgate.transports.live import Live
 from toolgate.transports.metadata import Document
 from toolgate.transports.requests import Requests
 from toolgate.transports.sessions import MAX_OWNED, MAX_PERSONAL, Sessions
@@ -52,8 +57,9 @@ log = logging.getLogger("toolgate.http")
 
 class Site:
     """The transports of one server on one port, and what they share. `access(public_url)` opens what people sign in
-    with; None where nobody has to. `leave(principal)` ends what a person has going on that is no request's; `every` is
-    how many seconds pass between two looks at who may still come; `sandbox` the level that commands have."""
+    with; None where nobody has to. `leave(principal)` ends what a person has going on that is no request's, `overview`
+    shows it; `every` is how many seconds pass between two looks at who may still come; `sandbox` the level that
+    commands have."""
 
     def __init__(
         self,
@@ -63,6 +69,7 @@ class Site:
         access: "Callable[[str], Access] | None",
         *,
         leave: Callable[[str], Awaitable[None]],
+        overview: Overview,
         every: float = EVERY,
         sandbox: str = "none",
         metrics: Metrics,
@@ -73,6 +80,7 @@ class Site:
         self._dispatcher = dispatcher
         self._open = access
         self._leave = leave
+        self._overview = overview
         self._every = every
         self._sandbox = sandbox
         self._metrics = metrics
@@ -80,6 +88,7 @@ class Site:
         self._sessions = Sessions(server.close_session, each=each, personal=personal, transport="http")
         self._sse_sessions = Sessions(server.close_session, each=each, personal=personal, transport="sse")
         self._access: Access | None = None
+        self._live: Live | None = None
         self._ending = False
 
     def application(self, public_url: str) -> Any:
@@ -106,6 +115,7 @@ class Site:
             self._server.questions.url = f"{public_url}/"
         if oauth is not None:
             routes += [Route(path, endpoint) for path, endpoint in oauth.routes()]
+        routes += self._home(public_url, access, oauth)
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
         public = urlsplit(public_url)
@@ -220,6 +230,8 @@ class Site:
         self._ending = self._streamable.ending = self._sse.ending = True
         self._server.end_listeners()
         self._server.questions.close()
+        if self._live is not None:
+            self._live.end()
         running = self._streamable.running | self._sse.running | self._server.deferrals.running
         if running:
             await asyncio.wait(running, timeout=self._config.grace)
@@ -273,6 +285,26 @@ class Site:
             public_url, self._config.name, access.authorization, access.sign_in, scopes.SENTENCES, tuple(served)
         )
 
+    def _home(self, public_url: str, access: "Access | None", oauth: "OAuth | None") -> list[Route]:
+        """The first page, and what it needs."""
+        config = self._config
+        served = Served(
+            config.name,
+            self._sandbox,
+            self._status,
+            mcp=public_url + MCP if config.http else "",
+            sse=public_url + SSE if config.sse else "",
+            ways=snippets.reaching(public_url) if config.http else [],
+        )
+        sessions = {"Streamable HTTP": self._sessions, "HTTP+SSE": self._sse_sessions}
+        granting = access.authorization if access is not None else None
+        glance = Glance(self._overview, sessions, self._server.questions, granting)
+        forms = oauth.desk if oauth is not None else Forms(public_url, config.name)
+        who = oauth.desk.visitor if oauth is not None else None
+        home = Home(forms, served, glance, who, is_open=access is None)
+        self._live = Live(home)
+        return [*(Route(path, endpoint) for path, endpoint in home.routes()), Route("/events", self._live)]
+
     @staticmethod
     def _documents(resource: Resource) -> dict[str, Document]:
         named = {where: Document(partial(resource.metadata, about)) for where, about in resource.documents().items()}
@@ -289,8 +321,10 @@ class Site:
         return PlainTextResponse(self._config.openai_challenge)
 
     async def _ready(self, _request: Any) -> JSONResponse:
-        status = "ending" if self._ending else "ready"
-        return JSONResponse({"status": status, "sandbox": self._sandbox}, 503 if self._ending else 200)
+        return JSONResponse({"status": self._status(), "sandbox": self._sandbox}, 503 if self._ending else 200)
+
+    def _status(self) -> str:
+        return "ending" if self._ending else "ready"
 
 
 class _Raw:

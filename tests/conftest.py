@@ -19,6 +19,7 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
     "escape/test_escapes.py",
     "tools/test_browser.py",
     "auth/test_pages.py",
+    "transports/test_home.py",
     "interop/test_oauth_python_sdk.py",
     "test_cli_people.py",
     "deploy/test_blog_search.py",

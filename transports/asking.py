@@ -11,8 +11,9 @@ from toolgate.server.auth.accounts import Person
 from toolgate.server.auth.departures import Departure
 from toolgate.server.auth.issuing import Question
 from toolgate.server.auth.scopes import READ, SHELL
-from toolgate.transports.desk import NOBODY, Desk, Visitor
+from toolgate.transports.desk import Desk
 from toolgate.transports.exchange import BadForm, Incoming, Outgoing, pairs
+from toolgate.transports.forms import NOBODY, Visitor
 
 SCOPE = frozenset(("scope",))  # the one field that is there once for each box ticked
 RESOURCE = frozenset(("resource",))  # may be there more than once (RFC 8707)

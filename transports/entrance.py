@@ -10,9 +10,11 @@ from toolgate.server.auth.departures import LIFETIME, Departure, state_of
 from toolgate.server.auth.signin import ACCEPTED, PASSWORD, REFUSED, THROTTLED
 from toolgate.server.auth.throttle import Throttled
 from toolgate.server.auth.upstream import NOT_ALLOWED
-from toolgate.transports.desk import NOBODY, SESSION, Desk, sentence
+from toolgate.transports.desk import SESSION, Desk
 from toolgate.transports.exchange import Incoming, Outgoing, redirect, tag
+from toolgate.transports.forms import NOBODY, sentence
 
+HOME = ""  # where one goes who was on the way nowhere else
 DEVICE = 180 * 86_400.0  # seconds since its last sign-in a browser is known by
 WRONG = "Name and password don’t belong together."  # for people
 WRONG_CODE = "This is not the pairing code that the server’s log shows last, or it is too old."
@@ -157,7 +159,7 @@ class Entrance:
             self._ways.note(REFUSED, provider.key, self._desk.address(incoming))
             return self._failed(error, departure).having(clear)
         self._ways.note(ACCEPTED, provider.key, self._desk.address(incoming), person.name)
-        onward = self._desk.to("account")
+        onward = self._desk.to(HOME)
         if departure.question:
             onward = await self._desk.answer(departure.question, person, departure.scopes)
         return (await self._desk.signed_in(incoming, person, onward)).having(clear)
@@ -195,7 +197,7 @@ class Entrance:
         return told.having(self._desk.cookies.clear(SESSION))
 
     def _onward(self, question: str) -> Outgoing:
-        return self._desk.to("consent", question=question) if question else self._desk.to("account")
+        return self._desk.to("consent", question=question) if question else self._desk.to(HOME)
 
     @property
     def _back(self) -> str:

@@ -40,11 +40,11 @@ class OAuth:
     ) -> None:
         self._authorization = authorization
         self._resources = resources
-        self._desk = Desk(public_url, server, authorization, sign_in)
-        self._base = self._desk.base
-        self._entrance = Entrance(self._desk)
-        self._asking = Asking(self._desk, sentences, self._entrance.send_away)
-        self._account = Account(self._desk, sentences)
+        self.desk = Desk(public_url, server, authorization, sign_in)
+        self._base = self.desk.base
+        self._entrance = Entrance(self.desk)
+        self._asking = Asking(self.desk, sentences, self._entrance.send_away)
+        self._account = Account(self.desk, sentences)
 
     def routes(self) -> Iterator[tuple[str, Endpoint]]:
         """Every path with what answers there; each also with a slash at its end, and none by a redirect."""
@@ -95,7 +95,7 @@ class OAuth:
             "/authorize": {"GET": asking.authorize},  # no page, and no HEAD: both of these change something
             "/callback": {"GET": entrance.callback},
         }
-        return {path: Endpoint(methods, self._desk.refused) for path, methods in handlers.items()}
+        return {path: Endpoint(methods, self.desk.refused) for path, methods in handlers.items()}
 
     async def _metadata(self, _incoming: Incoming) -> Outgoing:
         return data(await self._authorization.metadata(), 200, FRESH)
@@ -104,7 +104,7 @@ class OAuth:
         return data(await self._authorization.jwks(), 200, FRESH_KEYS)
 
     async def _style(self, _incoming: Incoming) -> Outgoing:
-        return self._desk.pages.style()
+        return self.desk.pages.file(STYLE)
 
     def _form(self, ask: Callable[..., Awaitable[Any]]) -> Handle:
         """An endpoint that takes a form: parameters from its body only (RFC 6749 section 3.2), and never a secret from
@@ -114,7 +114,7 @@ class OAuth:
             if pairs(incoming.query):
                 raise BadForm("parameters belong into the body")
             form = [(name, value) for name, value in incoming.form(SEVERAL) if value]  # without a value: not there
-            return _answer(await ask(form, _Headers(incoming), self._desk.address(incoming)))
+            return _answer(await ask(form, _Headers(incoming), self.desk.address(incoming)))
 
         return handle
 
@@ -126,7 +126,7 @@ class OAuth:
             body = msgspec.json.decode(incoming.body)
         except (ValueError, RecursionError):
             raise BadForm("the body is not JSON") from None
-        return _answer(await self._authorization.register(body, self._desk.address(incoming)))
+        return _answer(await self._authorization.register(body, self.desk.address(incoming)))
 
 
 def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:

@@ -4,15 +4,22 @@ of who may see it.
 
 import hashlib
 import time
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from toolgate.server.shown import visible
 from toolgate.transports.exchange import Outgoing
 
 FOLDER = Path(__file__).with_suffix("")
 STYLE = "pages.css"
+FILES = {  # what pages load, beside the templates → what it is
+    STYLE: "text/css",
+    "home.css": "text/css",
+    "home.js": "text/javascript",
+}
 POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+LIVE = ("content-security-policy", f"{POLICY}; script-src 'self'; connect-src 'self'")  # of a page with our own script
 # No form-action: Chromium holds it against every redirect that follows a form, and the last one is to the client.
 HEADERS = (
     ("content-type", "text/html; charset=utf-8"),
@@ -37,20 +44,22 @@ class Pages:
     def show(self, name: str, status: int = 200, *, alone: bool = True, **values: Any) -> Outgoing:
         """A page; `alone` if it belongs to no client's question."""
         text = self._templates.get_template(f"{name}.html").render(values)
-        return Outgoing(status, text.encode(), [*HEADERS, *([ALONE] if alone else [])])
+        return Outgoing(status, text.encode("utf-8", "replace"), [*HEADERS, *([ALONE] if alone else [])])
 
     def notice(self, status: int, title: str, *sentences: str, alone: bool = True, **values: Any) -> Outgoing:
         """A page that only says something."""
         told = {"again": None, "again_label": "", **values}
         return self.show("notice", status, alone=alone, title=title, sentences=sentences, **told)
 
-    def style(self) -> Outgoing:
-        told = [("content-type", "text/css; charset=utf-8"), ("cache-control", "public, max-age=86400")]
-        return Outgoing(200, self._css, told)
+    def parts(self, name: str, *parts: str, it: Any) -> dict[str, str]:
+        """What macros of a template make of it, by their names."""
+        held = self._templates.get_template(f"{name}.html").module
+        return {part: str(getattr(held, part)(it)) for part in parts}
 
-    @cached_property
-    def _css(self) -> bytes:
-        return (FOLDER / STYLE).read_bytes()
+    def file(self, name: str) -> Outgoing:
+        """One of FILES."""
+        told = [("content-type", f"{FILES[name]}; charset=utf-8"), ("cache-control", "public, max-age=86400")]
+        return Outgoing(200, _read(name), told)
 
     @cached_property
     def _templates(self) -> Any:
@@ -63,13 +72,60 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        version = hashlib.sha256(self._css).hexdigest()[:8]
-        made.filters["day"] = _day
+        made.filters |= {
+            "day": _day,
+            "moment": _moment,
+            "iso": _iso,
+            "lasting": lasting,
+            "shown": _shown,
+            "lines": _lines,
+        }
         names: dict[str, Any] = made.globals
-        names |= {"base": self._base, "server": self._server, "style": f"{self._base}/{STYLE}?{version}"}
+        names |= {"base": self._base, "server": self._server, "file": self._where, "style": self._where(STYLE)}
         return made
+
+    def _where(self, name: str) -> str:
+        """The path of one of FILES: another one when it has changed."""
+        return f"{self._base}/{name}?{hashlib.sha256(_read(name)).hexdigest()[:8]}"
+
+
+@lru_cache
+def _read(name: str) -> bytes:
+    return (FOLDER / name).read_bytes()
 
 
 def _day(when: float) -> str:
     """Seconds since the epoch as people write a day; in UTC, since nobody says where they are."""
     return time.strftime("%d %B %Y", time.gmtime(when)).lstrip("0")
+
+
+def _moment(when: float) -> str:
+    """The same, to the minute, of what is not long ago."""
+    return time.strftime("%d %b, %H:%M UTC", time.gmtime(when)).lstrip("0")
+
+
+def _iso(when: float) -> str:
+    """For programs."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+def lasting(seconds: float) -> str:
+    """How long something took, in two places at most: "40 ms", "3.2 s", "2 min 5 s"."""
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def _shown(text: object, most: int = 200) -> str:
+    """Foreign text on one line, each character as what it is, the end left out where there is too much."""
+    line = " ".join(str(text).split())
+    return visible(line if len(line) <= most else f"{line[: most - 1]}…")
+
+
+def _lines(text: str) -> str:
+    """The same of a text whose lines count, all of it: what is left out of a question can't be answered."""
+    return "\n".join(map(visible, text.splitlines()))

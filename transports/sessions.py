@@ -38,6 +38,7 @@ class HttpSession:
             transport=transport,
         )
         self.streams: OrderedDict[str, Stream] = OrderedDict()
+        self.since = time.time()
         self.seen = time.monotonic()
         self.tasks: set[asyncio.Task[None]] = set()
         self._standing: list[Stream] = []  # of GET requests, oldest first
@@ -157,6 +158,10 @@ class Sessions:
     def streams(self) -> Iterator[Stream]:
         """Of all sessions, read or not."""
         return (stream for held in self._held.values() for stream in held.streams.values())
+
+    def of_person(self, name: str) -> list[HttpSession]:
+        """All of one person's, through whatever clients."""
+        return list(self._of_person.get(name, {}).values())
 
     def open(self, principal: Principal) -> HttpSession | None:
         """A new session; None when there are too many, all in all or of this owner's or person's, and all are busy."""

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +42,7 @@ class Signed:
 
     def with_keys(self, work: Callable[[Keys], Awaitable[T]]) -> T:
         """What `work` gives, done in this process on the server's own keys."""
-        return self._with_store(lambda store: work(Keys(store, Seal(self.site.state / "keys" / "signing", None))))
+        return self.with_store(lambda store: work(Keys(store, Seal(self.site.state / "keys" / "signing", None))))
 
     def deny(self, jti: str) -> None:
         """Revoke the token of this id, from this process."""
@@ -51,19 +52,19 @@ class Signed:
             grants.put_access(connection, jti=jti, client="one", subject="ada", grant_id=None, expires_at=later)
             grants.deny(connection, jti)
 
-        self._with_store(lambda store: store.transact(kept))
+        self.with_store(lambda store: store.transact(kept))
 
     def age_refresh_tokens(self, seconds: float) -> None:
         """Have all that were redeemed have been so many seconds earlier."""
         words = f"UPDATE oauth_refresh SET redeemed_at = redeemed_at - {seconds}"
-        self._with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+        self.with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
 
     def age_keys(self, seconds: float) -> None:
         """Have another one taken the place of all that retire so many seconds earlier."""
         words = f"UPDATE oauth_key SET retired_at = retired_at - {seconds}"
-        self._with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+        self.with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
 
-    def _with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+    def with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
         async def done() -> T:
             store = Store(self.site.state)
             try:
@@ -71,7 +72,8 @@ class Signed:
             finally:
                 store.close()
 
-        return asyncio.run(done())
+        with ThreadPoolExecutor(1) as thread:  # in this one the loop of a browser's driver may run
+            return thread.submit(asyncio.run, done()).result()
 
     def claims(self, subject: str = "ada", client: str = "client", granted: Iterable[str] = scopes.SERVED) -> Any:
         """Those of a good token."""
@@ -112,7 +114,7 @@ class Signed:
         self._noted.add((subject, client))
         row = {"jti": f"noted-{len(self._noted)}", "client": client, "subject": subject, "grant_id": None}
         later = time.time() + 900
-        self._with_store(
+        self.with_store(
             lambda store: store.transact(lambda connection: grants.put_access(connection, expires_at=later, **row))
         )
 

@@ -320,7 +320,7 @@ def test_sec_10_the_second_click_of_a_double_click_on_another_page_approves_noth
     page = person()
     page.goto(gate.url + "/login")
     sign_in(page)
-    shows(page, "Your account")
+    page.wait_for_url(gate.url + "/")
     asking = gate.url + gate.asking(scope="tools:shell")
     page.goto(asking)
     box = page.get_by_role("button", name="Approve").bounding_box()

@@ -42,7 +42,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
 
 def stored(signed: Signed, function: Callable[[Any], Any]) -> Any:
     """What it gives, done on the server's state in this process."""
-    return signed._with_store(lambda store: store.transact(function))
+    return signed.with_store(lambda store: store.transact(function))
 
 
 def account(signed: Signed, name: str, *clients: str) -> str:
@@ -142,7 +142,7 @@ def test_what_a_removed_person_left_running_ends(signed: Signed) -> None:
         called(signed, each, "SetCallback", action="set", message="turn", delay_seconds=3600, repeat_count=-1)
     with opened(signed, token, "GET", "/mcp", mcp_session_id=session(signed, token)) as stream:
         removed = people_cli._remove  # what the command does, on its own connection
-        signed._with_store(lambda store: removed(store, ["zoe"]))
+        signed.with_store(lambda store: removed(store, ["zoe"]))
         stream.read()
     assert eventually(lambda: not processes_with("61.818"))
 

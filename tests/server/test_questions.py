@@ -313,7 +313,15 @@ def test_questions_wait_only_where_a_person_can_sign_in(
     async def body() -> None:
         app = App(chosen)
         access = app._access if app._signs_in else None  # as serve_http does
-        site = Site(chosen, app.server, app.dispatcher, access, leave=app._leave)
+        site = Site(
+            chosen,
+            app.server,
+            app.dispatcher,
+            access,
+            leave=app._leave,
+            overview=app._overview(),
+            metrics=app._measured(),
+        )
         assert app.server.questions.url is None
         site.application("http://127.0.0.1:8080")
         assert app.server.questions.url == url

@@ -212,7 +212,7 @@ def target_site(folder: Path, *options: str, **how: Any) -> Iterator[Target]:
         made.ada = made.browser()
         page = made.ada.get("/login")
         fields = {"csrf": page.field("csrf"), "question": "", "username": ADA, "password": PASSWORD, "code": code}
-        assert made.ada.post("/login", fields).location == "/account"
+        assert made.ada.post("/login", fields).location == "/"
         made.learn(PASSWORD)
         made.client = json.loads(made.register().body)["client_id"]
         other = json.loads(made.register(client_name="Vault", token_endpoint_auth_method="client_secret_basic").body)

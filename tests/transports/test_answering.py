@@ -1,0 +1,63 @@
+"""A question's schema as a form, and what comes back."""
+
+from toolgate.server import forms
+from toolgate.transports import answering
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Your name", "minLength": 2, "maxLength": 30},
+        "mail": {"type": "string", "format": "email"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "rate": {"type": "number", "default": 0.5},
+        "sure": {"type": "boolean", "default": True},
+        "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"], "default": "l"},
+        "tone": {"type": "string", "oneOf": [{"const": "a", "title": "Calm"}, {"const": "b", "title": "Loud"}]},
+        "days": {"type": "array", "items": {"enum": ["mo", "tu"]}, "default": ["tu"]},
+    },
+    "required": ["name"],
+}
+
+
+def test_each_kind_of_field_is_shown_as_what_it_is() -> None:
+    told = [(shown.name, shown.field.kind, shown.type, shown.value, shown.limits) for shown in answering.shown(SCHEMA)]
+    assert told == [
+        ("f0", "text", "text", "", {"minlength": "2", "maxlength": "30"}),
+        ("f1", "text", "email", "", {"maxlength": "20000"}),
+        ("f2", "integer", "number", "", {"min": "0", "max": "150", "step": "1"}),
+        ("f3", "number", "number", "0.5", {"step": "any"}),
+        ("f4", "yes_no", "text", "on", {}),
+        ("f5", "choice", "text", "l", {}),
+        ("f6", "choice", "text", "", {}),
+        ("f7", "choices", "text", "", {}),
+    ]
+    chosen = {
+        shown.name: [(o.name, o.value, o.title, o.chosen) for o in shown.options] for shown in answering.shown(SCHEMA)
+    }
+    assert chosen["f5"] == [("f5.0", "s", "Small", False), ("f5.1", "l", "Large", True)]
+    assert chosen["f7"] == [("f7.0", "mo", "mo", False), ("f7.1", "tu", "tu", True)]
+
+
+def test_what_was_typed_becomes_an_answer_of_the_schemas_types() -> None:
+    typed = {
+        "f0": "Ada",
+        "f1": "",
+        "f2": "36",
+        "f3": "1e3",
+        "f5": "s",
+        "f6": "",
+        "f7.0": "on",
+        "f7.1": "on",
+        "f99": "x",
+    }
+    answer = answering.content(SCHEMA, typed)
+    assert answer == {"name": "Ada", "age": 36, "rate": 1000.0, "sure": False, "size": "s", "days": ["mo", "tu"]}
+    assert forms.wrong(SCHEMA, answer) is None
+
+
+def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
+    answer = answering.content(SCHEMA, {"f0": "Ada", "f2": "old", "f4": "on"})
+    assert answer == {"name": "Ada", "age": "old", "sure": True, "days": []}
+    assert forms.wrong(SCHEMA, answer) == "age: this is to be a number."
+    assert answering.content({}, {"f0": "x"}) == {}
+    assert answering.content({"properties": {"a": 1}}, {"f0": "x"}) == {}

@@ -1,0 +1,160 @@
+// Makes the first page live: copies, sends its forms without leaving it, and puts in what the server tells.
+"use strict";
+(() => {
+  const MOST = 64 * 1024; // characters of output that stay on the page, of each command
+  const by = (id) => document.getElementById(id);
+  const told = by("told");
+  const made = new WeakMap(); // a row → the HTML that it was made of
+
+  const say = (text, good) => {
+    const line = document.createElement("p");
+    line.className = good ? "done" : "problem";
+    line.textContent = text;
+    told.replaceChildren(line);
+  };
+
+  // Times as this person's clock has them; the server writes UTC.
+  const localise = (within) => {
+    const today = new Date().toDateString();
+    for (const time of within.querySelectorAll("time[datetime]")) {
+      const when = new Date(time.dateTime);
+      if (Number.isNaN(when.getTime())) continue;
+      const clock = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+      const day = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
+      time.textContent = when.toDateString() === today ? when.toLocaleTimeString([], clock) : when.toLocaleString([], day);
+      time.title = when.toLocaleString();
+    }
+  };
+
+  const toEnd = (pre) => { pre.scrollTop = pre.scrollHeight; };
+
+  // What a person has opened, and what was put in here, outlives the row that it is in.
+  const carryOver = (before, after) => {
+    for (const old of before.querySelectorAll("details[id]")) {
+      const fresh = after.querySelector(`#${CSS.escape(old.id)}`);
+      if (fresh) fresh.open = old.open;
+    }
+    for (const old of before.querySelectorAll("[data-kept]")) {
+      const fresh = after.querySelector(`#${CSS.escape(old.id)}`);
+      if (fresh && old.firstChild) fresh.replaceWith(old);
+    }
+  };
+
+  // A part anew: rows that are the same stay as they are, and so does one that somebody is typing in.
+  const putIn = (part, html) => {
+    const template = document.createElement("template");
+    template.innerHTML = html; // our own server's, which escapes what is foreign
+    const rows = [...template.content.children];
+    const ids = new Set(rows.map((row) => row.id));
+    for (const old of [...part.children]) if (!ids.has(old.id)) old.remove();
+    rows.forEach((row, place) => {
+      const source = row.outerHTML;
+      let held = [...part.children].find((old) => old.id === row.id);
+      if (!held || (made.get(held) !== source && !held.contains(document.activeElement))) {
+        localise(row);
+        made.set(row, source);
+        if (held) {
+          carryOver(held, row);
+          held.replaceWith(row);
+        }
+        held = row;
+      }
+      if (part.children[place] !== held) part.insertBefore(held, part.children[place] || null);
+    });
+  };
+
+  const append = ({ id, text, first }) => {
+    const pre = by(`output-${id}`);
+    if (!pre) return;
+    const follows = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 8;
+    const whole = (first ? "" : pre.textContent) + text;
+    pre.textContent = whole.slice(-MOST);
+    if (follows || first) toEnd(pre);
+  };
+
+  const copy = async (button) => {
+    const from = by(button.dataset.copies);
+    try {
+      await navigator.clipboard.writeText(from.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(from); // then a key press copies it
+      button.textContent = "Selected";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  };
+
+  const send = async (form, button) => {
+    const body = new URLSearchParams(new FormData(form, button));
+    button.disabled = true;
+    try {
+      const answer = await fetch(form.action, { method: "POST", body, headers: { accept: "application/json" } });
+      if (answer.redirected) {
+        location.assign(answer.url); // to sign in
+        return;
+      }
+      say((await answer.json()).told, answer.ok);
+      if (!answer.ok) return;
+      const row = button.closest(".row");
+      if (row) made.delete(row);
+      button.blur();
+    } catch {
+      say("The server could not be reached, so nothing may have been done. Reload this page.", false);
+    } finally {
+      button.disabled = false;
+    }
+  };
+
+  const listen = (address) => {
+    const sign = by("live");
+    let source = null;
+    const shows = (text) => {
+      sign.hidden = false;
+      sign.textContent = text;
+      sign.classList.toggle("on", text === "live");
+    };
+    const open = () => {
+      if (source) return;
+      source = new EventSource(address);
+      source.onopen = () => shows("live");
+      source.onerror = () => {
+        shows(source.readyState === EventSource.CLOSED ? "not live: reload to see what is new" : "connecting again …");
+      };
+      source.addEventListener("part", (event) => {
+        const { name, html } = JSON.parse(event.data);
+        const part = by(`part-${name}`);
+        if (part) putIn(part, html);
+      });
+      source.addEventListener("output", (event) => append(JSON.parse(event.data)));
+      source.addEventListener("bye", () => {
+        source.close();
+        location.reload();
+      });
+    };
+    const close = () => {
+      if (source) source.close();
+      source = null;
+    };
+    document.addEventListener("visibilitychange", () => (document.hidden ? close() : open())); // browsers allow a server few connections
+    addEventListener("pagehide", close);
+    addEventListener("pageshow", open);
+  };
+
+  for (const row of document.querySelectorAll("[id^=part-] > *")) made.set(row, row.outerHTML);
+  localise(document);
+  document.querySelectorAll("pre[data-kept]").forEach(toEnd);
+  for (const button of document.querySelectorAll(".copy")) {
+    button.hidden = false;
+    button.addEventListener("click", () => void copy(button));
+  }
+  const address = document.body.dataset.events;
+  if (address) {
+    document.addEventListener("submit", (event) => {
+      const form = event.target;
+      if (!form.closest("[id^=part-]")) return;
+      event.preventDefault();
+      void send(form, event.submitter);
+    });
+    listen(address);
+  }
+})();
