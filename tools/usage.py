@@ -52,6 +52,7 @@ class Usage:
         self._running = 0
         self._watching: asyncio.Task[None] | None = None
         self._again = False
+        self._closed = False
 
     def began(self) -> None:
         """Something runs that may write."""
@@ -68,11 +69,13 @@ class Usage:
             self.held = await self._measured(SOON)
 
     def close(self) -> None:
+        """Look no more, whatever ends from now on."""
+        self._closed = True
         if self._watching is not None:
             self._watching.cancel()
 
     def _watch(self) -> None:
-        if not (self._limits.workspace or self._limits.entries):
+        if self._closed or not (self._limits.workspace or self._limits.entries):
             return
         self._again = True
         if self._watching is None or self._watching.done():
