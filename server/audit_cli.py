@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import sys
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from toolgate.server.audit import lines, trail
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.server.people_cli import DONE, FAULT, counted, none, table
+from toolgate.server.running import heard
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError, limits
 
@@ -232,12 +232,5 @@ def _until_interrupted(folder: Path, look: Callable[[], None]) -> None:
     async def looked() -> None:
         look()
 
-    async def following() -> None:
-        """Hears of Ctrl-C by the loop: Python's own way may sleep on one that comes as the loop falls asleep."""
-        task = asyncio.current_task()
-        assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-        await watch.follow("audit", lambda: [folder], looked, DEBOUNCE)
-
-    with suppress(asyncio.CancelledError):
-        asyncio.run(following())
+    with suppress(KeyboardInterrupt):
+        heard(watch.follow("audit", lambda: [folder], looked, DEBOUNCE))

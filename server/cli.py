@@ -240,9 +240,9 @@ def open_standard() -> None:
 
 def _demo(options: config.Config, line: Line) -> int:
     _nothing_more(line)
-    from toolgate.server import demo
+    from toolgate.server import demo, running
 
-    return asyncio.run(demo.tour(options))
+    return running.heard(demo.tour(options))
 
 
 def _call(options: config.Config, line: Line) -> int:
@@ -265,10 +265,11 @@ def _nothing_more(line: Line) -> None:
 
 def _asked(question: Coroutine[Any, Any, int]) -> int:
     """Ask a server."""
+    from toolgate.server import running
     from toolgate.server.client import Ended, Fault
 
     try:
-        return asyncio.run(question)
+        return running.heard(question)
     except Ended as ended:  # why, it has said itself
         return ended.code or FAULT
     except (Fault, TimeoutError) as error:
@@ -290,10 +291,10 @@ def _config(options: config.Config, line: Line) -> int:
 
 def _doctor(options: config.Config, line: Line) -> int:
     _nothing_more(line)
-    from toolgate.server import doctor
+    from toolgate.server import doctor, running
 
     as_json = bool(line.audit.get("json"))
-    return asyncio.run(
+    return running.heard(
         doctor.examine(options, as_json=as_json)
         if line.url is None
         else doctor.walk(options, line.url, as_json=as_json)
@@ -302,9 +303,9 @@ def _doctor(options: config.Config, line: Line) -> int:
 
 def _health(options: config.Config, line: Line) -> int:
     _nothing_more(line)
-    from toolgate.server import health
+    from toolgate.server import health, running
 
-    return asyncio.run(health.health(options, line.url))
+    return running.heard(health.health(options, line.url))
 
 
 def _user(options: config.Config, line: Line) -> int:

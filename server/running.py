@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger("toolgate")
 
@@ -37,6 +40,32 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], new_loop: Callable[[], as
         asyncio.set_event_loop(None)
         if not any(task for task in left if not task.done()):
             loop.close()
+
+
+def heard(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, which hears of Ctrl-C whenever it comes: Python's own way sleeps through one that comes just as
+    the loop falls asleep. Raises KeyboardInterrupt when the work has been cancelled; at once when it comes again."""
+    pressed = False
+
+    async def listening() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def press() -> None:
+            nonlocal pressed
+            pressed = True
+            loop.remove_signal_handler(signal.SIGINT)  # Python's own is there again
+            task.cancel()
+
+        loop.add_signal_handler(signal.SIGINT, press)
+        return await work
+
+    try:
+        return asyncio.run(listening())
+    except asyncio.CancelledError:
+        if pressed:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def leave(code: int) -> None:
