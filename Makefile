@@ -95,8 +95,8 @@ LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-ha
 	--no-emit-index-url --no-emit-find-links
 lock: .venv/.run ## resolve the dependencies anew: versions and hashes, no addresses
 	echo uv | $(LOCK) - -o requirements-uv.lock
-	echo 'setuptools>=77' | $(LOCK) --extra browser pyproject.toml - -o requirements.lock
-	echo 'setuptools>=77' | $(LOCK) --extra browser --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
+	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces pyproject.toml - -o requirements.lock
+	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
 	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only
 
 clean:
