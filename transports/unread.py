@@ -12,7 +12,7 @@ from toolgate.transports.guard import Application, Message, Receive, Scope, Send
 SMALL = 64 * 1024  # bytes: what is no larger is on its way as a whole before any answer can meet it
 MOST = 64 * 2**20  # bytes that are read for nothing: four times what is ever taken
 TIME = 15.0  # seconds for the rest of a body
-STILL = 1.0  # seconds without a byte: who sends no more is listening
+STILL = 5.0  # seconds without a byte: who sends no more is listening
 TOO_SLOW = 408  # says that enough was waited
 
 

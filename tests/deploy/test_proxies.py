@@ -88,6 +88,20 @@ def test_progress_comes_as_it_is_sent(served: Served, name: str, transport: str)
         assert client.result(call)["content"][0]["text"] == "all of them"
 
 
+@pytest.mark.parametrize("name", ["caddy", "prefix", "plain"])
+def test_the_first_page_is_told_what_happens(served: Served, name: str) -> None:
+    front = served.fronts[name]
+    window = front.window()
+    assert window.sign_in().location == f"{front.prefix}/"
+    cookies = "; ".join(f"{cookie}={value}" for cookie, value in window.cookies.items())
+    with contextlib.closing(front.connect()) as connection, spoken(front, "http") as client:
+        connection.request("GET", "/events", headers={"Cookie": cookies, "Authorization": ""})
+        response = connection.getresponse()
+        assert (response.status, response.getheader("content-type")) == (200, "text/event-stream")
+        assert client.text("TaskManager", {"action": "create", "query": f"seen through {name}"})
+        assert any(f"seen through {name}" in event.get("data", "") for event in events(response))
+
+
 @fronts
 def test_who_hangs_up_is_known_to_have_gone(served: Served, name: str) -> None:
     """As a client of 2026-07-28 says that it wants no answer any more."""
