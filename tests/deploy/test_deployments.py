@@ -75,8 +75,23 @@ def test_what_kustomize_takes_is_there_and_the_secret_is_an_example() -> None:
     assert names == {"toolgate"}
 
 
+def test_the_other_way_stands_beside_what_it_changes() -> None:
+    """kubectl refuses to build on a folder that holds the one it builds."""
+    here = DEPLOY / "kubernetes-baseline"
+    [base] = read("kubernetes-baseline/kustomization.yaml")["resources"]
+    assert (here / base / "kustomization.yaml").is_file()
+    assert not here.resolve().is_relative_to((here / base).resolve())
+
+
+def test_each_of_the_compose_has_an_address_of_its_own() -> None:
+    """One that is given out could be the one that Caddy alone is believed at."""
+    compose = read("compose.yaml")
+    given = [service["networks"]["inside"]["ipv4_address"] for service in compose["services"].values()]
+    assert len(set(given)) == len(given) == len(compose["services"])
+
+
 def test_the_other_way_needs_no_more_than_the_standard_baseline_gives() -> None:
-    whole = merged(read("kubernetes/deployment.yaml"), read("kubernetes/baseline/deployment.yaml"))
+    whole = merged(read("kubernetes/deployment.yaml"), read("kubernetes-baseline/deployment.yaml"))
     kubernetes_validate.validate(whole, "1.33", strict=True)
     pod = whole["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -128,7 +143,7 @@ def test_the_guide_gives_docker_the_same_rights_as_compose_and_no_file_that_is_n
     assert "--read-only" in alone and "--cap-drop ALL" in alone and "--cap-add" not in alone
     [uid] = [block for block in re.findall(r"```sh[^\n]*\n(.*?)```", guide, re.S) if "--user 0" in block]
     assert set(re.findall(r"--cap-add (\w+)", uid)) == set(CAPABILITIES)
-    added = read("kubernetes/baseline/deployment.yaml")["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+    added = read("kubernetes-baseline/deployment.yaml")["spec"]["template"]["spec"]["containers"][0]["securityContext"]
     assert set(added["capabilities"]["add"]) == set(CAPABILITIES)
     named = set(re.findall(r"\bdeploy/[\w./-]*\w", guide))
     assert [
