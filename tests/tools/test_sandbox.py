@@ -264,6 +264,42 @@ def test_a_workspace_that_came_with_a_user_of_somebody_else_gets_one_of_its_own(
     assert users.settled(here, IDLE) == uid
 
 
+def test_a_giving_that_was_broken_off_goes_on_with_the_same_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    for name in ("a", "b", "c"):
+        (root / name).write_text(name)
+    passed: list[str] = []
+
+    def killed(name: str, here: int, owner: int, uid: int) -> None:
+        if passed:
+            raise KeyboardInterrupt
+        passed.append(name)
+        whole(name, here, owner, uid)
+
+    with monkeypatch.context() as patched:
+        whole = users._pass_on
+        patched.setattr(users, "_pass_on", killed)
+        with pytest.raises(KeyboardInterrupt):
+            users.settled(root, IDLE)
+    other = folder / "workspaces" / "bob"
+    other.mkdir()
+    given = users.settled(other, IDLE)
+    uid = users.settled(root, IDLE)
+    assert uid == (root / passed[0]).stat().st_uid != given
+    assert {path.stat().st_uid for path in (root, *root.iterdir())} == {uid}
+
+
+def test_a_folder_of_claims_that_others_can_write_to_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "CLAIMS", folder / "claims")
+    (folder / "claims").mkdir()
+    (folder / "claims").chmod(0o777)
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    with pytest.raises(OSError, match="root's alone"):
+        users.settled(root, IDLE)
+
+
 def test_a_workspace_however_deep_is_given(folder: Path) -> None:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)

@@ -5,9 +5,11 @@ The folders are the record: who has a workspace has its owner's uid, and a uid i
 Servers of several states share a range: each says in CLAIMS, until the machine starts anew, whose a uid is.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -19,6 +21,7 @@ from toolgate.tools.sandbox.levels import free
 from toolgate.tools.spool import Spool
 
 LOCK = ".users"
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server
 CLAIMS = Path("/run/toolgate-users")  # a link a uid, to the folder whose user that is
 
 
@@ -29,12 +32,15 @@ class Crowded(OSError):
 def settled(root: Path, uids: range) -> int:
     """The uid of `root`, a folder among those of other principals; given to it, and to all in it, when it has none."""
     with _alone(root.parent) as record:  # another server on this state may be at it
-        owner = root.lstat().st_uid
-        if owner not in uids or not _claimed(owner, root):
-            owner = _unused(root, uids, _last(record))
-            os.pwrite(record, b"%010d" % owner, 0)
-            _give(root, owner)
-    return owner
+        found = root.lstat()
+        if found.st_uid in uids and _claimed(found.st_uid, root):
+            return found.st_uid
+        uid = found.st_gid  # whom it was about to be given to, where that was broken off
+        if uid not in uids or uid == found.st_uid or not _claimed(uid, root):
+            uid = _unused(root, uids, _last(record))
+            os.pwrite(record, b"%010d" % uid, 0)
+        _give(root, uid)
+        return uid
 
 
 def active() -> set[int]:
@@ -77,7 +83,8 @@ def _ended(spool: Spool, end: Callable[[], None]) -> bool:
 def _unused(root: Path, uids: range, last: int) -> int:
     """The next after the one that was given last: what its former owner left somewhere is not soon another's."""
     with os.scandir(root.parent) as found:
-        taken = {entry.stat(follow_symlinks=False).st_uid for entry in found} | active()
+        status = [entry.stat(follow_symlinks=False) for entry in found]
+    taken = {each.st_uid for each in status} | {each.st_gid for each in status} | active()
     pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
     begin = pool.index(last) + 1 if last in pool else _beginning(root.parent, len(pool))
     for uid in chain(pool[begin:], pool[:begin]):
@@ -90,6 +97,7 @@ def _claimed(uid: int, root: Path) -> bool:
     """Whether the user is this folder's from now on, for all servers here; no, if it is another's that is there."""
     try:
         CLAIMS.mkdir(mode=0o700, exist_ok=True)
+        _check(CLAIMS)
         with _alone(CLAIMS):
             claim, mine = CLAIMS / str(uid), os.path.realpath(root)
             if claim.is_symlink():
@@ -98,9 +106,17 @@ def _claimed(uid: int, root: Path) -> bool:
                     return False
                 claim.unlink()
             claim.symlink_to(mine)
-    except OSError:  # a system that is read-only, as in a container, which has no second server
-        pass
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
     return True
+
+
+def _check(folder: Path) -> None:
+    """Raises OSError where somebody else could write."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise OSError(errno.EEXIST, f"{folder} must be a folder of root's alone")
 
 
 def _owner(folder: str) -> int | None:
@@ -120,9 +136,10 @@ def _last(record: int) -> int:
 
 
 def _give(root: Path, uid: int) -> None:
-    """What was the owner's: a hard link can be to a file of anybody's. No link is followed, and the root last says that
-    it is done."""
+    """What was the owner's: a hard link can be to a file of anybody's. No link is followed. The root's group says first
+    who is to have it, and its owner last that it is done."""
     owner = root.lstat().st_uid
+    os.chown(root, -1, uid, follow_symlinks=False)
     for here, _ in descend(root):
         for name in os.listdir(here):
             _pass_on(name, here, owner, uid)
