@@ -13,6 +13,7 @@ SMALL = 64 * 1024  # bytes: what is no larger is on its way as a whole before an
 MOST = 64 * 2**20  # bytes that are read for nothing: four times what is ever taken
 TIME = 15.0  # seconds for the rest of a body
 STILL = 5.0  # seconds without a byte: who sends no more is listening
+AT_ONCE = 256  # bodies that are read for nothing: more, and whoever may not come would hold all connections
 TOO_SLOW = 408  # says that enough was waited
 
 
@@ -21,19 +22,21 @@ class Unread:
 
     def __init__(self, app: Application) -> None:
         self._app = app
+        self._room = asyncio.Semaphore(AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and _may_be_long(scope["headers"]):
-            body = _Body(receive, send)
+            body = _Body(receive, send, self._room)
             await self._app(scope, body.receive, body.send)
         else:
             await self._app(scope, receive, send)
 
 
 class _Body:
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, room: asyncio.Semaphore) -> None:
         self._receive = receive
         self._send = send
+        self._room = room
         self._more = True
 
     async def receive(self) -> Message:
@@ -42,8 +45,9 @@ class _Body:
         return message
 
     async def send(self, message: Message) -> None:
-        if self._more and message.get("status") != TOO_SLOW:
-            await self._read_on()
+        if self._more and message.get("status") != TOO_SLOW and not self._room.locked():
+            async with self._room:
+                await self._read_on()
         self._more = False
         await self._send(message)
 

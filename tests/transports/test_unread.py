@@ -53,6 +53,11 @@ def test_what_is_small_or_waits_for_leave_or_was_too_slow_is_refused_at_once() -
     assert happened(("content-length", "200000"), status=408) == [408, "body"]
 
 
+def test_where_many_send_for_nothing_one_more_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread, "AT_ONCE", 0)
+    assert happened(("content-length", "200000")) == [401, "body"]
+
+
 def test_no_more_is_read_for_nothing_than_four_times_what_is_ever_taken() -> None:
     endless = itertools.repeat(b"x" * 2**20)
     told = happened(("transfer-encoding", "chunked"), parts=endless)
