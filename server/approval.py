@@ -46,7 +46,7 @@ async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any
         call.decision = "allowed"
         return context
     began = time.monotonic()
-    action = _recalled(server, call) or await _asked(server, call, tool, arguments, context, rule)
+    action = _recalled(server, call, where(context)) or await _asked(server, call, tool, arguments, context, rule)
     if action != "accept":
         call.decision, told = REFUSALS[action]
         raise ToolError(f"{tool.name} takes a person's approval, and {told}. {TRY_NO_OTHER}")
@@ -54,19 +54,26 @@ async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any
     return context if call.revision.stateless else context.after(time.monotonic() - began)
 
 
-def carry(server: Server, call: Call) -> None:
+def carry(server: Server, call: Call, context: Context) -> None:
     """The tool asks something itself: have what was approved hold for the retry, and for no other."""
     approved = call.decision == "approved"
-    call.approval = (server.nonces.issue(call.session.principal), True) if approved else None
+    call.approval = (server.nonces.issue(call.session.principal), True, where(context)) if approved else None
 
 
-def _recalled(server: Server, call: Call) -> str | None:
-    """What the person has said to the question that this is the retry of; None where nobody has, or it is used up."""
+def where(context: Context) -> str:
+    """The folder that commands have moved to; "" where none has. What is approved is approved there."""
+    cwd = context.place.cwd
+    return "" if cwd is None else str(cwd)
+
+
+def _recalled(server: Server, call: Call, place: str) -> str | None:
+    """What the person has said to the question that this is the retry of; None where nobody has, it is used up, or
+    was asked elsewhere."""
     carried, call.approval = call.approval, None
     if carried is None:
         return None
-    nonce, given = carried
-    if not server.nonces.redeem(call.session.principal, nonce):
+    nonce, given, asked_at = carried
+    if not server.nonces.redeem(call.session.principal, nonce) or asked_at != place:
         return None
     responses = call.params.get("inputResponses")
     answer = responses.get(_key(nonce)) if isinstance(responses, dict) else None
@@ -79,14 +86,15 @@ async def _asked(
     server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, rule: Rule
 ) -> str:
     """The person's action; or, where the answer comes with the retry, the end of this try."""
-    request = {"method": ELICIT, "params": {"message": question(tool, arguments), "requestedSchema": FORM}}
+    message = question(tool, arguments, where(context))
+    request = {"method": ELICIT, "params": {"message": message, "requestedSchema": FORM}}
     if not context.can("elicitation"):
         call.decision = "cannot_ask"
         raise ToolError(_cannot_ask(tool, rule))
     if call.revision.stateless and not call.deferred and shows_forms(call):
         call.decision = "asked"
         nonce = server.nonces.issue(call.session.principal)
-        call.approval = (nonce, False)
+        call.approval = (nonce, False, where(context))
         raise InputRequired({_key(nonce): request})
     hold = context.settings.hold
     timeout = LIFETIME if call.deferred else hold - min(RESERVE, hold / 4)
@@ -128,11 +136,13 @@ def _key(nonce: str) -> str:
     return f"approval-{nonce}"
 
 
-def question(tool: Tool, arguments: Mapping[str, Any]) -> str:
+def question(tool: Tool, arguments: Mapping[str, Any], place: str = "") -> str:
     """What the person reads: what runs if they accept, all of it or how much is left out."""
     from toolgate.server import shown  # start-up, as below
 
     named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {shown.visible(tool.plugin)})"
+    if place:
+        named += f" in {shown.visible(place)}"
     if not arguments:
         return f"Run {named}, without arguments?"
     return f"Run {named} with these arguments?\n\n{_shown(arguments)}"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from toolgate.server.envelope import CLIENT, TASKS
+from toolgate.server.envelope import TASKS, client_name
 from toolgate.server.errors import InvalidParams
 from toolgate.server.messages import Notification
 from toolgate.server.questions import Asked, Questions
@@ -208,14 +208,13 @@ class Caller:
     def _put(self, key: str, request: dict[str, Any]) -> Asked:
         """The question on the page."""
         call, params = self._call, request.get("params") or {}
-        schema, declared = params.get("requestedSchema"), call.meta.get(CLIENT)
-        named = declared.get("name") if isinstance(declared, dict) else None
+        schema = params.get("requestedSchema")
         return self._questions.put(
             call.session.principal,
             self._binding(),
             [key, params, call.approving is not None],
             tool=_readable(call.params.get("name") or call.params.get("uri") or call.method),
-            client=_readable(call.session.client or named or "")[:64],
+            client=_readable(self._client())[:64],
             message=_readable(params.get("message", "")),
             schema=schema if isinstance(schema, dict) else {},
             approved=call.approving,
@@ -243,7 +242,11 @@ class Caller:
 
     def _binding(self) -> list[Any]:
         """What a question on the page is asked for: this client's very same call."""
-        return [self._call.session.owner, *self._identity()]
+        return [self._call.session.owner, self._client(), *self._identity()]
+
+    def _client(self) -> str:
+        """The program that asks, as it signed in, or as it calls itself."""
+        return self._call.session.client or client_name(self._call.meta)
 
     def _check(self, requests: Mapping[str, dict[str, Any]]) -> None:
         """Raise CannotAsk for what the client did not declare it can be asked."""
@@ -278,7 +281,7 @@ class Caller:
             carried = self._seal.open(params["requestState"], self._call.session.owner, self._identity())
             self._answers, self._done = carried["answers"], carried["once"]
             approval = carried.get("approval")
-            self._call.approval = None if approval is None else (approval[0], approval[1])
+            self._call.approval = None if approval is None else (approval[0], approval[1], approval[2])
         if "inputResponses" in params:
             responses = params["inputResponses"]
             if not isinstance(responses, dict):

@@ -208,7 +208,7 @@ class Call:
     deferred: bool = False  # it has become a task: its request is answered
     decision: str = "allowed"  # why it ran or did not: "plan", or a word of `approval.py`
     approving: str | None = None  # the arguments as the person sees them who is asked to approve, as long as that is
-    approval: "tuple[str, bool] | None" = None  # what its requestState carries of one: the nonce, whether it was given
+    approval: "tuple[str, bool, str] | None" = None  # of one, as requestState carries it: nonce, whether given, where
     output: Output | None = None  # what its tool gave
     began: float = 0.0  # in seconds of the monotonic clock, where it is observed
     begun: tuple[Any, ...] = ()  # what each observer made of that

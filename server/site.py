@@ -169,6 +169,9 @@ class Site:
         log.info("serving %s", " and ".join(base + path for path in served))
         if self._config.public and self._sandbox == "none":
             log.warning("--sandbox none: whoever may use the shell has all that this process has")
+        reaches = self._sandbox == "none" or self._config.sandbox_network == "all"
+        if self._config.approve and self._open is None and reaches:
+            log.warning("--approve: with --auth none commands that reach this port can answer for the person")
         try:
             application = self.application(self._config.public_url or _base(self._config.host, port))
             await self._offer_pairing()

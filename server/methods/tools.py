@@ -87,7 +87,7 @@ async def run(server: Server, call: Call, tool: Tool, arguments: dict[str, Any],
     try:
         return await tool.run(arguments, context)
     except (InputRequired, BaseExceptionGroup):  # a question, which may have been asked inside a task group
-        approval.carry(server, call)
+        approval.carry(server, call, context)
         raise
 
 

@@ -206,6 +206,31 @@ def test_an_approval_comes_with_the_retry_and_is_good_once(connect: Start, tmp_p
     assert runs(tmp_path) == 1
 
 
+@pytest.mark.parametrize("revision", [STATELESS, ASKING[-1]])
+def test_what_was_approved_in_one_folder_does_not_run_in_another(start: Start, tmp_path: Path, revision: str) -> None:
+    asked: list[str] = []
+
+    def answer(_method: str, params: Any) -> Any:
+        asked.append(params["message"])
+        return ACCEPT
+
+    server = start("--approve", "Bash(echo run*)", revision=revision, capabilities=FORMS, answer=answer)
+    server.text("Bash", {"command": "mkdir a b; cd a"})
+    first = server.call("Bash", RUN)
+    if revision == STATELESS:
+        asked += [request["params"]["message"] for request in first["inputRequests"].values()]
+        server.text("Bash", {"command": "cd ../b"})
+        again = retried(server, first, ACCEPT)
+        assert is_question(again)
+        asked += [request["params"]["message"] for request in again["inputRequests"].values()]
+    else:
+        server.text("Bash", {"command": "cd ../b"})
+        server.text("Bash", RUN)
+    ran = [name for name in ("a", "b") if (tmp_path / "work" / name / "runs").exists()]
+    assert ran == ([] if revision == STATELESS else ["a", "b"])
+    assert ["/work/a with" in asked[0], "/work/b with" in asked[1]] == [True, True]
+
+
 def test_of_eight_retries_at_once_one_runs(connect: Start, tmp_path: Path) -> None:
     server = connect("--approve", "Bash", revision=STATELESS, capabilities=FORMS)
     first = server.call("Bash", RUN)
