@@ -17,6 +17,7 @@ from pathlib import Path
 from toolgate.server.backup.contents import DATABASE, Refused
 from toolgate.server.cleaning import trees
 from toolgate.server.state import use
+from toolgate.server.state.sqlite import fold
 
 STAGE, REPLACED = ".restoring-", "replaced-"
 
@@ -48,6 +49,7 @@ def cleared(state: Path, *, replace: bool) -> Generator[Path]:
 def place(come: Path, state: Path) -> Path | None:
     """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything.
     Raises Refused and OSError."""
+    fold(state / DATABASE)  # who dies between two renames would leave its log to another database
     aside = _set_aside(state)
     try:
         for name in sorted(os.listdir(come), key=lambda name: name == DATABASE):  # last: then its keys are there

@@ -2,6 +2,8 @@
 nothing of what is stored."""
 
 import contextlib
+import fcntl
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +82,47 @@ def looked_at(path: Path) -> int:
     if found != "ok":
         raise StateError(f"the state database {CAUSES['SQLITE_CORRUPT']}")
     return version
+
+
+def fold(path: Path) -> None:
+    """Have all of a database that nobody else uses in its one file, with no log beside it. One that is damaged stays as
+    it is."""
+    import sqlite3  # start-up
+
+    if not path.is_file():
+        return
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, LOOK)) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def part(path: Path) -> Path | None:
+    """Move the log of a database that is gone out of the way of the one to be made at `path`, into which SQLite would
+    read it. Gives where to, if there was one. Raises OSError.
+
+    The lock is on the log: of two who make the database at once, the second finds that it is gone, or is the other's.
+    """
+    left = path.with_name(f"{path.name}-wal")
+    aside = path.with_name(f"{left.name}.left-{os.urandom(4).hex()}")
+    try:
+        held = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)  # for as long as it takes another to do the same
+        if path.exists() or not _is(left, held):
+            return None
+        left.rename(aside)
+        path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # its index
+    finally:
+        os.close(held)
+    return aside
+
+
+def _is(path: Path, held: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(held))
+    except FileNotFoundError:
+        return False
 
 
 def _read_only(path: Path) -> "sqlite3.Connection":

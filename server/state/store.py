@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.state.sqlite import Newer as Newer
 from toolgate.server.state.sqlite import StateError as StateError
-from toolgate.server.state.sqlite import cause, connected, disconnect, headed, named, version_of_raw
+from toolgate.server.state.sqlite import cause, connected, disconnect, headed, named, part, version_of_raw
 from toolgate.server.state.sqlite import looked_at as looked_at
 from toolgate.server.state.tables import VERSION as VERSION
 from toolgate.server.state.tables import tables
@@ -224,6 +224,8 @@ class Store:
                     _fill(connection)
             finally:
                 disconnect(connection)
+            if (left := part(self.path)) is not None:
+                log.warning("a log of another database was there: it is in %s now", left)
             os.link(draft, self.path)
         except FileExistsError:
             log.debug("another process made %s first", self.path)

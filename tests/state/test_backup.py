@@ -1,5 +1,6 @@
 """The state as one file, and back: beside a server that runs, out of hostile archives, into folders that are in use."""
 
+import asyncio
 import contextlib
 import gzip
 import hashlib
@@ -25,7 +26,7 @@ from tests.wire import COMMAND
 from toolgate.server.backup import contents, placing, reading, writing
 from toolgate.server.backup.contents import Refused
 from toolgate.server.state import copying, use
-from toolgate.server.state.store import VERSION, StateError
+from toolgate.server.state.store import VERSION, StateError, Store
 
 SILENT: Callable[[str], None] = lambda _: None  # noqa: E731
 LIST = {"action": "list", "query": ""}
@@ -200,6 +201,54 @@ def test_what_can_be_put_in_place_by_half_only_says_where_the_rest_is(
     assert not (held / contents.DATABASE).exists() and (held / "keys" / "signing").exists()
     restored(data, held, replace=True)
     assert rows(held / contents.DATABASE) == rows(aside / contents.DATABASE)
+
+
+def unfolded(folder: Path) -> tuple[Path, bytes]:
+    """A database whose last row is in its log alone, as `kill -9` leaves it, and that log."""
+    database = made(folder, of(str(VERSION)))
+    copies = [database.with_name(database.name + end) for end in ("", "-wal")]
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("DELETE FROM plan")
+        connection.commit()
+        held = [path.read_bytes() for path in copies]
+    for path, data in zip(copies, held, strict=True):
+        path.write_bytes(data)
+    return database, held[1]
+
+
+def test_a_database_that_is_replaced_is_folded_into_one_file_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, (database, log) = backed_up(made(tmp_path, of(str(VERSION))).parent), unfolded(tmp_path / "killed")
+    moved: list[str] = []
+    rename = Path.rename
+
+    def told(path: Path, to: Path) -> Path:
+        moved.append(path.name)
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", told)
+        aside = restored(data, database.parent, replace=True)
+    assert log and moved[:2] == ["state.db", "state.db"]
+    assert aside is not None and rows(aside / database.name)["plan"] == [] != rows(database)["plan"]
+    database.write_bytes(b"nonsense" * 4096)
+    aside = restored(data, database.parent, replace=True)
+    assert aside is not None and (aside / database.name).read_bytes() == b"nonsense" * 4096
+
+
+def test_a_new_database_reads_no_log_of_another(tmp_path: Path) -> None:
+    database, log = unfolded(tmp_path)
+    database.unlink()
+    store = Store(database.parent)
+    try:
+        told = asyncio.run(store.transact(lambda held: held.exec_driver_sql("PRAGMA quick_check").scalar_one()))
+    finally:
+        store.close()
+    assert told == "ok" and rows(database)["plan"] == []
+    (left,) = database.parent.glob("state.db-wal.left-*")
+    assert left.read_bytes() == log
 
 
 def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_one_is_refused(tmp_path: Path) -> None:
