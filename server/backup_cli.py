@@ -117,7 +117,12 @@ def _from(state: Path, file: str, replace: bool, said: Callable[[str], None]) ->
     ):
         manifest = reading.stage(raw, room / "come", said)
         said("")
-        aside = placing.place(room / "come", state)
+        with placing.undisturbed():
+            aside = placing.place(room / "come", state)
+            _tell(state, manifest, aside)
+
+
+def _tell(state: Path, manifest: Manifest, aside: Path | None) -> None:
     print(f"restored to {state}: {_about(manifest)}")
     if aside is not None:
         print(f"what was there is in {aside}: remove it when nobody needs it", file=sys.stderr)

@@ -3,11 +3,12 @@
     .restoring-…/       what is on its way in, until it is whole
     replaced-TIME/      what was there before
 
-All moves are renames inside the state folder, so it may be a volume of its own; who dies between two of them leaves
-everything there, on one side or the other.
+All moves are renames inside the state folder, so it may be a volume of its own; who is killed between two of them
+leaves everything there, on one side or the other.
 """
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Generator
@@ -46,21 +47,65 @@ def cleared(state: Path, *, replace: bool) -> Generator[Path]:
         raise
 
 
-def place(come: Path, state: Path) -> Path | None:
-    """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything.
-    Raises Refused and OSError."""
-    fold(state / DATABASE)  # who dies between two renames would leave its log to another database
-    aside = _set_aside(state)
+@contextmanager
+def undisturbed() -> Generator[None]:
+    """Ctrl-C, and who ends us, come when it is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def place(come: Path, state: Path) -> Path | None:
+    """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything. What
+    can't be done whole is taken back. Raises Refused and OSError."""
+    fold(state / DATABASE)  # who dies between two renames would leave its log to another database
+    moves = _Moves()
+    aside = _aside(state)
+    try:
+        if aside is not None:
+            for name in sorted(_held(state), key=lambda name: name != DATABASE):  # which goes first, before its keys
+                moves.move(state / name, aside / name)
         for name in sorted(os.listdir(come), key=lambda name: name == DATABASE):  # last: then its keys are there
             with suppress(FileNotFoundError, NotADirectoryError):
                 (state / name).rmdir()  # an empty one
-            (come / name).rename(state / name)
+            moves.move(come / name, state / name)
         _sync(state)
-    except OSError as error:
-        there = f"; what was there is in {aside}" if aside is not None else ""
-        raise Refused(f"not all of it could be put in place: {error}{there}") from error
+    except BaseException as error:
+        _take_back(moves, aside, error)
+        raise
     return aside
+
+
+class _Moves:
+    """Renames, which can be taken back."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[Path, Path]] = []
+
+    def move(self, path: Path, to: Path) -> None:
+        path.rename(to)
+        self.done.append((path, to))
+
+    def undo(self) -> None:
+        while self.done:
+            path, to = self.done[-1]
+            to.rename(path)
+            self.done.pop()
+
+
+def _take_back(moves: _Moves, aside: Path | None, error: BaseException) -> None:
+    """Raises Refused, but for what is none of the disk's errors and left nothing changed."""
+    try:
+        moves.undo()
+        if aside is not None:
+            aside.rmdir()
+    except OSError as another:
+        there = f"; what was there is in {aside}" if aside is not None else ""
+        raise Refused(f"not all of it could be put in place, nor taken back: {another}{there}") from error
+    if isinstance(error, OSError):
+        raise Refused(f"it can't be put in place, and nothing was changed: {error}") from error
 
 
 def _held(state: Path) -> list[str]:
@@ -69,15 +114,11 @@ def _held(state: Path) -> list[str]:
     return [name for name in names if not (state / name).is_dir() or os.listdir(state / name)]
 
 
-def _set_aside(state: Path) -> Path | None:
-    names = _held(state)
-    if not names:
+def _aside(state: Path) -> Path | None:
+    if not _held(state):
         return None
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    aside = Path(tempfile.mkdtemp(prefix=f"{REPLACED}{stamp}-", dir=state))
-    for name in sorted(names, key=lambda name: name != DATABASE):  # which goes first, before its keys
-        (state / name).rename(aside / name)
-    return aside
+    return Path(tempfile.mkdtemp(prefix=f"{REPLACED}{stamp}-", dir=state))
 
 
 def _sync(folder: Path) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -23,6 +24,7 @@ from tests.state.test_upgrading import made, of, rows, version
 from tests.test_cli import run
 from tests.test_cli_people import HELLO, PASSWORD, command, granted, is_let_in, refreshed, registered
 from tests.wire import COMMAND
+from toolgate.server import backup_cli
 from toolgate.server.backup import contents, placing, reading, writing
 from toolgate.server.backup.contents import Refused
 from toolgate.server.state import copying, use
@@ -181,26 +183,58 @@ def test_all_of_a_state_comes_back_as_it_was_and_what_was_there_is_moved_aside(t
     assert not (of_all / placing.STAGE).exists()
 
 
-def test_what_can_be_put_in_place_by_half_only_says_where_the_rest_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [OSError("the disk fails"), KeyboardInterrupt("the disk fails")])
+def test_what_can_be_put_in_place_by_half_only_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     held = state(tmp_path)
     data, before, rename = backed_up(held, workspaces=False), tree(held), Path.rename
 
     def failing(path: Path, to: Path) -> Path:
         if path.parent.name == "come" and path.name == contents.DATABASE:
-            raise OSError("the disk fails")
+            raise error
         return rename(path, to)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", failing)
-        with pytest.raises(Refused, match="the disk fails; what was there is in ") as caught:
+        with pytest.raises((Refused, KeyboardInterrupt), match="the disk fails"):
+            restored(data, held, replace=True)
+    assert tree(held) == before and not any(held.glob(f"{placing.REPLACED}*"))
+
+
+def test_what_cant_be_taken_back_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = state(tmp_path)
+    data, before, rename = backed_up(held, workspaces=False), tree(held), Path.rename
+
+    def failing(path: Path, to: Path) -> Path:
+        if path.parent.name == "come" or to.parent.name == "come":
+            raise OSError("the disk fails")
+        if path.parent.name.startswith(placing.REPLACED):
+            raise OSError("the disk fails again")
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", failing)
+        with pytest.raises(Refused, match="the disk fails again; what was there is in ") as caught:
             restored(data, held, replace=True)
     (aside,) = held.glob(f"{placing.REPLACED}*")
     assert str(aside) in str(caught.value) and tree(aside) == before
-    assert not (held / contents.DATABASE).exists() and (held / "keys" / "signing").exists()
     restored(data, held, replace=True)
     assert rows(held / contents.DATABASE) == rows(aside / contents.DATABASE)
+
+
+def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = state(tmp_path)
+    (tmp_path / "b").write_bytes(backed_up(held, workspaces=False))
+    done: list[object] = []
+    monkeypatch.setattr(placing, "_sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
+    monkeypatch.setattr(backup_cli, "_tell", lambda *told: done.extend(told[2:]))
+    with backup_cli._told() as said, pytest.raises(KeyboardInterrupt):
+        backup_cli._from(held, str(tmp_path / "b"), True, said)
+    (aside,) = held.glob(f"{placing.REPLACED}*")
+    assert done == [None, aside] and rows(held / contents.DATABASE) == rows(aside / contents.DATABASE)
 
 
 def unfolded(folder: Path) -> tuple[Path, bytes]:
