@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -93,8 +93,17 @@ def _room(folder: Path) -> Path:
 
 
 def _written(state: Path, raw: IO[bytes], room: Path, workspaces: bool, said: Callable[[str], None]) -> Manifest:
-    with use.alone(state) if workspaces else nullcontext():
+    with use.alone(state) if workspaces else _shared(state):  # half of it could be of what a restore replaces
         return writing.write(state, raw, room, workspaces=workspaces, said=said)
+
+
+@contextmanager
+def _shared(state: Path) -> Generator[None]:
+    held = use.shared(state)
+    try:
+        yield
+    finally:
+        os.close(held)
 
 
 def _put(draft: Path, path: Path) -> None:

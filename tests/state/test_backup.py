@@ -525,6 +525,15 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
     assert (tmp_path / "there").read_text() == "mine"
 
 
+def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_path: Path) -> None:
+    with use.alone(small / "state"), pytest.raises(use.InUse, match="it is being restored"):
+        backup_cli._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
+    assert os.listdir(tmp_path) == []
+    held = use.shared(small / "state")
+    backup_cli._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
+    os.close(held)
+
+
 def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
     at = ("--state", str(small / "state"))
     with use.alone(small / "state"):
