@@ -9,12 +9,16 @@ import shutil
 import tarfile
 import zlib
 from pathlib import Path
+from typing import NoReturn
 
 from toolgate.server.cleaning.packing import NEW, Packed, Unpackable
 from toolgate.server.cleaning.trees import FOLDER
 
-DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, RecursionError)  # what reading such an archive may raise
+# What reading such an archive may raise
+DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, IndexError, OverflowError, RecursionError)
 LONGER = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+
+NEVER = "there is something in it that is never packed"
 
 
 class Entry(tarfile.TarInfo):
@@ -25,7 +29,15 @@ class Entry(tarfile.TarInfo):
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in LONGER and not 0 <= self.size <= self.MOST:
             raise Unpackable("a header in it is too long")
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            self._holed()
         return super()._proc_member(tar)  # type: ignore[misc,no-any-return]  # what says how a header is read is not public
+
+    def _holed(self, *_: object) -> NoReturn:
+        """A list of holes is read into memory, to its end, which the archive alone knows."""
+        raise Unpackable(NEVER)
+
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _holed  # the three ways to say it in a PAX header
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -76,11 +88,11 @@ class _Unpacking:
         elif entry.isreg():
             self._file(entry, name, mode)
         else:
-            raise Unpackable("there is something in it that is never packed")
+            raise Unpackable(NEVER)
 
     def _count(self, entry: tarfile.TarInfo) -> None:
         if entry.issparse() or entry.size < 0:  # with holes, a few bytes could be as long as they like
-            raise Unpackable("there is something in it that is never packed")
+            raise Unpackable(NEVER)
         self.packed.entries += 1
         self.packed.bytes += entry.size
         self.packed.names += len(entry.name) + len(entry.linkname)

@@ -394,6 +394,7 @@ ODD = [
     ("keys/device", {"kind": tarfile.CHRTYPE, "size": 0}),
     ("keys/pipe", {"kind": tarfile.FIFOTYPE, "size": 0}),
     ("keys/what", {"kind": b"Z"}),
+    ("keys/hole", {"kind": tarfile.GNUTYPE_SPARSE}),
     ("keys/signing", {}),
     ("plugins/evil.py", {}),
     ("workspaces/plain", {}),

@@ -1,6 +1,7 @@
 """Folders that somebody hostile has filled: removed, packed and made anew, whatever is in them."""
 
 import errno
+import gzip
 import os
 import socket
 import stat
@@ -208,6 +209,42 @@ def test_nothing_is_made_through_a_link_of_the_archive(tmp_path: Path, outside: 
 def test_what_is_no_archive_is_said_to_be_damaged(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "archive").write_bytes(data)
     with pytest.raises(OSError, match="damaged"):
+        unpack(tmp_path / "archive", tmp_path / "back")
+
+
+def pax(**headers: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo("big")
+    info.pax_headers = {f"GNU.sparse.{name}": value for name, value in headers.items()}
+    return info
+
+
+def without_end(version: str) -> bytes:
+    """The head of a file with a list of holes that goes on and on, in one of the ways to say so."""
+    if version == "old":
+        info = tarfile.TarInfo("big")
+        info.type = tarfile.GNUTYPE_SPARSE
+        head = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        head[482] = 1  # more of the list follows
+        head[148:156] = b"%06o\0 " % tarfile.calc_chksums(head)[0]
+        return bytes(head)
+    headers = {"0.0": {"size": "1"}, "0.1": {"map": "0,0"}, "1.0": {"major": "1", "minor": "0"}}
+    return pax(**headers[version]).tobuf(tarfile.PAX_FORMAT) + b"9999999999\n"
+
+
+@pytest.mark.parametrize("version", ["old", "0.0", "0.1", "1.0"])
+def test_a_list_of_holes_is_not_read(tmp_path: Path, version: str) -> None:
+    with gzip.open(tmp_path / "archive", "wb") as file:
+        file.write(without_end(version) + b"1\n" * 2**16)
+    with pytest.raises(Unpackable, match="never packed"):
+        unpack(tmp_path / "archive", tmp_path / "back")
+
+
+def test_a_time_that_is_none_is_damage(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a")
+    info.pax_headers = {"mtime": "inf"}
+    with tarfile.open(tmp_path / "archive", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info)
+    with pytest.raises(Unpackable, match="damaged"):
         unpack(tmp_path / "archive", tmp_path / "back")
 
 
