@@ -3,6 +3,7 @@ people.
 """
 
 import asyncio
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -79,4 +80,6 @@ class Workspaces:
             return self._root
         own = self._state / "workspaces" / principal
         own.mkdir(mode=0o700, exist_ok=True)
+        if not stat.S_ISDIR(own.lstat().st_mode):  # a link, which no server made
+            raise NotADirectoryError(f"{own} is no folder: it was tampered with")
         return own

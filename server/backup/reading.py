@@ -7,9 +7,11 @@ are refused.
 import hashlib
 import os
 import shutil
+import stat
 import tarfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -33,6 +35,7 @@ from toolgate.server.state.store import VERSION, StateError, looked_at
 
 CHUNK = 1 << 20
 SPARE = 16 * 2**20  # bytes that have to be left on the disk
+PLACES = {"spool": ("places",), "leaving": ("workspace", "rest")}  # of a folder there: a link would lead us elsewhere
 
 Said = Callable[[str], None]
 
@@ -141,3 +144,12 @@ def _unpack(folder: Path, said: Said) -> None:
         except Unpackable as error:
             raise Refused(f"{folder.name}/{archive.name} in it can't be unpacked: {error}") from None
         archive.unlink()
+        _check_places(folder / archive.name.removesuffix(PACKED))
+
+
+def _check_places(made: Path) -> None:
+    """What a server takes for a folder of its own is one, where it is there."""
+    for name in PLACES.get(made.parent.name, ()):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISDIR((made / name).lstat().st_mode):
+                raise Refused(f"{made.parent.name}/{made.name}/{name} in it is no folder")

@@ -10,6 +10,7 @@ they are, or why they go. All of it blocks; only `set_aside` is quick.
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -103,8 +104,11 @@ class Folders:
             (aside / "workspace").rename(aside / "rest" / "workspace")
 
     def put_back(self, aside: Path) -> None:
-        """Nothing happens where its owner has begun anew: then it stays aside, and is tried again."""
+        """Nothing happens where its owner has begun anew: then it stays aside, and is tried again. Raises OSError, and
+        NotADirectoryError for what is no folder: a link would lead whoever works there elsewhere."""
         try:
+            if not stat.S_ISDIR((aside / "workspace").lstat().st_mode):
+                raise NotADirectoryError(f"{aside / 'workspace'} is no folder")
             (aside / "workspace").rename(self.workspaces / _name(aside))  # in the place of an empty one too
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):

@@ -457,6 +457,15 @@ def test_a_link_in_a_workspace_is_never_gone_through(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "outside") == [] and not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize("place", ["spool/places", "leaving/workspace", "leaving/rest"])
+def test_no_folder_of_the_servers_own_comes_back_as_a_link(tmp_path: Path, place: str) -> None:
+    folder, name = place.split("/")
+    link = packed(entry(name, 0, tarfile.SYMTYPE, "/tmp"))
+    with pytest.raises(Refused, match=f"{folder}/{ADA}/{name} in it is no folder"):
+        restored(archive({f"{folder}/{ADA}.tar.gz": link}), tmp_path / "state")
+    assert not (tmp_path / "state").exists()
+
+
 def test_headers_that_would_fill_the_memory_are_not_read(tmp_path: Path) -> None:
     raw = io.BytesIO()
     with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1) as out:

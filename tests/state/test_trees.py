@@ -9,14 +9,22 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.wire import PATIENCE
 from toolgate.server.cleaning import packing, trees
+from toolgate.server.cleaning.folders import Folders
 from toolgate.server.cleaning.packing import Unpackable, pack
 from toolgate.server.cleaning.unpacking import unpack
+from toolgate.server.workspaces import Workspaces
+from toolgate.tools.limits import Limits
+from toolgate.tools.notices import Notices
+from toolgate.tools.sandbox.quarters import Sandboxed
 
 DEEP = 3_000  # three times what Python or fts can nest; ten thousand take no more but time
 ODD = os.fsdecode(b"two\nlines and \xff\xfe, no UTF-8")
@@ -275,3 +283,44 @@ def test_who_writes_meanwhile_holds_nothing_up_for_ever(tmp_path: Path) -> None:
     for stage in tmp_path.glob(f"{trees.STAGE}*"):  # with nobody there any more, the rest goes
         trees.remove_stage(stage)
     assert left(tmp_path) == []
+
+
+# Links in the place of folders of ours
+
+
+def test_a_link_is_not_put_back_as_a_workspace(tmp_path: Path, outside: Path) -> None:
+    held = Folders(tmp_path)
+    aside = tmp_path / "leaving" / "local-20260101T000000Z"
+    aside.mkdir(parents=True)
+    held.workspaces.mkdir()
+    (aside / "workspace").symlink_to(outside)
+    with pytest.raises(NotADirectoryError, match="is no folder"):
+        held.put_back(aside)
+    assert left(held.workspaces) == [] and left(outside) == ["precious"]
+    (aside / "workspace").unlink()
+    held.put_back(aside)  # as before, nothing
+
+
+def test_a_link_is_nobodys_workspace(tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "workspaces").mkdir()
+    (tmp_path / "workspaces" / "ada").symlink_to(outside)
+    confinement: Any = None  # nobody gets so far
+    with pytest.raises(NotADirectoryError, match="ada is no folder"):
+        Workspaces(tmp_path, None, {}, confinement).of("ada", Notices())
+
+
+def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> None:
+    sandbox: Any = SimpleNamespace(level="uid", limits=Limits(), uids=None)
+    unused: Any = None
+    given: Any = {"alone": True, "outside": unused, "outlet": unused, "group": unused, "resting": unused}
+    quarters = Sandboxed(sandbox, tmp_path, tmp_path / "spool", memory=False, **given)
+    (tmp_path / "spool").mkdir()
+    places = tmp_path / "spool" / "places"
+    places.symlink_to(outside)
+    quarters._clear_places(time.time() + 60)
+    assert left(outside) == ["precious"]
+    quarters._furnish()
+    assert stat.S_ISDIR(places.lstat().st_mode) and left(outside) == ["precious"]
+    (places / "1").touch()
+    quarters._clear_places(time.time() + 60)
+    assert left(places) == []

@@ -8,7 +8,8 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -145,6 +146,8 @@ class Sandboxed:
         """Make the folders, where they are not there."""
         places = self._spool / PLACES
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if places.is_symlink():  # nobody but us makes anything there: it came with a copy that was tampered with
+            places.unlink()
         places.mkdir(mode=0o700, exist_ok=True)
         if self.uid is not None:
             os.chown(places, self.uid, self.uid, follow_symlinks=False)
@@ -171,18 +174,26 @@ class Sandboxed:
     def _clear_places(self, before: float) -> None:
         """What commands wrote there is of no use any more. Blocking: they may have written any number of files. Those
         of the next sandbox may come meanwhile: when a file was made nobody can lie about."""
-        try:
-            for entry in os.scandir(self._spool / PLACES):
+        with suppress(OSError), _opened(self._spool / PLACES) as places, os.scandir(places) as entries:
+            for entry in entries:
                 found = entry.stat(follow_symlinks=False)
                 if found.st_ctime < before and not stat.S_ISDIR(found.st_mode):
-                    os.unlink(entry.path)
-        except OSError:
-            pass
+                    os.unlink(entry.name, dir_fd=places)
 
     def _later(self, work: Awaitable[None]) -> None:
         closing = asyncio.ensure_future(work)
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+
+@contextmanager
+def _opened(folder: Path) -> Generator[int]:
+    """The descriptor of a folder that is no link."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield held
+    finally:
+        os.close(held)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
