@@ -5,7 +5,6 @@ than is ever packed.
 """
 
 import os
-import shutil
 import tarfile
 import zlib
 from pathlib import Path
@@ -18,6 +17,7 @@ from toolgate.server.cleaning.trees import FOLDER
 DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, IndexError, OverflowError, RecursionError)
 LONGER = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
+CHUNK = 1 << 16
 NEVER = "there is something in it that is never packed"
 
 
@@ -102,8 +102,12 @@ class _Unpacking:
         source = self.tar.extractfile(entry)
         assert source is not None  # of a regular file
         with open(os.open(name, NEW, mode, dir_fd=self.here), "wb") as file:
-            shutil.copyfileobj(source, file)
-            file.flush()
+            while chunk := source.read(CHUNK):
+                if chunk.count(0) == len(chunk):  # a hole, or as good as one: it takes no room on the disk
+                    file.seek(len(chunk), os.SEEK_CUR)
+                else:
+                    file.write(chunk)
+            file.truncate(entry.size)
             os.utime(file.fileno(), (entry.mtime, entry.mtime))
 
     def _link(self, target: str, parent: str, name: str) -> None:

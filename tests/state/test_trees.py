@@ -256,6 +256,20 @@ def test_a_time_that_is_none_is_damage(tmp_path: Path) -> None:
         unpack(tmp_path / "archive", tmp_path / "back")
 
 
+def test_a_hole_comes_back_as_a_hole(tmp_path: Path) -> None:
+    (tmp_path / "it").mkdir()
+    with (tmp_path / "it" / "sparse").open("wb") as file:
+        file.seek(2**24 + 5)
+        file.write(b"middle")
+        file.truncate(2**25 + 3)
+    (tmp_path / "it" / "zeros").write_bytes(bytes(10))
+    pack(tmp_path / "it", tmp_path / "archive")
+    unpack(tmp_path / "archive", tmp_path / "back")
+    for name in ("sparse", "zeros"):
+        assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "it" / name).read_bytes()
+    assert (tmp_path / "back" / "sparse").stat().st_blocks * 512 < 2**20
+
+
 def test_who_writes_meanwhile_holds_nothing_up_for_ever(tmp_path: Path) -> None:
     folder, stop = tmp_path / "it", threading.Event()
     folder.mkdir()
