@@ -1,7 +1,6 @@
 """`toolgate backup` and `toolgate restore`: the state as one file, and back. A backup is made whether a server runs
 beside or not; to restore, none may."""
 
-import errno
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from toolgate.server.backup import placing, reading, writing
-from toolgate.server.backup.contents import Manifest, Refused
+from toolgate.server.backup.contents import FULL, Manifest, Refused
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.server.people_cli import DONE, FAULT, counted, one
@@ -22,7 +21,6 @@ from toolgate.server.state import use
 from toolgate.tools import ToolError
 
 STREAM = "-"  # standard input or output
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ROOM = ".toolgate-backup-"
 LEFT = 86_400.0  # seconds: no backup takes a day
 WIDTH = 79  # characters of the line that says how far it is
@@ -68,6 +66,7 @@ def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], Non
     said("")
     print(f"{path}: {path.stat().st_size:,} bytes, {_about(manifest)}")
     print("whoever has this file has the keys to this server: keep it as private as the state", file=sys.stderr)
+    _check_whole(manifest)
 
 
 def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], None]) -> None:
@@ -82,6 +81,14 @@ def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], 
         shutil.rmtree(room, ignore_errors=True)
     said("")
     print(f"backup: {_about(manifest)}", file=sys.stderr)
+    _check_whole(manifest)
+
+
+def _check_whole(manifest: Manifest) -> None:
+    """Raises Refused, about a backup that is made, and good for what is in it."""
+    if manifest.missing:
+        told = "; ".join(f"{name} ({why})" for name, why in manifest.missing.items())
+        raise Refused(f"all is in it but what could not be packed: {told}")
 
 
 def _room(folder: Path) -> Path:
@@ -135,6 +142,9 @@ def _tell(state: Path, manifest: Manifest, aside: Path | None) -> None:
     print(f"restored to {state}: {_about(manifest)}")
     if aside is not None:
         print(f"what was there is in {aside}: remove it when nobody needs it", file=sys.stderr)
+    if manifest.missing:
+        names = ascii(", ".join(manifest.missing))[1:-1]
+        print(f"what could not be packed when it was made is missing: {names}", file=sys.stderr)
     print(
         "what was revoked since that backup holds again: toolgate token revoke all ends everybody's access",
         file=sys.stderr,

@@ -11,6 +11,7 @@ What people made is in archives of their own, since they choose its names: an ar
 anything but files, is none of ours.
 """
 
+import errno
 import re
 from typing import Any
 
@@ -31,6 +32,7 @@ MEMBER = re.compile(
 MAX_FILES = 200_000
 MAX_BYTES = 256 * 2**30  # of all files together; what there is room for on the disk is looked at besides
 MAX_MANIFEST = 64 * 2**20
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Refused(Exception):
@@ -46,7 +48,7 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Manifest(msgspec.Struct, frozen=True):
     """`made` is when, in UTC; `schema` the version of the database's tables, None where there is none; `workspaces`
-    whether people's folders are in it too."""
+    whether people's folders are in it too, but for those `missing`: folder → why it could not be packed."""
 
     format: int
     toolgate: str
@@ -54,6 +56,7 @@ class Manifest(msgspec.Struct, frozen=True):
     schema: int | None
     workspaces: bool
     files: dict[str, Kept]
+    missing: dict[str, str] = {}
 
 
 def read(text: bytes) -> Manifest:

@@ -27,6 +27,7 @@ from toolgate.server.backup.contents import (
     DATABASE,
     FOLDERS,
     FORMAT,
+    FULL,
     MANIFEST,
     NAME,
     PACKED,
@@ -61,6 +62,7 @@ class _Writing:
         self.said = said
         self.now = int(time.time())
         self.files: dict[str, Kept] = {}
+        self.missing: dict[str, str] = {}
 
     def all(self, *, workspaces: bool) -> Manifest:
         schema, flags = self._database()
@@ -76,7 +78,7 @@ class _Writing:
         if not self.files:
             raise Refused(f"there is nothing in {self.state} to be kept")
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
-        manifest = Manifest(FORMAT, VERSION, made, schema, workspaces, dict(self.files))
+        manifest = Manifest(FORMAT, VERSION, made, schema, workspaces, dict(self.files), dict(self.missing))
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         self._put(MANIFEST, io.BytesIO(text), len(text))
         return manifest
@@ -114,9 +116,15 @@ class _Writing:
         for number, folder in enumerate(found, 1):
             self.said(f"{name}: {number} of {len(found)}")
             archive = self.room / f"folder{PACKED}"
-            packing.pack(self.state / name / folder, archive)
-            self._file(f"{name}/{folder}{PACKED}", archive)
-            archive.unlink()
+            try:
+                packing.pack(self.state / name / folder, archive)
+            except OSError as error:
+                if error.errno in FULL:
+                    raise
+                self.missing[f"{name}/{folder}"] = str(error)  # what somebody has there keeps nobody else's out
+            else:
+                self._file(f"{name}/{folder}{PACKED}", archive)
+            archive.unlink(missing_ok=True)
 
     def _file(self, name: str, path: Path) -> None:
         with open(os.open(path, READ), "rb") as file:

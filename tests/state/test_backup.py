@@ -27,6 +27,7 @@ from tests.wire import COMMAND
 from toolgate.server import backup_cli
 from toolgate.server.backup import contents, placing, reading, writing
 from toolgate.server.backup.contents import Refused
+from toolgate.server.cleaning import packing
 from toolgate.server.state import copying, use
 from toolgate.server.state.store import VERSION, StateError, Store
 
@@ -533,6 +534,21 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
         assert (told.returncode, told.stdout) == (code, "") and said in told.stderr, (words, told)
     assert sorted(os.listdir(tmp_path)) == ["empty", "there"]
     assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_a_workspace_that_cant_be_packed_is_named_and_the_rest_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = state(tmp_path / "one")
+    big = "u-" + "b" * 40
+    (held / "workspaces" / big).mkdir()
+    with (held / "workspaces" / big / "sparse").open("wb") as file:
+        file.truncate(2 * packing.MAX_BYTES)
+    with pytest.raises(Refused, match=rf"but what could not be packed: workspaces/{big} \(there is too much in it"):
+        backup_cli._to_file(held, str(tmp_path / "b"), True, SILENT)
+    backup_cli._from(tmp_path / "new", str(tmp_path / "b"), False, SILENT)
+    assert os.listdir(tmp_path / "new" / "workspaces") == [ADA]
+    assert f"is missing: workspaces/{big}" in capsys.readouterr().err
 
 
 def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_path: Path) -> None:
