@@ -4,6 +4,7 @@ beside or not; to restore, none may."""
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -70,6 +71,8 @@ def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], Non
 
 
 def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], None]) -> None:
+    if _is_open_to_others(sys.stdout.fileno()):
+        print("others can read the file that this goes to: chmod 600 it, and umask 077 before", file=sys.stderr)
     room = _room(state)
     try:
         manifest = _written(state, sys.stdout.buffer, room, workspaces, said)
@@ -82,6 +85,11 @@ def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], 
     said("")
     print(f"backup: {_about(manifest)}", file=sys.stderr)
     _check_whole(manifest)
+
+
+def _is_open_to_others(held: int) -> bool:
+    found = os.fstat(held)
+    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def _check_whole(manifest: Manifest) -> None:

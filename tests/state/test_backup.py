@@ -560,6 +560,25 @@ def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_pa
     os.close(held)
 
 
+@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_a_backup_into_a_file_that_others_can_read_says_so(
+    small: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mode: int,
+    told: bool,
+) -> None:
+    path = tmp_path / "b"
+    path.touch()
+    path.chmod(mode)
+    with path.open("w") as file, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", file)
+        backup_cli._to_stream(small / "state", "-", False, SILENT)
+    assert ("others can read the file" in capsys.readouterr().err) == told
+    assert restored(path.read_bytes(), tmp_path / "new") is None
+
+
 def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
     at = ("--state", str(small / "state"))
     with use.alone(small / "state"):
