@@ -46,8 +46,15 @@ def restore(config: Config, words: Sequence[str], *, replace: bool) -> int:
         raise UsageError("restore: a backup does not come from a terminal: name a file, or send it through a pipe")
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is no folder")
+    _check_owner(config.state)
     with _told() as said:
         return _done(lambda: _from(config.state, file, replace, said))
+
+
+def _check_owner(state: Path) -> None:
+    """What root restores is root's: the server that the folder belongs to could not use it. Raises UsageError."""
+    if os.geteuid() == 0 and state.exists() and (owner := state.stat().st_uid) != 0:
+        raise UsageError(f"restore: {state} belongs to user {owner}: run this as that user, not as root")
 
 
 def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], None]) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from toolgate.server import backup_cli
 from toolgate.server.backup import contents, placing, reading, writing
 from toolgate.server.backup.contents import Refused
 from toolgate.server.cleaning import packing
+from toolgate.server.errors import UsageError
 from toolgate.server.state import copying, use
 from toolgate.server.state.store import VERSION, StateError, Store
 
@@ -577,6 +579,17 @@ def test_a_backup_into_a_file_that_others_can_read_says_so(
         backup_cli._to_stream(small / "state", "-", False, SILENT)
     assert ("others can read the file" in capsys.readouterr().err) == told
     assert restored(path.read_bytes(), tmp_path / "new") is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_root_restores_nothing_into_the_state_of_somebody_else(tmp_path: Path) -> None:
+    config: Any = SimpleNamespace(state=tmp_path / "state")
+    config.state.mkdir()
+    os.chown(config.state, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to user 65534: run this as that user"):
+        backup_cli.restore(config, ["b"], replace=True)
+    os.chown(config.state, 0, 0)
+    assert backup_cli.restore(config, [str(tmp_path / "none")], replace=True) == 1
 
 
 def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
