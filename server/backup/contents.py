@@ -66,5 +66,5 @@ def read(text: bytes) -> Manifest:
         if isinstance(held, dict) and held.get("format") != FORMAT:
             raise Refused("it was made by another Toolgate, in a format that this one does not know")
         return msgspec.convert(held, Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Refused("its manifest is damaged") from None

@@ -452,6 +452,15 @@ def test_an_archive_that_is_not_whole_is_refused_and_nothing_comes_of_it(tmp_pat
     assert (sorted(os.listdir(tmp_path)), tree(tmp_path / "state")) == (["state"], {})
 
 
+DEEP = b"[" * 100_000, b'{"format": 1, "files": ' + b'{"a":' * 100_000
+
+
+@pytest.mark.parametrize("text", [b"", b"[1", b"\xff", *DEEP], ids=["empty", "torn", "no text", "deep", "deep inside"])
+def test_a_manifest_that_is_none_is_damaged(text: bytes) -> None:
+    with pytest.raises(Refused, match="its manifest is damaged"):
+        contents.read(text)
+
+
 def test_a_link_in_a_workspace_is_never_gone_through(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     link = entry("out", 0, tarfile.SYMTYPE, str(tmp_path / "outside"))
