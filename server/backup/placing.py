@@ -61,6 +61,7 @@ def place(come: Path, state: Path) -> Path | None:
     """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything. What
     can't be done whole is taken back. Raises Refused and OSError."""
     fold(state / DATABASE)  # who dies between two renames would leave its log to another database
+    os.sync()  # what has come: a name could be on the disk before what is in it, and so many files take longer each
     moves = _Moves()
     aside = _aside(state)
     try:

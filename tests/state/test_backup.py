@@ -205,6 +205,15 @@ def test_what_can_be_put_in_place_by_half_only_is_taken_back(
     assert tree(held) == before and not any(held.glob(f"{placing.REPLACED}*"))
 
 
+def test_what_has_come_is_on_the_disk_before_it_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = backed_up(made(tmp_path, of(str(VERSION))).parent)
+    found: list[list[str]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sync", lambda: found.append(os.listdir(tmp_path / "new")))
+        restored(data, tmp_path / "new")
+    assert [[name[: len(placing.STAGE)] for name in names] for names in found] == [[placing.STAGE]]
+
+
 def test_what_cant_be_taken_back_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = state(tmp_path)
     data, before, rename = backed_up(held, workspaces=False), tree(held), Path.rename
