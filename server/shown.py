@@ -5,6 +5,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 MAX_SHOWN = 4_000  # characters of one argument: a screen or two
@@ -13,6 +14,11 @@ MAX_NAME = 100  # of the name of one
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # that needs no quotes
 MARKS = 2  # combining marks on one letter: more than any script needs hide what is around them
 BLANKS = re.compile(" {9,}")
+# What has to be looked at one by one. The rest, the letters of much that is written, is seen as what it is.
+ODD = re.compile(
+    "[^ -~\u00a1-\u00ac\u00ae-\u02ff\u0391-\u03a1\u03a3-\u0482\u05d0-\u05ea\u0620-\u064a\u2010-\u2027\u2030-\u205e"
+    "\u2190-\u23ff\u3041-\u3096\u4e00-\u9fff\uac00-\ud7a3\U0001f300-\U0001f64f]+"
+)
 
 # printable, says Unicode, but nothing is to be seen: fillers, joiners, variation selectors, a blank of Braille
 UNSEEN = re.compile(
@@ -52,15 +58,25 @@ def _spelled(text: str, is_text: bool) -> str:
 
 def visible(text: str) -> str:
     """The text, with an escape (\\u202e) for each character that can't be seen as what it is."""
-    if text.isascii() and text.isprintable():
-        return text
+    return ODD.sub(_escaped, text)
+
+
+def _escaped(found: "re.Match[str]") -> str:
     shown: list[str] = []
     marks = 0
-    for character in text:
-        marks = marks + 1 if unicodedata.combining(character) or unicodedata.category(character) == "Me" else 0
-        unseen = not character.isprintable() or UNSEEN.match(character) or marks > MARKS
-        shown.append(json.dumps(character)[1:-1] if unseen else character)
+    for character in found[0]:
+        is_mark, escape, is_seen = _looks(character)
+        marks = marks + 1 if is_mark else 0
+        shown.append(character if is_seen and marks <= MARKS else escape)
     return "".join(shown)
+
+
+@lru_cache(4_096)
+def _looks(character: str) -> tuple[bool, str, bool]:
+    """Whether it is a mark on the letter before, its escape, and whether it is seen at all."""
+    is_mark = unicodedata.combining(character) > 0 or unicodedata.category(character) == "Me"
+    is_seen = character.isprintable() and not UNSEEN.match(character)
+    return is_mark, json.dumps(character)[1:-1], is_seen
 
 
 def _json(value: Any) -> str:
