@@ -21,6 +21,7 @@ from toolgate.tools.errors import StillWaiting, Unanswered
 
 LIFETIME = 600.0  # seconds that a question waits, and then its answer: as long as anybody remembers the conversation
 MOST = 32  # of a principal: one more costs them their oldest, and nobody else anything
+MOST_BYTES = 256 * 2**10  # of all that these show: the page is made anew whenever something changes
 ACTIONS = ("accept", "decline", "cancel")
 GONE = "This question does not wait any more: it was answered, has expired, or its call has ended."
 
@@ -52,6 +53,7 @@ class Asked:
     question: bytes
     waiting: Waiting
     answer: "asyncio.Future[dict[str, Any] | None]"  # None: there will be none
+    size: int  # bytes of what is shown
     held: bool = True
     done: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timer: asyncio.TimerHandle | None = None
@@ -163,7 +165,8 @@ class Questions:
             approval=approved is not None,
             arguments=approved or "",
         )
-        asked = Asked(principal, by, binding, shown, asyncio.get_running_loop().create_future())
+        size = len(_exact([message, schema, approved]))
+        asked = Asked(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size)
         self._keep(asked)
         return asked
 
@@ -231,10 +234,10 @@ class Questions:
 
     def _keep(self, asked: Asked) -> None:
         own = self._asked.setdefault(asked.principal, {})
-        while len(own) >= MOST:
-            self.drop(next(iter(own.values())))
-        self._asked.setdefault(asked.principal, {})[asked.waiting.id] = asked
+        own[asked.waiting.id] = asked
         self._until(asked)
+        while len(own) > MOST or sum(each.size for each in own.values()) > MOST_BYTES:
+            self.drop(next(iter(own.values())))
         self._changed(asked.principal)
 
     def _until(self, asked: Asked) -> None:
@@ -259,10 +262,14 @@ class Questions:
 
 
 def _digest(value: Any) -> bytes:
+    return hashlib.sha256(_exact(value)).digest()
+
+
+def _exact(value: Any) -> bytes:
+    """Its JSON."""
     try:
-        exact = msgspec.json.encode(value, order="deterministic")
+        return msgspec.json.encode(value, order="deterministic")
     except UnicodeEncodeError:  # half of a surrogate pair, which is told from others as well
         import json  # start-up: hardly ever
 
-        exact = json.dumps(value, sort_keys=True).encode()
-    return hashlib.sha256(exact).digest()
+        return json.dumps(value, sort_keys=True).encode()

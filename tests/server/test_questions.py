@@ -12,7 +12,7 @@ from tests.inside import Exchange, Inside, inside, named
 from tests.wire import PATIENCE, STATELESS
 from toolgate.server import config, questions
 from toolgate.server.app import App
-from toolgate.server.questions import GONE, MOST, Following, Questions, Waiting
+from toolgate.server.questions import GONE, MOST, MOST_BYTES, Following, Questions, Waiting
 from toolgate.server.rules import Rules, parse
 from toolgate.server.site import Site
 from toolgate.tools.errors import StillWaiting, Unanswered
@@ -288,6 +288,26 @@ def test_one_question_too_many_costs_its_principal_the_oldest() -> None:
         # halves of surrogate pairs are told from one another
         assert put("eve", "\ud800").question != put("eve", "\ud801").question
         assert len(held.waiting("eve")) == 2
+        held.close()
+
+    asyncio.run(body())
+
+
+def test_questions_of_a_principal_are_bounded_in_bytes_too() -> None:
+    async def body() -> None:
+        held = Questions(URL)
+
+        def put(message: str, **more: Any) -> questions.Asked:
+            return held.put("ada", ["call"], message[:9], tool="t", client="c", message=message, schema=more)
+
+        oldest = put("0" * (MOST_BYTES // 2))
+        put("1", properties={"a": {"title": "a" * (MOST_BYTES // 2)}})
+        assert oldest.answer.result() is None and [each.message for each in held.waiting("ada")] == ["1"]
+        put("2")
+        assert [each.message for each in held.waiting("ada")] == ["1", "2"]
+        too_large = put("3" * MOST_BYTES)
+        assert too_large.answer.result() is None and held.waiting("ada") == []
+        assert put("4").waiting in held.waiting("ada")
         held.close()
 
     asyncio.run(body())
