@@ -21,9 +21,9 @@ from toolgate.server.overview import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.exchange import BadForm, Incoming
 from toolgate.transports.forms import FORM_TIME, Visitor
-from toolgate.transports.glance import PARTS
 from toolgate.transports.guard import Receive, Scope, Send, refuse
 from toolgate.transports.home import PAGE, Home, principal_of
+from toolgate.transports.look import Look
 from toolgate.transports.pour import HEADERS, OPEN
 
 MAX_EACH = 8  # pages of one person that are live at once; one more is not
@@ -44,6 +44,7 @@ class Live:
         self._home = home
         self._look = look
         self._open: Counter[str] = Counter()  # principals
+        self._looks: dict[str, Look] = {}  # by these
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
 
@@ -74,12 +75,13 @@ class Live:
             await refuse(send, 429, "too many pages are open", [(b"retry-after", b"30")])
             return
         self._open[principal] += 1
+        seen = self._looks.setdefault(principal, Look(self._home, visitor))
         try:
-            await self._pour(_Page(self._home, incoming, visitor, self._look), receive, send)
+            await self._pour(_Page(self._home, incoming, visitor, seen, self._look), receive, send)
         finally:
             self._open[principal] -= 1
             if not self._open[principal]:
-                del self._open[principal]
+                del self._open[principal], self._looks[principal]
 
     def end(self) -> None:
         """The server ends: all streams do, and none begins."""
@@ -117,15 +119,17 @@ class Live:
 class _Page:
     """One open page: what it has been told already."""
 
-    def __init__(self, home: Home, incoming: Incoming, visitor: Visitor, look: float) -> None:
+    def __init__(self, home: Home, incoming: Incoming, visitor: Visitor, seen: Look, look: float) -> None:
         self._home = home
         self._incoming = incoming
         self._visitor = visitor
+        self._seen = seen
         self._look = look
         self._principal = principal_of(visitor)
         self._csrf, self.cookies = home.forms.bound(incoming, visitor, *PAGE)
         self._news = asyncio.Event()
         self._look_at = 0.0  # when to look again whatever is told, in seconds of the monotonic clock
+        self._changed_at = time.monotonic()  # what was seen before that is not shown
         self._told: dict[str, str] = {}  # a part's name → its HTML
         self._followed: dict[int, asyncio.Task[None]] = {}  # background tasks, while they run
         self._output: dict[int, dict[str, Any]] = {}  # what is not told yet
@@ -148,12 +152,13 @@ class _Page:
                 yield data or PING
             await asyncio.sleep(PACE)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look):
+                async with asyncio.timeout(max(0, self._look_at - time.monotonic())):
                     await self._news.wait()
             self._news.clear()
 
     def _changed(self) -> None:
         self._look_at = 0.0
+        self._changed_at = time.monotonic()
         self._news.set()
 
     async def _now(self) -> bytes | None:
@@ -174,15 +179,16 @@ class _Page:
 
     async def _anew(self) -> list[bytes]:
         """The parts that have changed; and what has begun to run is followed from now on."""
-        values = await self._home.parts(self._visitor, self._csrf)
-        parts = self._home.forms.pages.parts("home_parts", *PARTS, it={**values, "live": True})
-        changed = {name: html for name, html in parts.items() if self._told.get(name) != html}
+        due = await self._seen.since(max(self._changed_at, time.monotonic() - self._look / 2))
+        if due:
+            self._look_at = min(self._look_at, due)
+        changed = {name: html for name, html in self._seen.parts.items() if self._told.get(name) != html}
         self._told |= changed
-        for shown in values["going"].runs:
-            if shown.running and shown.run.id not in self._followed:
-                following = asyncio.get_running_loop().create_task(self._follow(shown.run.id))
-                self._followed[shown.run.id] = following
-        return [_event("part", {"name": name, "html": html}) for name, html in changed.items()]
+        for id in self._seen.running:
+            if id not in self._followed:
+                self._followed[id] = asyncio.get_running_loop().create_task(self._follow(id))
+        bound = {name: self._seen.bound(html, self._csrf) for name, html in changed.items()}
+        return [_event("part", {"name": name, "html": html}) for name, html in bound.items()]
 
     async def _follow(self, id: int) -> None:
         is_first = True

@@ -51,10 +51,9 @@ class Pages:
         told = {"again": None, "again_label": "", **values}
         return self.show("notice", status, alone=alone, title=title, sentences=sentences, **told)
 
-    def parts(self, name: str, *parts: str, it: Any) -> dict[str, str]:
-        """What macros of a template make of it, by their names."""
-        held = self._templates.get_template(f"{name}.html").module
-        return {part: str(getattr(held, part)(it)) for part in parts}
+    def part(self, name: str, part: str, it: Any) -> str:
+        """What a macro of a template makes of it."""
+        return str(getattr(self._templates.get_template(f"{name}.html").module, part)(it))
 
     def file(self, name: str) -> Outgoing:
         """One of FILES."""
