@@ -18,14 +18,15 @@ from toolgate.server.session import Session
 from toolgate.server.state import plans
 from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.store import Store
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.tasks import Outlined, Tasks
 from toolgate.server.workspaces import Workspaces
-from toolgate.tools.context import Plan, Task
+from toolgate.tools.context import Plan
 from toolgate.tools.spool import Run
 from toolgate.tools.workspace import Workspace
 
 MAX_RUNS = 20  # background tasks that are shown, what runs first
 MAX_TASKS = 30  # tasks that are shown, the open ones first
+MAX_STEPS = 20  # of each of these
 MAX_LINES = 50  # of the audit log
 TAIL = 2_000  # bytes of output that a page begins with, of each background task
 CHUNK = 16 * 2**10  # bytes of output given at once; what is farther behind is left out
@@ -72,7 +73,7 @@ class Going:
 
     calls: list[Seen]
     runs: list[Shown] = field(default_factory=list[Shown])
-    tasks: list[Task] = field(default_factory=list[Task])
+    tasks: list[Outlined] = field(default_factory=list[Outlined])
     more_tasks: int = 0
     plans: list[ShownPlan] = field(default_factory=list[ShownPlan])
     callbacks: list[ShownCallback] = field(default_factory=list[ShownCallback])
@@ -98,8 +99,7 @@ class Overview:
     async def of(self, principal: str, sessions: Iterable[Session]) -> Going:
         """What is going on for `principal`, whose open sessions these are. Raises StateError."""
         kept = Tasks(self._store, principal, "")
-        tasks = list(await kept.all()) if await kept.kept() else []
-        tasks.sort(key=lambda task: (task.completed, not task.current, -task.id))
+        tasks, all_tasks = await kept.foremost(MAX_TASKS, MAX_STEPS) if await kept.kept() else ([], 0)
         now = time.time()
         callbacks = [
             ShownCallback(held.id, held.message, held.delay, now + held.fires_in_ms / 1000, held.left)
@@ -108,8 +108,8 @@ class Overview:
         return Going(
             calls=self.feed.of(principal),
             runs=await self._runs(principal),
-            tasks=tasks[:MAX_TASKS],
-            more_tasks=len(tasks[MAX_TASKS:]),
+            tasks=tasks,
+            more_tasks=all_tasks - len(tasks),
             plans=[plan async for plan in self._plans(principal, sessions)],
             callbacks=callbacks,
         )

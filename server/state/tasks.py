@@ -3,6 +3,7 @@ shows them."""
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolgate.server.state.store import Store
@@ -17,6 +18,15 @@ MAX_OPEN = 1_000  # open tasks of a principal: a client in a loop must not fill 
 MAX_DONE = 4_000  # completed ones; the oldest make room for new ones
 MAX_STEPS = 200  # of a task
 FORGET = 30 * 86_400.0  # seconds after which the current task of a session that never said goodbye is forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Outlined:
+    """A task with its first steps alone: there are `count`, and `done` of them are completed."""
+
+    task: Task
+    count: int
+    done: int
 
 
 class Tasks:
@@ -90,6 +100,27 @@ class Tasks:
     async def all(self) -> Sequence[Task]:
         return await self.store.transact(lambda connection: self._read(connection, None))
 
+    async def foremost(self, most: int, steps: int) -> tuple[list[Outlined], int]:
+        """So many tasks with so many steps each, the open ones first, then the current one and the newest; and how many
+        tasks there are in all."""
+
+        def look(connection: "Connection") -> tuple[list[Outlined], int]:
+            from sqlalchemy import func, select  # start-up
+
+            task, current = tables().task, self._current(connection)
+            mine = task.c.principal == self.principal
+            by = (task.c.completed, task.c.id != (current or 0), task.c.id.desc())
+            rows = connection.execute(task.select().where(mine).order_by(*by).limit(most)).all()
+            held = _outlines(connection, [row.id for row in rows], steps)
+            total = connection.execute(select(func.count()).select_from(task).where(mine)).scalar_one()
+            return [
+                Outlined(Task(row.id, row.name, row.id == current, row.completed, first), count, done)
+                for row in rows
+                for first, count, done in [held.get(row.id, ([], 0, 0))]
+            ], total
+
+        return await self.store.transact(look)
+
     async def current(self) -> int | None:
         return await self.store.transact(self._current)
 
@@ -139,6 +170,22 @@ def _insert(connection: "Connection", principal: str, name: str) -> int:
     made = connection.execute(tables().task.insert().values(row)).inserted_primary_key
     assert made is not None  # one row of a table with a key
     return int(made[0])
+
+
+def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[int, tuple[list[Step], int, int]]:
+    """Of each task that has steps: the first of them, how many there are, and how many of these are completed."""
+    from sqlalchemy import func, select  # start-up
+
+    step = tables().step
+    of_these = step.c.task_id.in_(ids)
+    counts = select(step.c.task_id, func.count(), func.sum(step.c.completed)).where(of_these).group_by(step.c.task_id)
+    found: dict[int, tuple[list[Step], int, int]] = {
+        id: ([], count, int(done)) for id, count, done in connection.execute(counts)
+    }
+    first = step.select().where(of_these & (step.c.number <= most)).order_by(step.c.number)
+    for row in connection.execute(first):
+        found[row.task_id][0].append(Step(row.number, row.text, row.completed))
+    return found
 
 
 def _set_completed(connection: "Connection", task_id: int, completed: bool) -> None:

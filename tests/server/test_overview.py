@@ -15,9 +15,12 @@ from toolgate.server.audit.log import Log
 from toolgate.server.feed import MAX_CALLS, Feed
 from toolgate.server.messages import Request
 from toolgate.server.observers import Observers
-from toolgate.server.overview import Overview
+from toolgate.server.overview import Going, Overview
 from toolgate.server.printed import MAX_HELD, Plain, plain
 from toolgate.server.session import Call, Session
+from toolgate.server.state.store import Store
+from toolgate.server.state.tasks import Tasks
+from toolgate.transports.pages import Pages
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,34 @@ def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_
     (tmp_path / "keys" / "audit").unlink()
     with pytest.raises(OSError, match="audit"):
         trail.newest("u-a", 2)
+
+
+def test_of_many_tasks_the_foremost_are_read_with_their_first_steps(tmp_path: Path) -> None:
+    async def read() -> None:
+        store = Store(tmp_path)
+        held, other = Tasks(store, "u-a", ""), Tasks(store, "u-b", "")
+        assert await held.foremost(3, 2) == ([], 0)
+        ids = [(await held.create(f"t{n}")).id for n in range(5)]
+        await other.create("another's")
+        for n in range(3):
+            await held.add(ids[1], f"s{n}")
+        await held.complete(ids[1], 3)
+        await held.complete(ids[4])
+        await held.switch(ids[1])
+        found, total = await held.foremost(3, 2)
+        assert [(one.task.name, one.task.current, one.count, one.done) for one in found] == [
+            ("t1", True, 3, 1),
+            ("t3", False, 0, 0),
+            ("t2", False, 0, 0),
+        ]
+        assert [step.text for step in found[0].task.steps] == ["s0", "s1"] and total == 5
+        assert (await held.foremost(9, 9))[0][0].task in await held.all()
+        it = {"names": {}, "going": Going([], tasks=found, more_tasks=2)}
+        html = Pages("", "t").part("home_parts", "tasks", it)
+        assert "1 of 3 steps done" in html and "… 1 more" in html and "… and 2 more" in html
+        store.close()
+
+    asyncio.run(read())
 
 
 def test_nothing_is_taken_into_use_by_looking(tmp_path: Path) -> None:
