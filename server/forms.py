@@ -12,6 +12,7 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 MAX_TEXT = 20_000  # characters of one text, where the form says nothing: some pages
+LARGEST = 1e15  # a number of the schema's from here on says nothing: a person can't read it, and Python may fail to
 EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.?[^@\s]*")
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 YES, NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
@@ -35,12 +36,16 @@ class Field:
     def default(self) -> Any:
         """The value that is meant where none is given; None: there is none."""
         value = self.declared.get("default")
+        if isinstance(value, (int, float)) and not abs(value) < LARGEST:
+            return None
         return value if value is not None and self.wrong(value) is None else None
 
     def limit(self, name: str, without: float) -> float:
         """What the schema says under `name`, such as "maxLength"; what is no number says nothing."""
         given = self.declared.get(name)
-        return given if isinstance(given, (int, float)) and not isinstance(given, bool) else without
+        if isinstance(given, bool) or not isinstance(given, (int, float)):
+            return without
+        return given if abs(given) < LARGEST else without
 
     def wrong(self, value: Any) -> str | None:
         """What is wrong with this value, or None."""

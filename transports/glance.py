@@ -3,6 +3,7 @@ besides. Knows sessions; knows neither pages nor requests.
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,12 +11,14 @@ from typing import Any, Protocol
 from toolgate.server.auth.accounts import Person
 from toolgate.server.auth.issuing import Granted
 from toolgate.server.overview import Overview
-from toolgate.server.questions import Questions
+from toolgate.server.questions import Questions, Waiting
 from toolgate.transports import answering
 from toolgate.transports.sessions import HttpSession, Sessions
 
 MAX_SESSIONS = 20  # that are shown, what was used last first
 PARTS = ("questions", "runs", "calls", "sessions", "tasks", "callbacks", "apps")  # what changes; the page's macros
+
+log = logging.getLogger("toolgate.http")
 
 
 class Granting(Protocol):
@@ -63,7 +66,7 @@ class Glance:
             "going": going,
             "sessions": [_shown(transport, one) for transport, _, one in held[:MAX_SESSIONS]],
             "more_sessions": len(held[MAX_SESSIONS:]),
-            "questions": [(question, answering.shown(question.schema)) for question in waiting],
+            "questions": [(question, _fields(question)) for question in waiting],
             "grants": grants,
             "grants_any": self.granting is not None,
             "names": {grant.client.id: grant.client.name for grant in grants},
@@ -91,6 +94,15 @@ class Glance:
         for transport, sessions in self._sessions.items():
             for one in sessions.of_person(principal):
                 yield transport, sessions, one
+
+
+def _fields(question: Waiting) -> list[answering.Shown] | None:
+    """None where they can't be shown: then the question can be declined at least, and the rest of the page is there."""
+    try:
+        return answering.shown(question.schema)
+    except Exception:  # the schema is a plugin's, and may hold anything
+        log.exception("a question of %s can't be shown as a form", question.tool)
+        return None
 
 
 def _shown(transport: str, held: HttpSession) -> ShownSession:

@@ -1,7 +1,12 @@
 """A question's schema as a form, and what comes back."""
 
+import pytest
+
 from toolgate.server import forms
+from toolgate.server.questions import Waiting
 from toolgate.transports import answering
+from toolgate.transports.glance import _fields
+from toolgate.transports.pages import Pages
 
 SCHEMA = {
     "type": "object",
@@ -61,3 +66,24 @@ def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
     assert forms.wrong(SCHEMA, answer) == "age: this is to be a number."
     assert answering.content({}, {"f0": "x"}) == {}
     assert answering.content({"properties": {"a": 1}}, {"f0": "x"}) == {}
+
+
+def test_numbers_beyond_reading_say_nothing_in_a_schema() -> None:
+    for number in (10**400, -(10**400), float("inf"), float("nan"), 1e15):
+        declared = {"type": "number", "minimum": number, "maximum": number, "default": number}
+        (field,) = answering.shown({"properties": {"n": declared}})
+        assert (field.value, field.limits) == ("", {"step": "any"}), number
+        text = {"type": "string", "maxLength": number, "default": number}
+        (field,) = answering.shown({"properties": {"t": text}})
+        assert (field.value, field.limits) == ("", {"maxlength": "20000"}), number
+
+
+def test_a_question_that_cant_be_shown_can_be_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_schema: object) -> None:
+        raise OverflowError
+
+    waiting = Waiting("q1", "t", "c", 0.0, 1.0, "how many?", {}, False, "")
+    monkeypatch.setattr(answering, "shown", fails)
+    it = {"csrf": "c", "names": {}, "questions": [(waiting, _fields(waiting))]}
+    html = Pages("", "t").part("home_parts", "questions", it)
+    assert "how many?" in html and 'name="decline"' in html and 'name="accept"' not in html
