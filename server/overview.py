@@ -28,6 +28,7 @@ MAX_RUNS = 20  # background tasks that are shown, what runs first
 MAX_TASKS = 30  # tasks that are shown, the open ones first
 MAX_STEPS = 20  # of each of these
 MAX_LINES = 50  # of the audit log
+KEPT = 3.0  # seconds that these are good for: to read them costs more than the rest of the page
 TAIL = 2_000  # bytes of output that a page begins with, of each background task
 CHUNK = 16 * 2**10  # bytes of output given at once; what is farther behind is left out
 PACE = 0.3  # seconds between two pieces of output: a page is read, not measured
@@ -91,6 +92,8 @@ class Overview:
         self._clock = clock
         self._workspaces = workspaces
         self._trail = trail
+        self._reading = asyncio.Lock()  # of the trail: one reader at a time, since each holds up who writes it
+        self._read: dict[str, tuple[float, list[Line]]] = {}  # principal → when, in monotonic seconds, and what
 
     @property
     def records(self) -> bool:
@@ -118,7 +121,13 @@ class Overview:
         """The newest lines of the audit log about the principal. Raises OSError."""
         if self._trail is None:
             return []
-        return await asyncio.to_thread(self._trail.newest, principal, MAX_LINES)
+        async with self._reading:
+            old = time.monotonic() - KEPT
+            self._read = {who: held for who, held in self._read.items() if held[0] > old}
+            if principal not in self._read:
+                lines = await asyncio.to_thread(self._trail.newest, principal, MAX_LINES)
+                self._read[principal] = (time.monotonic(), lines)
+            return self._read[principal][1]
 
     async def stop(self, principal: str, id: str) -> bool | None:
         """End a background task, the whole tree: has it ended? None where there is no such task."""

@@ -2,6 +2,7 @@
 the audit log."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.inside import inside
 from tests.wire import PATIENCE
+from toolgate.server import overview as overview_of
 from toolgate.server.audit import lines, own
 from toolgate.server.audit.lines import Entry
 from toolgate.server.audit.log import Log
@@ -104,6 +106,31 @@ def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_
     (tmp_path / "keys" / "audit").unlink()
     with pytest.raises(OSError, match="audit"):
         trail.newest("u-a", 2)
+
+
+def test_the_audit_log_is_read_once_for_who_looks_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(own.Trail):
+        reads, reading, most = 0, 0, 0
+
+        def newest(self, principal: str, most: int) -> list[own.Line]:
+            self.reads, self.reading = self.reads + 1, self.reading + 1
+            self.most = max(self.most, self.reading)
+            time.sleep(0.01)
+            self.reading -= 1
+            return [{"principal": principal, "most": most}]
+
+    async def looked() -> None:
+        async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
+            app, trail = served.app, Counted(tmp_path)
+            overview = Overview(app.server, app.store, app.clock, app.workspaces, Feed(), trail)
+            found = await asyncio.gather(*(overview.trail(who) for who in ("u-a", "u-b") * 4))
+            assert [lines[0]["principal"] for lines in found] == ["u-a", "u-b"] * 4
+            assert (trail.reads, trail.most) == (2, 1)
+            monkeypatch.setattr(overview_of, "KEPT", 0.0)
+            await overview.trail("u-a")
+            assert trail.reads == 3
+
+    asyncio.run(looked())
 
 
 def test_of_many_tasks_the_foremost_are_read_with_their_first_steps(tmp_path: Path) -> None:
