@@ -32,6 +32,9 @@ LOOK = 3.0  # seconds after which it is asked again who looks, and what has chan
 PACE = 0.4  # seconds between two looks: what comes meanwhile is told at once, and a flood of calls costs no more
 PULSE = 15.0  # seconds a stream may be silent: longer looks dead to a proxy
 RENEWED = FORM_TIME / 2  # seconds after which the page comes anew, by itself: its cookie is renewed with that
+PROXIED = (
+    60.0  # the same where a proxy says who it is: it alone knows who has signed out, and is asked when they come anew
+)
 PING = b": ping\n\n"
 
 log = logging.getLogger("toolgate.http")
@@ -142,7 +145,8 @@ class _Page:
 
     async def events(self) -> AsyncIterator[bytes]:
         begun = silent_since = time.monotonic()
-        while time.monotonic() - begun < RENEWED:
+        is_proxied = self._visitor.person is not None and not self._visitor.key
+        while time.monotonic() - begun < (PROXIED if is_proxied else RENEWED):
             data = await self._now()
             if data is None:
                 yield _event("bye", {})

@@ -1,11 +1,17 @@
-"""One look for all pages of a person, and how soon the next one is."""
+"""One look for all pages of a person, how soon the next one is, and how long a page's stream lives."""
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
+from tests.wire import PATIENCE
+from toolgate.server.auth.accounts import Person
 from toolgate.server.overview import Going, ShownCallback
-from toolgate.transports.forms import NOBODY, Forms
+from toolgate.transports import live
+from toolgate.transports.forms import NOBODY, Forms, Visitor
 from toolgate.transports.glance import PARTS
 from toolgate.transports.home import Home
 from toolgate.transports.look import REST, Look
@@ -19,6 +25,13 @@ class _Home:
     def __init__(self) -> None:
         self.forms = Forms("http://127.0.0.1:1", "t")
         self.looks = 0
+        self.glance = self
+
+    async def visitor(self, _incoming: Any) -> Visitor:
+        return Visitor(Person("http://127.0.0.1:1", "ada", "Ada"))
+
+    async def follow(self, _principal: str, _tell: Callable[[], None]) -> None:
+        await asyncio.Event().wait()
 
     async def parts(self, _visitor: Any, csrf: str) -> dict[str, Any]:
         self.looks += 1
@@ -44,3 +57,22 @@ def test_pages_share_a_look_and_a_costly_one_is_followed_by_a_pause() -> None:
         assert await seen.since(due) == 0.0 and home.looks == 2
 
     asyncio.run(body())
+
+
+def test_where_a_proxy_says_who_it_is_a_stream_soon_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PROXIED", 0.05)
+    monkeypatch.setattr(live, "PACE", 0.01)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def body() -> None:
+        async with asyncio.timeout(PATIENCE):
+            scope = {"method": "GET", "path": "/events", "toolgate.headers": {}}
+            await live.Live(cast(Home, _Home()), look=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+
+    asyncio.run(body())
+    assert sent[0]["status"] == 200 and sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    assert b"event: part" in b"".join(message.get("body", b"") for message in sent)
+    assert b"event: bye" not in b"".join(message.get("body", b"") for message in sent)
