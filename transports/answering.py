@@ -76,7 +76,8 @@ def _read(name: str, field: Field, given: Mapping[str, str]) -> Any:
     if field.kind == "yes_no":
         return name in given
     if field.kind == "choices":
-        return [value for n, value in enumerate(field.choices) if _name(name, n) in given]
+        chosen = [value for n, value in enumerate(field.choices) if _name(name, n) in given]
+        return chosen if chosen or field.required else None
     typed = given.get(name, "").replace("\r\n", "\n")
     if field.kind not in STEPS:
         return typed or None

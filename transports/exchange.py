@@ -52,13 +52,13 @@ class Incoming:
             found.setdefault(name, value)
         return found
 
-    def form(self, repeatable: frozenset[str] = NONE) -> list[tuple[str, str]]:
+    def form(self, repeatable: frozenset[str] = NONE, most: int = MAX_FIELDS) -> list[tuple[str, str]]:
         """The fields of a urlencoded body, in order. Raises BadForm, also for a field that is there twice."""
         kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != FORM or self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise BadForm("the body must be application/x-www-form-urlencoded")
         try:
-            return pairs(self.body.decode(), repeatable)
+            return pairs(self.body.decode(), repeatable, most)
         except UnicodeDecodeError:
             raise BadForm("the body is not UTF-8") from None
 
@@ -67,10 +67,10 @@ class Incoming:
         return dict(pairs(self.query))
 
 
-def pairs(text: str, repeatable: frozenset[str] = NONE) -> list[tuple[str, str]]:
+def pairs(text: str, repeatable: frozenset[str] = NONE, most: int = MAX_FIELDS) -> list[tuple[str, str]]:
     """The fields of a urlencoded text. Raises BadForm."""
     try:
-        found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most)
     except UnicodeDecodeError:
         raise BadForm("a parameter is not UTF-8") from None
     except ValueError:
@@ -150,33 +150,43 @@ Refuse = Callable[[int, str], Outgoing]
 
 
 class Endpoint:
-    """An ASGI application: the handlers of one path, by method. `refuse` makes the answer of what went wrong."""
+    """An ASGI application: the handlers of one path, by method. `refuse` makes the answer of what went wrong, or
+    `refuse_data` for who asks for JSON. A body has at most `limit` bytes."""
 
-    def __init__(self, handlers: Mapping[str, Handle], refuse: Refuse, shared: bool = False) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handle],
+        refuse: Refuse,
+        shared: bool = False,
+        *,
+        refuse_data: Refuse | None = None,
+        limit: int = MAX_FORM,
+    ) -> None:
         self._handlers = dict(handlers)
-        self._refuse = refuse
+        self._refuse_page = refuse
+        self._refuse_data = refuse_data or refuse
+        self._limit = limit
         self._shared = shared  # any page of any origin may read the answers: nothing here goes by cookies
         self._reading = Hold(bodies.SLOW)
         self._allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handle = self._handlers.get(scope["method"])
+        headers: Headers = scope["toolgate.headers"]
         if handle is None:
             status = 204 if scope["method"] == "OPTIONS" else 405
-            answer = Outgoing(204) if status == 204 else self._refuse(405, f"only {self._allowed}")
+            answer = Outgoing(204) if status == 204 else self._refuse(headers, 405, f"only {self._allowed}")
             await self._send(send, answer.having(("allow", self._allowed)), scope["method"])
             return
-        headers: Headers = scope["toolgate.headers"]
         try:
-            body = (
-                await bodies.read(headers, receive, self._reading, limit=MAX_FORM) if scope["method"] == "POST" else b""
-            )
+            is_form = scope["method"] == "POST"
+            body = await bodies.read(headers, receive, self._reading, limit=self._limit) if is_form else b""
         except bodies.Gone:
             return
         except (bodies.TooLarge, bodies.TooSlow) as error:
             large = isinstance(error, bodies.TooLarge)
-            text = f"more than {MAX_FORM} bytes" if large else "the body did not come in time"
-            await self._send(send, self._refuse(413 if large else 408, text), scope["method"])
+            text = f"more than {self._limit} bytes" if large else "the body did not come in time"
+            await self._send(send, self._refuse(headers, 413 if large else 408, text), scope["method"])
             return
         peer = scope.get("client") or ("", 0)
         query = scope["query_string"].decode("latin-1")
@@ -187,15 +197,20 @@ class Endpoint:
         try:
             return await handle(incoming)
         except BadForm as error:
-            return self._refuse(error.status, str(error))
+            return self._refuse(incoming.headers, error.status, str(error))
         except StateError as error:
-            return self._refuse(503, str(error))
+            return self._refuse(incoming.headers, 503, str(error))
         except asyncio.CancelledError:
             raise
         except Exception:
             reference = secrets.token_hex(4)
             log.exception("%s %s failed (%s)", incoming.method, incoming.path, reference)
-            return self._refuse(500, f"something went wrong here; the server's log has it under {reference}")
+            text = f"something went wrong here; the server's log has it under {reference}"
+            return self._refuse(incoming.headers, 500, text)
+
+    def _refuse(self, headers: Headers, status: int, text: str) -> Outgoing:
+        refuse = self._refuse_data if b"application/json" in headers.get(b"accept", b"") else self._refuse_page
+        return refuse(status, text)
 
     async def _send(self, send: Send, answer: Outgoing, method: str) -> None:
         headers = [*answer.headers, ("x-content-type-options", "nosniff")]

@@ -13,11 +13,13 @@ from toolgate.server.auth.principals import LOCAL_NAME, Principal, subject_of
 from toolgate.server.auth.tokens import OURS
 from toolgate.transports import answering
 from toolgate.transports.exchange import Endpoint, Handle, Incoming, Outgoing, data
-from toolgate.transports.forms import NOBODY, Forms, Visitor
+from toolgate.transports.forms import NOBODY, Forms, Visitor, sentence
 from toolgate.transports.glance import Glance
 from toolgate.transports.pages import FILES, LIVE
 
 PAGE = ("home", "")  # what its forms are bound to
+MAX_ANSWER = 2**20  # bytes of a form: four texts of the most that one may have, of four bytes each, all written as %XX
+MAX_BOXES = 1_000  # fields of it
 VARY = ("vary", "accept")
 SANDBOXES = {  # the level of the sandbox, for people
     "bwrap": "Commands run in a sandbox of their own.",
@@ -81,7 +83,8 @@ class Home:
 
     def routes(self) -> Iterator[tuple[str, Endpoint]]:
         """Every path with what answers there."""
-        yield "/", Endpoint({"GET": self._page, "HEAD": self._page, "POST": self._act}, self.forms.refused)
+        handlers: dict[str, Handle] = {"GET": self._page, "HEAD": self._page, "POST": self._act}
+        yield "/", Endpoint(handlers, self.forms.refused, refuse_data=_refused, limit=MAX_ANSWER)
         for name in FILES:
             show = self._file(name)
             yield f"/{name}", Endpoint({"GET": show, "HEAD": show}, self.forms.refused)
@@ -139,11 +142,10 @@ class Home:
 
     async def _act(self, incoming: Incoming) -> Outgoing:
         """Answered with the page itself, or with a word to its script."""
-        fields = dict(incoming.form())
         visitor = await self.visitor(incoming)
         if visitor is None:
             return self.forms.to("login") if self._who is not None else self.forms.refused(403, "nobody signs in here")
-        told = await self._told(incoming, visitor, fields)
+        told = await self._told(incoming, visitor, dict(incoming.form(most=MAX_BOXES)))
         if b"text/html" in incoming.headers.get(b"accept", b""):
             return await self._page(incoming, told)
         return data({"told": told.text}, told.status, ("cache-control", "no-store"))
@@ -195,6 +197,11 @@ class Home:
             return self.forms.pages.file(name)
 
         return show
+
+
+def _refused(status: int, text: str) -> Outgoing:
+    """To the page's script, which shows it."""
+    return data({"told": sentence(text)}, status, ("cache-control", "no-store"))
 
 
 def principal_of(visitor: Visitor) -> str:

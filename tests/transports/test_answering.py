@@ -62,7 +62,7 @@ def test_what_was_typed_becomes_an_answer_of_the_schemas_types() -> None:
 
 def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
     answer = answering.content(SCHEMA, {"f0": "Ada", "f2": "old", "f4": "on"})
-    assert answer == {"name": "Ada", "age": "old", "sure": True, "days": []}
+    assert answer == {"name": "Ada", "age": "old", "sure": True}
     assert forms.wrong(SCHEMA, answer) == "age: this is to be a number."
     assert answering.content({}, {"f0": "x"}) == {}
     assert answering.content({"properties": {"a": 1}}, {"f0": "x"}) == {}
@@ -87,3 +87,9 @@ def test_a_question_that_cant_be_shown_can_be_declined(monkeypatch: pytest.Monke
     it = {"csrf": "c", "names": {}, "questions": [(waiting, _fields(waiting))]}
     html = Pages("", "t").part("home_parts", "questions", it)
     assert "how many?" in html and 'name="decline"' in html and 'name="accept"' not in html
+
+
+def test_choices_that_need_not_be_made_are_left_out_where_nothing_is_ticked() -> None:
+    schema = {"properties": {"days": {"type": "array", "items": {"enum": ["mo", "tu"]}, "minItems": 1}}}
+    assert answering.content(schema, {}) == {}
+    assert answering.content({**schema, "required": ["days"]}, {}) == {"days": []}

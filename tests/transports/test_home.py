@@ -16,6 +16,7 @@ from tests.auth.test_pages import CHROMIUM, CONTRAST, FLAGS, INSTALL, TOO_WIDE, 
 from tests.http_wire import Site, events, site
 from tests.transports.homes import Somebody
 from tests.wire import PATIENCE, eventually
+from toolgate.server import forms
 
 SIZES = {"phone": (390, 844), "desktop": (1280, 900), "narrow": (320, 640)}
 HOSTILE = "<script>window.bad = 1</script><img src=x onerror='window.bad = 2'>\u202etxt.exe"
@@ -155,6 +156,20 @@ def test_without_signing_in_whoever_is_at_this_machine_sees_what_runs(shared: Si
     assert refused[0].status == 403
     foreign = shared.ask("POST", "/", b"csrf=x&stop=1", origin="https://evil.example", **told)
     assert foreign[0].status == 403
+
+
+def test_a_long_answer_gets_through_and_one_that_is_too_long_is_told_to_the_script(shared: Site) -> None:
+    told = {"content_type": "application/x-www-form-urlencoded", "accept": "application/json"}
+    long = b"f0=" + b"%F0%9F%98%80" * forms.MAX_TEXT
+    boxes = b"&".join(b"f0.%d=on" % n for n in range(500))
+    for body, status, text in (
+        (long, 403, "cookie"),
+        (boxes, 403, "cookie"),
+        (b"f0=" + b"x" * 2**20, 413, "More than 1048576 bytes."),
+        (boxes * 3, 400, "There are too many parameters."),
+    ):
+        response, _, said = shared.ask("POST", "/", body, **told)
+        assert response.status == status and text in said["told"]
 
 
 def test_where_others_sign_people_in_there_is_the_public_part_alone(tmp_path: Path) -> None:
