@@ -21,6 +21,7 @@ from toolgate.server.state import use
 from toolgate.server.state.sqlite import fold
 
 STAGE, REPLACED = ".restoring-", "replaced-"
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -49,12 +50,16 @@ def cleared(state: Path, *, replace: bool) -> Generator[Path]:
 
 @contextmanager
 def undisturbed() -> Generator[None]:
-    """Ctrl-C, and who ends us, come when it is over."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Ctrl-C, and who ends us, come when it is over. Not by a mask: that is one thread's, and there may be others."""
+    came: list[int] = []
+    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in ENDING}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 def place(come: Path, state: Path) -> Path | None:
