@@ -7,6 +7,7 @@ meanwhile, and the pages are told then.
 import asyncio
 import secrets
 import time
+from typing import Any
 
 from toolgate.transports.forms import Visitor
 from toolgate.transports.glance import PARTS
@@ -49,7 +50,7 @@ class Look:
         return 0.0
 
     async def _make(self) -> None:
-        values = {**await self._home.parts(self._visitor, self._mark), "live": True}
+        values: dict[str, Any] = {**await self._home.parts(self._visitor, self._mark), "live": True}
         parts: dict[str, str] = {}
         for name in PARTS:
             parts[name] = self._home.forms.pages.part("home_parts", name, values)
