@@ -21,7 +21,7 @@ from toolgate.tools.sandbox.levels import free
 from toolgate.tools.spool import Spool
 
 LOCK = ".users"
-READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server
+NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server
 CLAIMS = Path("/run/toolgate-users")  # a link a uid, to the folder whose user that is
 
 
@@ -107,7 +107,7 @@ def _claimed(uid: int, root: Path) -> bool:
                 claim.unlink()
             claim.symlink_to(mine)
     except OSError as error:
-        if error.errno not in READ_ONLY:
+        if error.errno not in NO_PLACE:
             raise
     return True
 
