@@ -14,6 +14,7 @@ MOST = 64 * 2**20  # bytes that are read for nothing: four times what is ever ta
 TIME = 15.0  # seconds for the rest of a body
 STILL = 5.0  # seconds without a byte: who sends no more is listening
 AT_ONCE = 256  # bodies that are read for nothing: more, and whoever may not come would hold all connections
+PROXIED = {b"x-forwarded-for", b"forwarded", b"via"}  # what came through a proxy has
 TOO_SLOW = 408  # says that enough was waited
 
 
@@ -26,26 +27,31 @@ class Unread:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and _may_be_long(scope["headers"]):
-            body = _Body(receive, send, self._room)
+            body = _Body(receive, send, self._room, waits=_waits(scope["headers"]))
             await self._app(scope, body.receive, body.send)
         else:
             await self._app(scope, receive, send)
 
 
 class _Body:
-    def __init__(self, receive: Receive, send: Send, room: asyncio.Semaphore) -> None:
+    """`waits`: who sends it does so once it is asked for, and not before."""
+
+    def __init__(self, receive: Receive, send: Send, room: asyncio.Semaphore, *, waits: bool) -> None:
         self._receive = receive
         self._send = send
         self._room = room
+        self._waits = waits
         self._more = True
 
     async def receive(self) -> Message:
+        self._waits = False
         message = await self._receive()
         self._more = message["type"] == "http.request" and bool(message.get("more_body"))
         return message
 
     async def send(self, message: Message) -> None:
-        if self._more and message.get("status") != TOO_SLOW and not self._room.locked():
+        comes = self._more and not self._waits and message.get("status") != TOO_SLOW
+        if comes and not self._room.locked():
             async with self._room:
                 await self._read_on()
         self._more = False
@@ -60,12 +66,16 @@ class _Body:
                         size += len((await self.receive()).get("body", b""))
 
 
+def _waits(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether nothing is sent before it is asked for. Proxies pass the word on, and send all the same."""
+    names = {name for name, _ in headers}
+    return b"expect" in names and not names & PROXIED
+
+
 def _may_be_long(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether there may be more of a body than comes at once. Not where the client waits for leave to send it."""
+    """Whether there may be more of a body than comes at once."""
     long = False
     for name, value in headers:
-        if name == b"expect":
-            return False
         long |= name == b"transfer-encoding"
         long |= name == b"content-length" and len(value) > 4 and value.isdigit() and int(value[:19]) > SMALL
     return long

@@ -14,12 +14,16 @@ from toolgate.transports.guard import Receive, Scope, Send, refuse
 PARTS = 4
 
 
-def happened(*headers: tuple[str, str], status: int = 401, parts: Iterator[bytes] | None = None) -> list[Any]:
-    """What is read and sent, in order, when a request is refused unread."""
+def happened(
+    *headers: tuple[str, str], status: int = 401, parts: Iterator[bytes] | None = None, begun: bool = False
+) -> list[Any]:
+    """What is read and sent, in order, when a request is refused unread, or once a part of it was read."""
     told: list[Any] = []
     coming = parts or iter([b"x" * 50_000] * PARTS)
 
-    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        if begun:
+            await receive()
         await refuse(send, status, "no")
 
     async def receive() -> dict[str, Any]:
@@ -51,6 +55,16 @@ def test_what_is_small_or_waits_for_leave_or_was_too_slow_is_refused_at_once() -
     assert happened(("content-length", "2000")) == [401, "body"]
     assert happened(("content-length", "200000"), ("expect", "100-continue")) == [401, "body"]
     assert happened(("content-length", "200000"), status=408) == [408, "body"]
+
+
+def test_who_was_given_leave_to_send_is_waited_for() -> None:
+    """Behind a proxy what it still sends would else be taken for its next request."""
+    assert happened(("content-length", "200000"), ("expect", "100-continue"), begun=True) == [*WHOLE, 401, "body"]
+
+
+def test_a_proxy_that_passes_the_word_on_is_not_believed_to_wait() -> None:
+    told = (("content-length", "200000"), ("expect", "100-continue"), ("x-forwarded-for", "192.0.2.1"))
+    assert happened(*told) == [*WHOLE, 401, "body"]
 
 
 def test_where_many_send_for_nothing_one_more_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
