@@ -260,6 +260,7 @@ def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ad
             question.get_by_text("<b>\\u202ebold").wait_for()
             question.get_by_role("button", name=button).click()
             assert text in asked.result(PATIENCE)["content"][0]["text"]
+            page.get_by_text("Nothing waits for an answer of yours.").wait_for()
 
 
 def test_who_signs_out_sees_nothing_more_in_any_tab(arrive: Any, ada: Somebody) -> None:
