@@ -54,7 +54,7 @@ def heard(work: Coroutine[Any, Any, T]) -> T:
         def press() -> None:
             nonlocal pressed
             pressed = True
-            loop.remove_signal_handler(signal.SIGINT)  # Python's own is there again
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop is still woken, which that alone is not
             task.cancel()
 
         loop.add_signal_handler(signal.SIGINT, press)
