@@ -8,7 +8,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -18,13 +18,13 @@ from toolgate.server.backup.contents import FULL, Manifest, Refused
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.server.people_cli import DONE, FAULT, counted, one
+from toolgate.server.progress import Progress, shown
 from toolgate.server.state import use
 from toolgate.tools import ToolError
 
 STREAM = "-"  # standard input or output
 ROOM = ".toolgate-backup-"
 LEFT = 86_400.0  # seconds: no backup takes a day
-WIDTH = 79  # characters of the line that says how far it is
 
 
 def backup(config: Config, words: Sequence[str], *, workspaces: bool) -> int:
@@ -35,8 +35,8 @@ def backup(config: Config, words: Sequence[str], *, workspaces: bool) -> int:
     to_stream = file == STREAM
     if to_stream and sys.stdout.isatty():
         raise UsageError("backup: a terminal is no place for it: name a file, or send it through a pipe")
-    with _told() as said:
-        return _done(lambda: (_to_stream if to_stream else _to_file)(config.state, file, workspaces, said))
+    with _undertaken(config.environment) as progress:
+        return _done(lambda: (_to_stream if to_stream else _to_file)(config.state, file, workspaces, progress))
 
 
 def restore(config: Config, words: Sequence[str], *, replace: bool) -> int:
@@ -47,8 +47,8 @@ def restore(config: Config, words: Sequence[str], *, replace: bool) -> int:
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is no folder")
     _check_owner(config.state)
-    with _told() as said:
-        return _done(lambda: _from(config.state, file, replace, said))
+    with _undertaken(config.environment) as progress:
+        return _done(lambda: _from(config.state, file, replace, progress))
 
 
 def _check_owner(state: Path) -> None:
@@ -57,7 +57,7 @@ def _check_owner(state: Path) -> None:
         raise UsageError(f"restore: {state} belongs to user {owner}: run this as that user, not as root")
 
 
-def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], None]) -> None:
+def _to_file(state: Path, file: str, workspaces: bool, progress: Progress) -> None:
     path = Path(file)
     if path.exists() or path.is_symlink():
         raise Refused(f"{path} is there already: name another file")
@@ -65,31 +65,29 @@ def _to_file(state: Path, file: str, workspaces: bool, said: Callable[[str], Non
     try:
         draft = room / "backup"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
-            manifest = _written(state, raw, room, workspaces, said)
+            manifest = _written(state, raw, room, workspaces, progress)
             raw.flush()
             os.fsync(raw.fileno())
         _put(draft, path)
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    said("")
     print(f"{path}: {path.stat().st_size:,} bytes, {_about(manifest)}")
     print("whoever has this file has the keys to this server: keep it as private as the state", file=sys.stderr)
     _check_whole(manifest)
 
 
-def _to_stream(state: Path, _file: str, workspaces: bool, said: Callable[[str], None]) -> None:
+def _to_stream(state: Path, _file: str, workspaces: bool, progress: Progress) -> None:
     if _is_open_to_others(sys.stdout.fileno()):
         print("others can read the file that this goes to: chmod 600 it, and umask 077 before", file=sys.stderr)
     room = _room(state)
     try:
-        manifest = _written(state, sys.stdout.buffer, room, workspaces, said)
+        manifest = _written(state, sys.stdout.buffer, room, workspaces, progress)
         sys.stdout.buffer.flush()
     except BrokenPipeError:  # not what `head` does to a list: this is worth nothing by half
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise Refused("who read it went away: it is not whole") from None
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    said("")
     print(f"backup: {_about(manifest)}", file=sys.stderr)
     _check_whole(manifest)
 
@@ -114,18 +112,9 @@ def _room(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=ROOM, dir=folder))
 
 
-def _written(state: Path, raw: IO[bytes], room: Path, workspaces: bool, said: Callable[[str], None]) -> Manifest:
-    with use.alone(state) if workspaces else _shared(state):  # half of it could be of what a restore replaces
-        return writing.write(state, raw, room, workspaces=workspaces, said=said)
-
-
-@contextmanager
-def _shared(state: Path) -> Generator[None]:
-    held = use.shared(state)
-    try:
-        yield
-    finally:
-        os.close(held)
+def _written(state: Path, raw: IO[bytes], room: Path, workspaces: bool, progress: Progress) -> Manifest:
+    with (use.alone if workspaces else use.shared)(state):  # half of it could be of what a restore replaces
+        return writing.write(state, raw, room, workspaces=workspaces, progress=progress)
 
 
 def _put(draft: Path, path: Path) -> None:
@@ -141,13 +130,12 @@ def _put(draft: Path, path: Path) -> None:
     os.close(held)
 
 
-def _from(state: Path, file: str, replace: bool, said: Callable[[str], None]) -> None:
+def _from(state: Path, file: str, replace: bool, progress: Progress) -> None:
     with (
         open(0, "rb", closefd=False) if file == STREAM else open(file, "rb") as raw,
         placing.cleared(state, replace=replace) as room,
     ):
-        manifest = reading.stage(raw, room / "come", said)
-        said("")
+        manifest = reading.stage(raw, room / "come", progress)
         with placing.undisturbed():
             aside = placing.place(room / "come", state)
             _tell(state, manifest, aside)
@@ -192,15 +180,10 @@ def _failed(why: str) -> int:
 
 
 @contextmanager
-def _told() -> Generator[Callable[[str], None]]:
-    """How far it is, on a terminal alone: one line that is written over. Who ends us lets us clean up."""
-
-    def said(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{text[:WIDTH]:{WIDTH}}\r", end="", file=sys.stderr, flush=True)
-
+def _undertaken(environment: Mapping[str, str]) -> Generator[Progress]:
+    """A terminal is told how far it is, and who ends us lets us clean up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield said
+        yield shown(environment)
     finally:
         signal.signal(signal.SIGTERM, before)

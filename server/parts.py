@@ -33,7 +33,7 @@ def state_folder(config: Config) -> Path:
 def used(state: Path) -> int:
     """Until this descriptor is closed, nobody puts another state in its place."""
     try:
-        return use.shared(state)
+        return use.taken(state)
     except OSError as error:
         raise UsageError(f"--state: {error}") from None
 

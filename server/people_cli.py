@@ -3,11 +3,11 @@ Also how the commands that keep people and clients are run. A password comes fro
 """
 
 import asyncio
-import os
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from toolgate.server.config import Config
@@ -42,8 +42,6 @@ def run(command: str, actions: Mapping[str, Action], config: Config, words: Sequ
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is no folder")
 
-    in_use = use.shared(config.state) if config.state.exists() else None
-
     async def work() -> None:
         store = Store(config.state, upgrades=words[0] != "list")  # to look changes nothing
         try:
@@ -53,14 +51,12 @@ def run(command: str, actions: Mapping[str, Action], config: Config, words: Sequ
 
     from toolgate.server.auth.accounts import Refused
 
-    try:
-        asyncio.run(work())
-    except (Failed, Refused, ToolError) as error:
-        print(f"toolgate: {error}", file=sys.stderr)
-        return USAGE if isinstance(error, Newer) else FAULT
-    finally:
-        if in_use is not None:
-            os.close(in_use)
+    with use.shared(config.state) if config.state.exists() else nullcontext():
+        try:
+            asyncio.run(work())
+        except (Failed, Refused, ToolError) as error:
+            print(f"toolgate: {error}", file=sys.stderr)
+            return USAGE if isinstance(error, Newer) else FAULT
     return DONE
 
 

@@ -10,7 +10,6 @@ import shutil
 import stat
 import tarfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -31,24 +30,26 @@ from toolgate.server.backup.contents import (
 )
 from toolgate.server.cleaning.packing import NEW, Unpackable
 from toolgate.server.cleaning.unpacking import DAMAGED, Entry, unpack
+from toolgate.server.progress import Progress
 from toolgate.server.state.store import VERSION, StateError, looked_at
 
 CHUNK = 1 << 20
 SPARE = 16 * 2**20  # bytes that have to be left on the disk
 PLACES = {"spool": ("places",), "leaving": ("workspace", "rest")}  # of a folder there: a link would lead us elsewhere
 
-Said = Callable[[str], None]
 
-
-def stage(raw: IO[bytes], folder: Path, said: Said) -> Manifest:
+def stage(raw: IO[bytes], folder: Path, progress: Progress) -> Manifest:
     """Make `folder`, its owner's alone, of the backup in `raw`, when all of that is as its manifest says. Raises
     Refused and OSError; `folder` may be half full then."""
     folder.mkdir(mode=0o700)
     reading = _Reading(folder)
     try:
-        with tarfile.open(fileobj=raw, mode="r|gz", tarinfo=Plain) as tar:
+        with (
+            progress.doing("reading the backup: files") as at,
+            tarfile.open(fileobj=raw, mode="r|gz", tarinfo=Plain) as tar,
+        ):
             for entry in tar:
-                said(entry.name)
+                at(len(reading.files), 0)
                 reading.add(tar, entry)
                 tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
     except (*DAMAGED, Unpackable) as error:
@@ -56,7 +57,7 @@ def stage(raw: IO[bytes], folder: Path, said: Said) -> Manifest:
     manifest = reading.verified()
     _check(folder, manifest)
     for name in FOLDERS:
-        _unpack(folder / name, said)
+        _unpack(folder / name, progress)
     return manifest
 
 
@@ -132,19 +133,21 @@ def _check(folder: Path, manifest: Manifest) -> None:
         raise Refused("the database in it was not made by Toolgate")
 
 
-def _unpack(folder: Path, said: Said) -> None:
+def _unpack(folder: Path, progress: Progress) -> None:
     """Folders out of the archives that are there."""
     if not folder.exists():
         return
     found = sorted(folder.iterdir())
-    for number, archive in enumerate(found, 1):
-        said(f"{folder.name}: {number} of {len(found)}")
-        try:
-            unpack(archive, folder / archive.name.removesuffix(PACKED))
-        except Unpackable as error:
-            raise Refused(f"{folder.name}/{archive.name} in it can't be unpacked: {error}") from None
-        archive.unlink()
-        _check_places(folder / archive.name.removesuffix(PACKED))
+    with progress.doing(folder.name) as at:
+        for number, archive in enumerate(found, 1):
+            at(number, len(found))
+            made = folder / archive.name.removesuffix(PACKED)
+            try:
+                unpack(archive, made)
+            except Unpackable as error:
+                raise Refused(f"{folder.name}/{archive.name} in it can't be unpacked: {error}") from None
+            archive.unlink()
+            _check_places(made)
 
 
 def _check_places(made: Path) -> None:

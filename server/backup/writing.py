@@ -13,7 +13,7 @@ import os
 import stat
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -36,30 +36,29 @@ from toolgate.server.backup.contents import (
     Refused,
 )
 from toolgate.server.cleaning import packing
+from toolgate.server.progress import Progress
 from toolgate.server.state import copying
 
 LEVEL = 1  # of compression: most of it is packed already, or small
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Said = Callable[[str], None]
 
-
-def write(state: Path, raw: IO[bytes], room: Path, *, workspaces: bool, said: Said) -> Manifest:
-    """Write a backup of `state` to `raw`, with `room` for what is on its way: a folder that nobody else uses. `said` is
-    told what is being done. Raises Refused, StateError, OSError and TimeoutError."""
+def write(state: Path, raw: IO[bytes], room: Path, *, workspaces: bool, progress: Progress) -> Manifest:
+    """Write a backup of `state` to `raw`, with `room` for what is on its way: a folder that nobody else uses. Raises
+    Refused, StateError, OSError and TimeoutError."""
     with (
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        return _Writing(state, tar, room, said).all(workspaces=workspaces)
+        return _Writing(state, tar, room, progress).all(workspaces=workspaces)
 
 
 class _Writing:
-    def __init__(self, state: Path, tar: tarfile.TarFile, room: Path, said: Said) -> None:
+    def __init__(self, state: Path, tar: tarfile.TarFile, room: Path, progress: Progress) -> None:
         self.state = state
         self.tar = tar
         self.room = room
-        self.said = said
+        self.progress = progress
         self.now = int(time.time())
         self.files: dict[str, Kept] = {}
         self.missing: dict[str, str] = {}
@@ -88,9 +87,9 @@ class _Writing:
         path, copy = self.state / DATABASE, self.room / DATABASE
         if not path.exists():
             return None, []
-        self.said("the database")
-        schema, flags = copying.snapshot(path, copy, lambda: _listed(self.state / "flags"))
-        self._file(DATABASE, copy)
+        with self.progress.doing("the database"):
+            schema, flags = copying.snapshot(path, copy, lambda: _listed(self.state / "flags"))
+            self._file(DATABASE, copy)
         copy.unlink()
         return schema, flags
 
@@ -98,8 +97,7 @@ class _Writing:
         """As the log was between two writes, however many follow."""
         if not (self.state / "audit").is_dir():
             return
-        self.said("the audit log")
-        with contextlib.closing(Snapshot(self.state / "audit")) as found:
+        with self.progress.doing("the audit log"), contextlib.closing(Snapshot(self.state / "audit")) as found:
             for name, file, size in found.files:
                 self._put(f"audit/{name}", file, size)
             if found.head:
@@ -113,18 +111,22 @@ class _Writing:
     def _packed(self, name: str) -> None:
         """Each folder there as an archive."""
         found = _listed(self.state / name, stat.S_IFDIR)
-        for number, folder in enumerate(found, 1):
-            self.said(f"{name}: {number} of {len(found)}")
-            archive = self.room / f"folder{PACKED}"
-            try:
-                packing.pack(self.state / name / folder, archive)
-            except OSError as error:
-                if error.errno in FULL:
-                    raise
-                self.missing[f"{name}/{folder}"] = str(error)  # what somebody has there keeps nobody else's out
-            else:
-                self._file(f"{name}/{folder}{PACKED}", archive)
-            archive.unlink(missing_ok=True)
+        with self.progress.doing(name) as at:
+            for number, folder in enumerate(found, 1):
+                at(number, len(found))
+                self._pack(f"{name}/{folder}")
+
+    def _pack(self, folder: str) -> None:
+        archive = self.room / f"folder{PACKED}"
+        try:
+            packing.pack(self.state / folder, archive)
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            self.missing[folder] = str(error)  # what somebody has there keeps nobody else's out
+        else:
+            self._file(f"{folder}{PACKED}", archive)
+        archive.unlink(missing_ok=True)
 
     def _file(self, name: str, path: Path) -> None:
         with open(os.open(path, READ), "rb") as file:

@@ -13,15 +13,27 @@ class InUse(OSError):
     """It can't be now; the text says why."""
 
 
-def shared(state: Path) -> int:
+def taken(state: Path) -> int:
     """Use the folder, which is there, until the descriptor is closed. Raises InUse where somebody has it alone."""
     return _held(state, fcntl.LOCK_SH, "it is being restored, or backed up with its workspaces: try again later")
 
 
 @contextmanager
+def shared(state: Path) -> Generator[None]:
+    """Use the folder, which is there. Raises InUse where somebody has it alone."""
+    with _until(taken(state)):
+        yield
+
+
+@contextmanager
 def alone(state: Path) -> Generator[None]:
     """Have the folder, which is there, for oneself. Raises InUse where a server uses it."""
-    held = _held(state, fcntl.LOCK_EX, "a server uses it: stop that first")
+    with _until(_held(state, fcntl.LOCK_EX, "a server uses it: stop that first")):
+        yield
+
+
+@contextmanager
+def _until(held: int) -> Generator[None]:
     try:
         yield
     finally:

@@ -13,7 +13,6 @@ import sqlite3
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,10 +29,11 @@ from toolgate.server.backup import contents, placing, reading, writing
 from toolgate.server.backup.contents import Refused
 from toolgate.server.cleaning import packing
 from toolgate.server.errors import UsageError
+from toolgate.server.progress import Progress
 from toolgate.server.state import copying, use
 from toolgate.server.state.store import VERSION, StateError, Store
 
-SILENT: Callable[[str], None] = lambda _: None  # noqa: E731
+SILENT = Progress(None)
 LIST = {"action": "list", "query": ""}
 LATER = {"action": "set", "message": "later", "delay_seconds": 3600}
 ADA = "u-" + "ad" * 20
@@ -130,7 +130,7 @@ def backed_up(of: Path, *, workspaces: bool = True) -> bytes:
     room, raw = of.parent / "room", io.BytesIO()
     room.mkdir()
     with use.alone(of):
-        writing.write(of, raw, room, workspaces=workspaces, said=SILENT)
+        writing.write(of, raw, room, workspaces=workspaces, progress=SILENT)
     room.rmdir()  # nothing is left there
     return raw.getvalue()
 
@@ -243,8 +243,8 @@ def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
     done: list[object] = []
     monkeypatch.setattr(placing, "_sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
     monkeypatch.setattr(backup_cli, "_tell", lambda *told: done.extend(told[2:]))
-    with backup_cli._told() as said, pytest.raises(KeyboardInterrupt):
-        backup_cli._from(held, str(tmp_path / "b"), True, said)
+    with backup_cli._undertaken({}) as progress, pytest.raises(KeyboardInterrupt):
+        backup_cli._from(held, str(tmp_path / "b"), True, progress)
     (aside,) = held.glob(f"{placing.REPLACED}*")
     assert done == [None, aside] and rows(held / contents.DATABASE) == rows(aside / contents.DATABASE)
 
@@ -520,7 +520,7 @@ def test_a_backup_goes_through_a_pipe_and_tells_a_terminal_how_far_it_is(small: 
         os.close(theirs)
     assert done.returncode == 0, said
     assert done.stdout.startswith(f"restored to {tmp_path}/state: ")
-    assert "\rthe database" in said and "\rworkspaces: 1 of 1" in said
+    assert "\rthe database" in said and "\rworkspaces … 1 of 1" in said
     assert rows(tmp_path / "state" / "state.db") == rows(small / "state" / "state.db")
 
 
@@ -575,9 +575,8 @@ def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_pa
     with use.alone(small / "state"), pytest.raises(use.InUse, match="it is being restored"):
         backup_cli._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
     assert os.listdir(tmp_path) == []
-    held = use.shared(small / "state")
-    backup_cli._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
-    os.close(held)
+    with use.shared(small / "state"):
+        backup_cli._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
@@ -601,7 +600,7 @@ def test_a_backup_into_a_file_that_others_can_read_says_so(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
 def test_root_restores_nothing_into_the_state_of_somebody_else(tmp_path: Path) -> None:
-    config: Any = SimpleNamespace(state=tmp_path / "state")
+    config: Any = SimpleNamespace(state=tmp_path / "state", environment={})
     config.state.mkdir()
     os.chown(config.state, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to user 65534: run this as that user"):
