@@ -16,11 +16,9 @@ from toolgate.server.clock import Clock, Firing
 from toolgate.server.config import CLASSIC_FILE, Config
 from toolgate.server.confinement import Confinement
 from toolgate.server.deferrals import Deferrals
-from toolgate.server.errors import UsageError
-from toolgate.server.feed import Feed
 from toolgate.server.messages import Notification
 from toolgate.server.modules import Loaded, Modules
-from toolgate.server.observers import Observer, Observers
+from toolgate.server.observation import Observation
 from toolgate.server.plugins import Plugins
 from toolgate.server.seal import Seal
 from toolgate.server.server import Server
@@ -40,13 +38,11 @@ from toolgate.transports import stdio
 
 if TYPE_CHECKING:
     from toolgate.server.access import Access
-    from toolgate.server.audit.recording import Audit
     from toolgate.server.auth.issuing import Authorization
     from toolgate.server.cleaning.cleaner import Cleaner
     from toolgate.server.isolated import Isolation
     from toolgate.server.metrics import Metrics
     from toolgate.server.overview import Overview
-    from toolgate.server.traces import Traces
 
 log = logging.getLogger("toolgate")
 
@@ -100,28 +96,14 @@ class App:
         self.progress = progress.shown(config.environment) if config.remote else progress.Progress(None)
         with self.progress.doing("reading skills"):
             self._take_skills()
-        self.audit = self._audit()
-        self.traces = self._traces()
-        self.metrics = self._metrics() if config.remote else None
-        self.feed = Feed() if config.remote else None
-        self.server = Server(
-            name=config.name,
-            version=VERSION,
-            registry=self._registry(),
-            settings=self.settings,
-            hold=config.hold,
-            seal=Seal(self.state / "keys" / "request-state"),
-            lend=self._lend,
-            deferrals=self.deferrals,
-            patience=min(PATIENCE, self.settings.hold / 2),
-            observers=Observers(self._observers()),
-            followed=self.traces.followed if self.traces is not None else None,
-            streaming=config.classic.streaming,
-            schemes=self._schemes(),
-            calls=parts.calls(config),
-            rules=self.rules,
-            names=Callers(self.store).names if self.rules.about_people else itself,
+        self.observation = Observation(
+            config,
+            self.state,
+            self.workspaces,
+            kept_apart=self.confinement.level != "none",
+            registry=lambda: self.server.registry,
         )
+        self.server = self._server()
         self.cleaner = self._cleaner()
         if self.cleaner is not None:
             self.server.used = partial(self._used, self.cleaner)
@@ -167,13 +149,32 @@ class App:
         finally:
             await self.close()
 
-    def _overview(self) -> "Overview":
-        from toolgate.server.audit.own import Trail  # start-up: stdio does without
-        from toolgate.server.overview import Overview
+    def _server(self) -> Server:
+        return Server(
+            name=self.config.name,
+            version=VERSION,
+            registry=self._registry(),
+            settings=self.settings,
+            hold=self.config.hold,
+            seal=Seal(self.state / "keys" / "request-state"),
+            lend=self._lend,
+            deferrals=self.deferrals,
+            patience=min(PATIENCE, self.settings.hold / 2),
+            observers=self.observation.observers(),
+            followed=self.observation.traces.followed if self.observation.traces is not None else None,
+            streaming=self.config.classic.streaming,
+            schemes=self._schemes(),
+            calls=parts.calls(self.config),
+            rules=self.rules,
+            names=Callers(self.store).names if self.rules.about_people else itself,
+        )
 
-        assert self.feed is not None
-        trail = Trail(self.state) if self.audit is not None else None
-        return Overview(self.server, self.store, self.clock, self.workspaces, self.feed, trail)
+    def _overview(self) -> "Overview":
+        from toolgate.server.overview import Overview  # start-up: stdio does without
+
+        feed, trail = self.observation.feed, self.observation.trail()
+        assert feed is not None  # HTTP is served
+        return Overview(self.server, self.store, self.clock, self.workspaces, feed, trail)
 
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
@@ -232,7 +233,7 @@ class App:
             await asyncio.wait(self._later, timeout=1.0)
         self.server.questions.close()
         await self.deferrals.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
-        sent = asyncio.ensure_future(self.traces.close()) if self.traces is not None else None
+        sent = asyncio.ensure_future(self.observation.send())
         self.server.updates.close()
         await self.changes.close()
         self.plugins.close()
@@ -244,51 +245,19 @@ class App:
         await self.processes.close()
         await self.confinement.close()
         await self.web.close()
-        if self.audit is not None:
-            self.audit.close()
+        self.observation.close()
         self.store.close()
         os.close(self._use)
-        if sent is not None:
-            await sent
-
-    def _audit(self) -> "Audit | None":
-        """What records each call, as --audit says; without a word over HTTP, and where commands are kept apart."""
-        kept_apart = self.confinement.level != "none"
-        level = self.config.audit or ("on" if self.config.remote or kept_apart else "off")
-        if level == "off":
-            return None
-        from toolgate.server.audit import recording  # start-up: over stdio most do without
-
-        try:
-            return recording.opened(self.state, level, self.workspaces.level)
-        except OSError as error:
-            raise UsageError(f"--audit: {error}") from None
-
-    def _observers(self) -> list[Observer]:
-        """Who hears of each call."""
-        counted = self.metrics.calls if self.metrics is not None else None
-        heard: list[Observer | None] = [self.audit, counted, self.feed]
-        return [observer for observer in heard if observer is not None]
-
-    def _traces(self) -> "Traces | None":
-        if not self.config.traced:
-            return None
-        from toolgate.server import traces  # start-up: few have them
-
-        return traces.opened(self.config.name, lambda: self.server.registry, self.config.trace_protocol)
-
-    def _metrics(self) -> "Metrics":
-        from toolgate.server.metrics import Metrics  # start-up: over stdio nobody could ask
-
-        return Metrics(lambda: self.server.registry.tools)
+        await sent
 
     def _measured(self) -> "Metrics":
         """The metrics, with all that is behind the transports."""
         from toolgate.server.metrics.rows import of_server  # start-up, as above
 
-        assert self.metrics is not None  # HTTP is served
-        self.metrics.read(of_server(self.server, self.workspaces, self.search, self.web, self.confinement.level))
-        return self.metrics
+        metrics = self.observation.metrics
+        assert metrics is not None  # HTTP is served
+        metrics.read(of_server(self.server, self.workspaces, self.search, self.web, self.confinement.level))
+        return metrics
 
     def _registry(self) -> Registry:
         return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden)
