@@ -46,7 +46,7 @@ async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any
         call.decision = "allowed"
         return context
     began = time.monotonic()
-    action = _recalled(server, call, where(context)) or await _asked(server, call, tool, arguments, context, rule)
+    action = _recalled(server, call, _where(context)) or await _asked(server, call, tool, arguments, context, rule)
     if action != "accept":
         call.decision, told = REFUSALS[action]
         raise ToolError(f"{tool.name} takes a person's approval, and {told}. {TRY_NO_OTHER}")
@@ -57,10 +57,10 @@ async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any
 def carry(server: Server, call: Call, context: Context) -> None:
     """The tool asks something itself: have what was approved hold for the retry, and for no other."""
     approved = call.decision == "approved"
-    call.approval = (server.nonces.issue(call.session.principal), True, where(context)) if approved else None
+    call.approval = (server.nonces.issue(call.session.principal), True, _where(context)) if approved else None
 
 
-def where(context: Context) -> str:
+def _where(context: Context) -> str:
     """The folder that commands have moved to; "" where none has. What is approved is approved there."""
     cwd = context.place.cwd
     return "" if cwd is None else str(cwd)
@@ -86,7 +86,7 @@ async def _asked(
     server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, rule: Rule
 ) -> str:
     """The person's action; or, where the answer comes with the retry, the end of this try."""
-    message = question(tool, arguments, where(context))
+    message = question(tool, arguments, _where(context))
     request = {"method": ELICIT, "params": {"message": message, "requestedSchema": FORM}}
     if not context.can("elicitation"):
         call.decision = "cannot_ask"
@@ -94,7 +94,7 @@ async def _asked(
     if call.revision.stateless and not call.deferred and shows_forms(call):
         call.decision = "asked"
         nonce = server.nonces.issue(call.session.principal)
-        call.approval = (nonce, False, where(context))
+        call.approval = (nonce, False, _where(context))
         raise InputRequired({_key(nonce): request})
     hold = context.settings.hold
     timeout = LIFETIME if call.deferred else hold - min(RESERVE, hold / 4)

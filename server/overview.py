@@ -131,11 +131,15 @@ class Overview:
 
     async def stop(self, principal: str, id: str) -> bool | None:
         """End a background task, the whole tree: has it ended? None where there is no such task."""
-        workspace = self._workspaces.held(principal)
-        run = await _run(workspace, id)
-        if workspace is None or run is None:
+        workspace, number = self._workspaces.held(principal), _number(id)
+        if workspace is None or number is None:
             return None
-        return (await workspace.kill(run.id)).status != "running"
+        try:
+            if not (await workspace.run(number)).background:
+                return None
+            return (await workspace.kill(number)).status != "running"
+        except KeyError:
+            return None
 
     async def cancel(self, principal: str, slot: str) -> bool:
         """Cancel a callback: was there one? Raises StateError."""
@@ -209,14 +213,6 @@ def _left_out(count: int) -> str:
 
 def _number(id: str) -> int | None:
     return int(id) if id.isascii() and id.isdigit() and len(id) < 16 else None
-
-
-async def _run(workspace: Workspace | None, id: str) -> Run | None:
-    """A background task of this workspace."""
-    number = _number(id)
-    if workspace is None or number is None:
-        return None
-    return next((run for run in await workspace.list() if run.id == number), None)
 
 
 async def _newest(workspace: Workspace) -> list[Run]:

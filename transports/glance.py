@@ -2,7 +2,6 @@
 besides. Knows sessions; knows neither pages nor requests.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from toolgate.server.auth.accounts import Person
 from toolgate.server.auth.issuing import Granted
 from toolgate.server.overview import Overview
 from toolgate.server.questions import Questions, Waiting
+from toolgate.server.session import tag
 from toolgate.transports import answering
 from toolgate.transports.sessions import HttpSession, Sessions
 
@@ -113,4 +113,4 @@ def _shown(transport: str, held: HttpSession) -> ShownSession:
 
 def _named(held: HttpSession) -> str:
     """The id itself opens the session."""
-    return hashlib.sha256(held.id.encode()).hexdigest()[:16]
+    return tag(held.id)

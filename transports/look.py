@@ -25,9 +25,8 @@ class Look:
         self._home = home
         self._visitor = visitor
         self._mark = secrets.token_hex(32)  # where each page has a token of its own: nobody can have it in a text
-        self._begun = self._due = (
-            0.0  # of the last look, and when the next one may be, in the monotonic clock's seconds
-        )
+        self._begun = 0.0  # when the last look was, in the monotonic clock's seconds
+        self._due = 0.0  # and when the next one may be
         self._lock = asyncio.Lock()
 
     def bound(self, html: str, csrf: str) -> str:
