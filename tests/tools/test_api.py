@@ -229,8 +229,8 @@ def test_a_plan_of_the_stateless_era_holds_the_next_request_back(connect: Start)
 
 
 def test_a_call_is_held_no_longer_than_the_hold(connect: Start) -> None:
-    server = connect("--hold", "0.5")
-    answer = server.call("Bash", {"command": "sleep 2; echo late", "timeout": 10000})
+    server = connect("--hold", "2")
+    answer = server.call("Bash", {"command": "sleep 60; echo late", "timeout": 90000})
     task = answer["structuredContent"]["task_id"]
     assert task is not None and str(task) in answer["content"][0]["text"]
     assert server.call("KillBgTask", {"task_id": task})["structuredContent"]["status"] == "killed"
