@@ -229,7 +229,7 @@ class OfSessions(http.server.BaseHTTPRequestHandler):
 
 def test_call_falls_back_to_a_session_and_ends_it(tmp_path: Path) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), OfSessions) as site:
-        serving = threading.Thread(target=site.serve_forever)
+        serving = threading.Thread(target=site.serve_forever, args=(0.02,))
         serving.start()
         told = run(tmp_path, "call", "where", "--url", f"http://127.0.0.1:{site.server_port}/mcp")
         site.shutdown()

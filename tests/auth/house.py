@@ -193,7 +193,7 @@ def waiting(caught: list[dict[str, str]]) -> Iterator[str]:
         def log_message(self, *_: object) -> None: ...
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Catcher)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/back"

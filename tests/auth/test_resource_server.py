@@ -316,7 +316,7 @@ class _Upstream(BaseHTTPRequestHandler):
 def test_pr_10_mcp_03_a_token_reaches_no_upstream_and_no_command(tmp_path: Path) -> None:
     seen: list[str] = []
     upstream = HTTPServer(("127.0.0.1", 0), type("Seen", (_Upstream,), {"seen": seen}))
-    threading.Thread(target=upstream.serve_forever, daemon=True).start()
+    threading.Thread(target=upstream.serve_forever, args=(0.02,), daemon=True).start()
     try:
         with signed_site(tmp_path, "--allow-private", "127.0.0.1") as held:
             token = held.token()
@@ -365,7 +365,7 @@ def test_a_server_that_trusts_another_issuer_takes_its_tokens_and_none_of_its_ow
     key = jose.generate()
     documents["/.well-known/openid-configuration"] = {"issuer": issuer, "jwks_uri": f"{issuer}/jwks"}
     documents["/jwks"] = jose.jwks([key])
-    threading.Thread(target=login.serve_forever, daemon=True).start()
+    threading.Thread(target=login.serve_forever, args=(0.02,), daemon=True).start()
     try:
         with signed_site(tmp_path, "--auth", issuer) as held:
             theirs = held.token(iss=issuer, key=key, typ="JWT")

@@ -27,7 +27,7 @@ def answering(status: int, body: bytes, asked: list[str]) -> Iterator[str]:
         def log_message(self, *_: object) -> None: ...
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield str(server.server_address[1])

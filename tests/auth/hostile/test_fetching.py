@@ -74,7 +74,7 @@ def canary() -> Iterator[Canary]:
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Heard) as server:
         made.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield made
         server.shutdown()
@@ -241,7 +241,7 @@ def public(port: int) -> Iterator[list[str]]:
         def log_message(self, *_: object) -> None: ...
 
     with http.server.ThreadingHTTPServer((MAY, port), Heard) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield asked
         server.shutdown()
