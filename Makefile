@@ -34,6 +34,11 @@ tests/interop/node_modules/.installed: .venv/.dev tests/interop/package-lock.jso
 	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
 	@touch $@
 
+# Each worker of the tests would rewrite the assertions of all of them
+.venv/.rewritten: .venv/.dev
+	@-env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q -p no:xdist >/dev/null
+	@touch $@
+
 demo: setup ## the tour: every tool, called for real
 	$(BIN)/toolgate demo
 
@@ -59,7 +64,7 @@ proxies: | sandbox ## the proxies that the tests put in front, and what speaks H
 			&& for one in $$new; do systemctl disable -q --now $$one 2>/dev/null || service $$one stop >/dev/null 2>&1 || :; done; } \
 		|| { echo "The proxies are missing: apt-get install caddy nginx-light curl"; exit 1; }
 
-test: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies ## everything, against the real server
+test: .venv/.dev tests/interop/node_modules/.installed .venv/.rewritten chromium sandbox proxies ## everything, against the real server
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 soak: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies image ## what takes longer than `make test` may

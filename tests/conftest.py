@@ -2,6 +2,7 @@
 of a module share which leave nothing behind."""
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.wire import ROOT, Server, served
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")
 
+gc.disable()  # what is made until all is collected stays
 
 SLOW = (  # these wait more than they work: begun first, they wait beside the others
     "escape/test_escapes.py",
@@ -49,6 +51,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
     _brief(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def _brief(items: list[pytest.Item]) -> None:

@@ -124,7 +124,7 @@ def shows(page: Any, title: str) -> None:
     page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
 
 
-@pytest.mark.brief("phone", "desktop")
+@pytest.mark.brief("phone")
 @pytest.mark.parametrize("size", SIZES)
 def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, gate: House) -> None:
     page = person(size)
@@ -373,7 +373,7 @@ def test_sec_10_no_page_can_be_framed(path: str, chromium: Any, gate: House) -> 
     context.close()
 
 
-@pytest.mark.brief("phone-light", "desktop-dark")
+@pytest.mark.brief("phone-light")  # tests/transports/test_home.py has the dark
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_every_page_can_be_read_and_used_by_everybody(

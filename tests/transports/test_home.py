@@ -387,6 +387,7 @@ def test_all_of_it_works_without_a_script(arrive: Any, ada: Somebody) -> None:
     assert page.locator(f"#run-{id}").get_by_text("stopped").count() == 1
 
 
+@pytest.mark.brief("dark")  # tests/auth/test_pages.py has the light
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_can_be_read_and_used_by_everybody(scheme: str, arrive: Any, ada: Somebody, tmp_path: Path) -> None:
     ada.call("SetCallback", action="set", message="m" * 200, delay_seconds=600)
