@@ -38,6 +38,13 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
     "server/test_deferred_restart.py",
     "server/test_deferred.py",
     "tools/test_limits.py",
+    "server/test_plugins.py",
+    "tools/test_docs.py",
+    "tools/test_search_health.py",
+    "tools/test_stopped.py",
+    "transports/test_http.py",
+    "transports/test_matrix.py",
+    "transports/test_stdio.py",
 )
 
 

@@ -32,9 +32,7 @@ LOOK = 3.0  # seconds after which it is asked again who looks, and what has chan
 PACE = 0.4  # seconds between two looks: what comes meanwhile is told at once, and a flood of calls costs no more
 PULSE = 15.0  # seconds a stream may be silent: longer looks dead to a proxy
 RENEWED = FORM_TIME / 2  # seconds after which the page comes anew, by itself: its cookie is renewed with that
-PROXIED = (
-    60.0  # the same where a proxy says who it is: it alone knows who has signed out, and is asked when they come anew
-)
+PROXIED = 60.0  # the same where a proxy says who it is: it alone knows who has signed out, and is asked at each coming
 PING = b": ping\n\n"
 
 log = logging.getLogger("toolgate.http")
