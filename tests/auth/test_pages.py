@@ -124,6 +124,10 @@ def shows(page: Any, title: str) -> None:
     page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
 
 
+def is_asked(page: Any) -> None:
+    shows(page, "Allow “Fernhill” to use this server?")
+
+
 @pytest.mark.brief("phone")
 @pytest.mark.parametrize("size", SIZES)
 def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, gate: House) -> None:
@@ -131,7 +135,7 @@ def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, gat
     ask(gate, page)
     shows(page, "Sign in")
     sign_in(page)
-    shows(page, "Allow “Fernhill” to use this server?")
+    is_asked(page)
     decide(page)
     connected(page)
     [answer] = gate.caught
@@ -171,6 +175,7 @@ def test_az_09_two_tabs_opened_before_signing_in_both_work(person: Any, gate: Ho
     ask(gate, first, state="first")
     ask(gate, second, state="second")
     sign_in(first)
+    is_asked(first)
     sign_in(second)  # its page is older than the session there is by now
     decide(first)  # and this one is of the session before that
     connected(first)
@@ -184,6 +189,7 @@ def test_az_09_the_same_question_in_two_tabs_is_answered_once(person: Any, gate:
     first = person()
     ask(gate, first)
     sign_in(first)
+    is_asked(first)
     second = first.context.new_page()
     second.goto(first.url)
     decide(first)
@@ -210,8 +216,9 @@ def test_the_back_button_after_signing_in_leads_on_to_the_question(person: Any, 
     page = person()
     ask(gate, page)
     sign_in(page)
+    is_asked(page)
     page.go_back()
-    shows(page, "Allow “Fernhill” to use this server?")
+    is_asked(page)
     decide(page)
     connected(page)
 
@@ -220,6 +227,7 @@ def test_a_question_that_expired_while_it_was_shown_says_so(person: Any, gate: H
     page = person()
     ask(gate, page)
     sign_in(page)
+    is_asked(page)
     gate.expire()
     decide(page)
     shows(page, "This question has expired")
@@ -331,7 +339,7 @@ def test_sec_10_the_second_click_of_a_double_click_on_another_page_approves_noth
         page.goto(gate.app.removesuffix("back") + "trap")
         page.mouse.move(box["x"] + 40, box["y"] + 20)
         page.mouse.click(box["x"] + 40, box["y"] + 20)
-        shows(page, "Allow “Fernhill” to use this server?")
+        is_asked(page)
         if page.evaluate(ARMED):  # else this machine took too long for a double click
             break
     else:
@@ -349,7 +357,7 @@ def test_sec_10_a_page_that_waited_behind_a_window_is_not_clicked_through_it(per
     page = person()
     ask(gate, page, scope="tools:shell")
     sign_in(page)
-    shows(page, "Allow “Fernhill” to use this server?")
+    is_asked(page)
     page.mouse.move(-5, -5)
     assert eventually(lambda: not page.evaluate(ARMED))
     slow_down(page)
