@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.http_wire import Site, site, spoken
+from tests.screen import browser
 from tests.wire import ROOT, Server, served
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
@@ -114,6 +115,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A listening server for tests that leave nothing behind: they share its one principal."""
     with site(tmp_path_factory.mktemp("shared"), *PROBE) as listening:
         yield listening
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as launched:
+        yield launched
 
 
 @pytest.fixture(params=TRANSPORTS)

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import shutil
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,90 +14,16 @@ from tests.auth.desk import VERIFIER, query
 from tests.auth.house import DOCUMENT, LONG_URI, PASSWORD, House, house, waiting
 from tests.http_wire import Site
 from tests.inside import HELLO
+from tests.screen import CONTRAST, SIZES, TOO_WIDE, UNNAMED, people
 from tests.wire import PATIENCE, eventually
 
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-CHROMIUM = shutil.which("chromium")
-INSTALL = "make chromium"
-SIZES = {"phone": (390, 844), "desktop": (1280, 800), "narrow": (320, 640)}
-# The contrast of each text with the ground behind it, and of the edges of what is filled in or pressed (WCAG 2.2).
-CONTRAST = """() => {
-  const parse = c => { const n = c.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n };
-  const linear = v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-  const light = c => .2126 * linear(c[0]) + .7152 * linear(c[1]) + .0722 * linear(c[2]);
-  const ground = e => {
-    for (; e; e = e.parentElement) {
-      const c = parse(getComputedStyle(e).backgroundColor);
-      if (c[3] > 0) return c;
-    }
-    return [255, 255, 255, 1];
-  };
-  const ratio = (a, b) => {
-    const [x, y] = [light(parse(a)), light(b)].sort((p, q) => q - p);
-    return (x + .05) / (y + .05);
-  };
-  const found = [];
-  for (const e of document.querySelectorAll('body *')) {
-    if (!e.getClientRects().length) continue;
-    const style = getComputedStyle(e), told = e.outerHTML.slice(0, 80);
-    if ([...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
-      found.push([ratio(style.color, ground(e)), 4.5, told]);
-    if (e.matches('.field input, button, .button'))
-      found.push([ratio(style.borderTopColor, ground(e.parentElement)), 3, told]);
-  }
-  return found.filter(([is, wanted]) => is < wanted);
-}"""
-UNNAMED = """() => [...document.querySelectorAll('input:not([type=hidden]), button, a')]
-  .filter(e => !(e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label'))).map(e => e.outerHTML)"""
 ARMED = "() => getComputedStyle(document.querySelector('[value=approve]')).pointerEvents === 'none'"
-TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.fail(f"Chromium is missing; install it with: {INSTALL}")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
 def person(chromium: Any, gate: House) -> Iterator[Callable[..., Any]]:
-    """A person with a browser of their own, and a first tab. What leaves this machine, or is complained of, fails."""
-    contexts: list[Any] = []
-    wrong: list[str] = []
-
-    def arrive(size: str = "desktop", **how: Any) -> Any:
-        width, height = SIZES[size]
-        context = chromium.new_context(viewport={"width": width, "height": height}, **how)
-        context.set_default_timeout(PATIENCE * 1_000)
-        context.on("request", lambda request: "//127.0.0.1:" in request.url or wrong.append(request.url))
-        context.on("console", lambda message: _is_expected(message.text) or wrong.append(message.text))
-        contexts.append(context)
-        return context.new_page()
-
-    yield arrive
-    for context in contexts:
-        context.close()
-    assert wrong == []
-
-
-def _is_expected(text: str) -> bool:
-    """Chromium tells of every status from 400 on, looks for an icon that the policy rightly keeps it from, and says so
-    when somebody was faster than a page's own idea of where to type."""
-    return any(part in text for part in ("Failed to load resource", "favicon.ico", "Autofocus"))
+    with people(chromium) as arrive:
+        yield arrive
 
 
 def ask(made: House, page: Any, *client: str, **more: str) -> None:

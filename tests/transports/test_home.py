@@ -12,27 +12,14 @@ import pytest
 
 from tests.auth.house import PASSWORD
 from tests.auth.minting import Signed, signed_site
-from tests.auth.test_pages import CHROMIUM, CONTRAST, FLAGS, INSTALL, TOO_WIDE, UNNAMED
 from tests.http_wire import Site, events, site
+from tests.screen import CONTRAST, SIZES, TOO_WIDE, UNNAMED, people
 from tests.transports.homes import Somebody
 from tests.wire import PATIENCE, eventually
 from toolgate.server import forms
 
-SIZES = {"phone": (390, 844), "desktop": (1280, 900), "narrow": (320, 640)}
 HOSTILE = "<script>window.bad = 1</script><img src=x onerror='window.bad = 2'>\u202etxt.exe"
 APP = "Fern<b>hill</b>"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.fail(f"Chromium is missing; install it with: {INSTALL}")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -53,38 +40,22 @@ def bob(signed: Signed) -> Somebody:
 
 @pytest.fixture
 def arrive(chromium: Any, signed: Signed) -> Iterator[Callable[..., Any]]:
-    """A person at the first page, signed in where they have a name. What is complained of, or leaves this machine,
-    fails."""
-    contexts: list[Any] = []
-    wrong: list[str] = []
+    """A person at the first page, signed in where they have a name."""
+    with people(chromium) as arriving:
 
-    def come(name: str = "", size: str = "desktop", **how: Any) -> Any:
-        width, height = SIZES[size]
-        context = chromium.new_context(viewport={"width": width, "height": height}, **how)
-        context.set_default_timeout(PATIENCE * 1_000)
-        context.on("request", lambda request: "//127.0.0.1:" in request.url or wrong.append(request.url))
-        context.on("console", lambda message: _is_expected(message.text) or wrong.append(message.text))
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(signed.site.url)
-        if name:
-            page.get_by_role("link", name="Sign in", exact=True).click()
-            page.get_by_label("Name").fill(name)
-            page.get_by_label("Password").fill(PASSWORD)
-            page.get_by_role("button", name="Sign in").click()
-            page.get_by_role("heading", level=1, name="Running for you").wait_for()
-            assert page.url == signed.site.url + "/"
-        return page
+        def come(name: str = "", size: str = "desktop", **how: Any) -> Any:
+            page = arriving(size, **how)
+            page.goto(signed.site.url)
+            if name:
+                page.get_by_role("link", name="Sign in", exact=True).click()
+                page.get_by_label("Name").fill(name)
+                page.get_by_label("Password").fill(PASSWORD)
+                page.get_by_role("button", name="Sign in").click()
+                page.get_by_role("heading", level=1, name="Running for you").wait_for()
+                assert page.url == signed.site.url + "/"
+            return page
 
-    yield come
-    for context in contexts:
-        context.close()
-    assert wrong == []
-
-
-def _is_expected(text: str) -> bool:
-    return any(part in text for part in ("Failed to load resource", "favicon.ico"))
+        yield come
 
 
 def is_live(page: Any) -> None:
