@@ -125,9 +125,7 @@ def _put(draft: Path, path: Path) -> None:
         raise Refused(f"{path} is there already, since a moment ago: name another file") from None
     except OSError:  # a file system without links
         draft.rename(path)
-    held = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(held)
-    os.close(held)
+    placing.sync(path.parent)
 
 
 def _from(state: Path, file: str, replace: bool, progress: Progress) -> None:

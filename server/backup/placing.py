@@ -77,7 +77,7 @@ def place(come: Path, state: Path) -> Path | None:
             with suppress(FileNotFoundError, NotADirectoryError):
                 (state / name).rmdir()  # an empty one
             moves.move(come / name, state / name)
-        _sync(state)
+        sync(state)
     except BaseException as error:
         _take_back(moves, aside, error)
         raise
@@ -127,8 +127,9 @@ def _aside(state: Path) -> Path | None:
     return Path(tempfile.mkdtemp(prefix=f"{REPLACED}{stamp}-", dir=state))
 
 
-def _sync(folder: Path) -> None:
-    held = os.open(folder, trees.FOLDER)
+def sync(folder: Path) -> None:
+    """See that the names in a folder, which may be a link to one, are on the disk."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(held)
     finally:

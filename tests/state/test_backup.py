@@ -241,7 +241,7 @@ def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
     held = state(tmp_path)
     (tmp_path / "b").write_bytes(backed_up(held, workspaces=False))
     done: list[object] = []
-    monkeypatch.setattr(placing, "_sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
+    monkeypatch.setattr(placing, "sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
     monkeypatch.setattr(backup_cli, "_tell", lambda *told: done.extend(told[2:]))
     with backup_cli._undertaken({}) as progress, pytest.raises(KeyboardInterrupt):
         backup_cli._from(held, str(tmp_path / "b"), True, progress)
@@ -531,6 +531,15 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(small: Path, tmp_path: Pa
     done = subprocess.run(["bwrap", *mounts, "bash", "-c", words], capture_output=True, text=True, timeout=60)
     assert done.stdout == "1\n", done
     assert "the disk is full" in done.stderr or "can't grow" in done.stderr, done.stderr
+
+
+def test_a_state_and_a_folder_for_backups_may_be_links(small: Path, tmp_path: Path) -> None:
+    for name in ("state", "backups"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"to-{name}").symlink_to(name)
+    backup_cli._to_file(small / "state", str(tmp_path / "to-backups" / "b"), False, SILENT)
+    backup_cli._from(tmp_path / "to-state", str(tmp_path / "backups" / "b"), False, SILENT)
+    assert rows(tmp_path / "state" / "state.db") == rows(small / "state" / "state.db")
 
 
 def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
