@@ -34,7 +34,9 @@ def recorded(state: Path, least: int = 1) -> list[dict[str, Any]]:
 
     def there() -> bool:
         file = state / "audit" / "audit.jsonl"
-        told = file.read_text().splitlines() if file.exists() else []
+        told = file.read_text().splitlines(keepends=True) if file.exists() else []
+        if told and not told[-1].endswith("\n"):  # it is being written
+            del told[-1]
         found[:] = [entry for entry in map(json.loads, told) if "tool" in entry]
         return len(found) >= least
 

@@ -299,7 +299,7 @@ def test_kill_9_in_the_midst_changes_nothing_and_of_two_that_start_at_once_the_s
     waits = f"from tests.wire import eventually; from pathlib import Path; eventually(Path({str(gate)!r}).exists)"
     migrations = next_migrations(tmp_path, waits)
     first = upgraded(database, migrations)
-    assert eventually(marker.exists)
+    assert eventually(lambda: marker.exists() and marker.read_text() == "in the midst\n")
     first.kill()
     first.join(20)
     assert (version(database), rows(database)) == (VERSION, before)
