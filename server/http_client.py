@@ -22,6 +22,7 @@ from toolgate.server.revisions import NEWEST_WITH_SESSION, STATELESS
 from toolgate.server.words import is_loopback
 
 CONNECT = 10.0  # seconds for a connection
+GOODBYE = 1.0  # seconds
 PIECE = 2**20  # bytes that are read at once, at most
 Greeted = tuple[Client, dict[str, Any]]  # a client, and what the server said to it first
 Opened = AsyncGenerator[Greeted, None]
@@ -262,9 +263,18 @@ async def exchange(
     except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
         raise Fault(f"{url}: {error}") from error
     finally:
-        sink.close()
-        with contextlib.suppress(OSError):
-            await sink.wait_closed()
+        await _hang_up(sink)
+
+
+async def _hang_up(sink: asyncio.StreamWriter) -> None:
+    """Who does not answer TLS's goodbye is not waited for."""
+    sink.close()
+    try:
+        with contextlib.suppress(OSError):  # TimeoutError is one
+            async with asyncio.timeout(GOODBYE):
+                await sink.wait_closed()
+    finally:
+        sink.transport.abort()
 
 
 def checked(url: str) -> SplitResult:
