@@ -22,7 +22,7 @@ from toolgate.server.revisions import NEWEST_WITH_SESSION, STATELESS
 from toolgate.server.words import is_loopback
 
 CONNECT = 10.0  # seconds for a connection
-GOODBYE = 1.0  # seconds
+GOODBYE = 1.0  # seconds for a connection to end
 PIECE = 2**20  # bytes that are read at once, at most
 Greeted = tuple[Client, dict[str, Any]]  # a client, and what the server said to it first
 Opened = AsyncGenerator[Greeted, None]
