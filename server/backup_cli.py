@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from toolgate.server.backup import placing, reading, writing
-from toolgate.server.backup.contents import FULL, Manifest, Refused
+from toolgate.server.backup.contents import Manifest, Refused
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.server.people_cli import DONE, FAULT, counted, one
 from toolgate.server.progress import Progress, shown
 from toolgate.server.state import use
 from toolgate.tools import ToolError
+from toolgate.tools.spool import FULL
 
 STREAM = "-"  # standard input or output
 ROOM = ".toolgate-backup-"

@@ -11,7 +11,6 @@ What people made is in archives of their own, since they choose its names: an ar
 anything but files, is none of ours.
 """
 
-import errno
 import re
 from typing import Any
 
@@ -32,7 +31,6 @@ MEMBER = re.compile(
 MAX_FILES = 200_000
 MAX_BYTES = 256 * 2**30  # of all files together; what there is room for on the disk is looked at besides
 MAX_MANIFEST = 64 * 2**20
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Refused(Exception):

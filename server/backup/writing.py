@@ -27,7 +27,6 @@ from toolgate.server.backup.contents import (
     DATABASE,
     FOLDERS,
     FORMAT,
-    FULL,
     MANIFEST,
     NAME,
     PACKED,
@@ -38,6 +37,7 @@ from toolgate.server.backup.contents import (
 from toolgate.server.cleaning import packing
 from toolgate.server.progress import Progress
 from toolgate.server.state import copying
+from toolgate.tools.spool import FULL
 
 LEVEL = 1  # of compression: most of it is packed already, or small
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
