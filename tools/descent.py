@@ -8,6 +8,7 @@ up, it looks whether `..` is where it came from. No link is followed.
 import os
 import stat
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -15,6 +16,16 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 class Moved(OSError):
     """Its folders are being moved about."""
+
+
+@contextmanager
+def opened(folder: Path | str, within: int | None = None) -> Generator[int]:
+    """The descriptor of a folder that is no link."""
+    held = os.open(folder, FOLDER, dir_fd=within)
+    try:
+        yield held
+    finally:
+        os.close(held)
 
 
 def descend(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tuple[int, str], None, None]:

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolgate.tools.descent import FOLDER
 from toolgate.tools.errors import NotFound, ToolError
 
 CHUNK = 2**20
 SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 LOOK = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY  # only to be asked of
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from toolgate.server.cleaning import packing, trees
 from toolgate.server.cleaning.unpacking import unpack
 from toolgate.server.cleaning.uses import NAME
-from toolgate.tools.descent import descend
+from toolgate.tools.descent import descend, opened
 
 SUFFIX = ".tar.gz"
 PART = ".part"  # of an archive that is being written
@@ -200,8 +200,5 @@ def _private(folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    held = os.open(folder, trees.FOLDER)
-    try:
+    with opened(folder) as held:
         os.fsync(held)
-    finally:
-        os.close(held)

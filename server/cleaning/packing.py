@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from toolgate.server.cleaning.trees import FOLDER, permit
+from toolgate.server.cleaning.trees import permit
+from toolgate.tools.descent import FOLDER
 
 MAX_BYTES = 64 * 2**30  # of what is packed: a sparse file could keep us busy for days
 MAX_NAMES = 4 * 2**30  # bytes of paths, which are long where folders are deep

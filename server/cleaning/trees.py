@@ -8,12 +8,13 @@ who still writes there can't lead it elsewhere.
 import os
 import stat
 import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from toolgate.tools.descent import opened
+
 PASSES = 64  # looks at a folder that something is put into meanwhile
 STAGE = ".removing-"
 
@@ -45,16 +46,6 @@ def remove_stage(stage: Path) -> None:
     with opened(stage) as held:
         _fell(held)
     stage.rmdir()
-
-
-@contextmanager
-def opened(folder: Path | str, within: int | None = None) -> Generator[int]:
-    """The descriptor of a folder that is no link."""
-    held = os.open(folder, FOLDER, dir_fd=within)
-    try:
-        yield held
-    finally:
-        os.close(held)
 
 
 def permit(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700) -> None:

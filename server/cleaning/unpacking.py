@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from toolgate.server.cleaning.packing import NEW, Packed, Unpackable
-from toolgate.server.cleaning.trees import FOLDER
+from toolgate.tools.descent import FOLDER
 
 # What reading such an archive may raise
 DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, IndexError, OverflowError, RecursionError)

@@ -22,6 +22,7 @@ from toolgate.server.cleaning.folders import Folders
 from toolgate.server.cleaning.packing import Unpackable, pack
 from toolgate.server.cleaning.unpacking import unpack
 from toolgate.server.workspaces import Workspaces
+from toolgate.tools import descent
 from toolgate.tools.limits import Limits
 from toolgate.tools.notices import Notices
 from toolgate.tools.sandbox.quarters import Sandboxed
@@ -32,10 +33,10 @@ ODD = os.fsdecode(b"two\nlines and \xff\xfe, no UTF-8")
 
 def nested(folder: Path, levels: int) -> None:
     """Folders in folders, deeper than any path, with a file at the very end."""
-    here = os.open(folder, trees.FOLDER)
+    here = os.open(folder, descent.FOLDER)
     for _ in range(levels):
         os.mkdir("d", dir_fd=here)
-        there = os.open("d", trees.FOLDER, dir_fd=here)
+        there = os.open("d", descent.FOLDER, dir_fd=here)
         os.close(here)
         here = there
     os.close(os.open("end", os.O_CREAT | os.O_WRONLY, dir_fd=here))
@@ -44,9 +45,9 @@ def nested(folder: Path, levels: int) -> None:
 
 def depth(folder: Path) -> int:
     """How deep that goes."""
-    here, levels = os.open(folder, trees.FOLDER), 0
+    here, levels = os.open(folder, descent.FOLDER), 0
     while os.listdir(here) == ["d"]:
-        there = os.open("d", trees.FOLDER, dir_fd=here)
+        there = os.open("d", descent.FOLDER, dir_fd=here)
         os.close(here)
         here, levels = there, levels + 1
     assert os.listdir(here) == ["end"]
@@ -273,7 +274,7 @@ def test_a_hole_comes_back_as_a_hole(tmp_path: Path) -> None:
 def test_who_writes_meanwhile_holds_nothing_up_for_ever(tmp_path: Path) -> None:
     folder, stop = tmp_path / "it", threading.Event()
     folder.mkdir()
-    here = os.open(folder, trees.FOLDER)
+    here = os.open(folder, descent.FOLDER)
 
     def write() -> None:
         number = 0

@@ -8,12 +8,13 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from toolgate.tools.cgroups import Group
+from toolgate.tools.descent import opened
 from toolgate.tools.limits import Limits
 from toolgate.tools.processes import Processes
 from toolgate.tools.quarters import resources
@@ -174,7 +175,7 @@ class Sandboxed:
     def _clear_places(self, before: float) -> None:
         """What commands wrote there is of no use any more. Blocking: they may have written any number of files. Those
         of the next sandbox may come meanwhile: when a file was made nobody can lie about."""
-        with suppress(OSError), _opened(self._spool / PLACES) as places, os.scandir(places) as entries:
+        with suppress(OSError), opened(self._spool / PLACES) as places, os.scandir(places) as entries:
             for entry in entries:
                 found = entry.stat(follow_symlinks=False)
                 if found.st_ctime < before and not stat.S_ISDIR(found.st_mode):
@@ -184,16 +185,6 @@ class Sandboxed:
         closing = asyncio.ensure_future(work)
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-
-@contextmanager
-def _opened(folder: Path) -> Generator[int]:
-    """The descriptor of a folder that is no link."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield held
-    finally:
-        os.close(held)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
