@@ -51,6 +51,7 @@ def shows(page: Any, title: str) -> None:
 
 def is_asked(page: Any) -> None:
     shows(page, "Allow “Fernhill” to use this server?")
+    page.get_by_role("button", name="Approve").wait_for()
 
 
 @pytest.mark.brief("phone")
@@ -292,6 +293,23 @@ def test_sec_10_a_page_that_waited_behind_a_window_is_not_clicked_through_it(per
     assert eventually(lambda: not page.evaluate(ARMED))
     assert gate.granted() == []
     page.mouse.click(box["x"] + 40, box["y"] + 20)
+    connected(page)
+
+
+def test_sec_10_there_is_nothing_to_click_before_the_page_can_arm_it(person: Any, gate: House) -> None:
+    page, held = person(), list[Any]()
+    page.goto(gate.url + "/login")
+    sign_in(page)
+    page.wait_for_url(gate.url + "/")
+    page.route("**/*.css*", lambda route: held.append(route))
+    page.goto(gate.url + gate.asking(scope="tools:shell"), wait_until="commit")
+    approve = page.locator("[value=approve]")
+    approve.wait_for(state="attached")
+    assert approve.bounding_box() is None
+    assert page.locator("[value=deny]").bounding_box() is not None
+    for sheet in held:
+        sheet.continue_()
+    decide(page)
     connected(page)
 
 
