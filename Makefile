@@ -42,9 +42,10 @@ tests/interop/node_modules/.installed: .venv/.dev tests/interop/package-lock.jso
 demo: setup ## the tour: every tool, called for real
 	$(BIN)/toolgate demo
 
-chromium: | .venv/bin/python ## the browser that the tests of pages drive: Debian's
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
-		|| { echo "Chromium is missing: apt-get install chromium"; exit 1; }
+chromium: | .venv/bin/python ## the browsers that the tests of pages drive: Debian's
+	@command -v chromium >/dev/null && command -v chromium-headless-shell >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium chromium-headless-shell; } \
+		|| { echo "Chromium is missing: apt-get install chromium chromium-headless-shell"; exit 1; }
 
 sandbox: | chromium ## what keeps commands apart, and what the tests of that use
 	@command -v bwrap >/dev/null && command -v setpriv >/dev/null && command -v tini >/dev/null && test -x /usr/bin/python3 && ldconfig -p | grep -q libseccomp.so.2 \

@@ -52,6 +52,7 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
 def pytest_configure(config: pytest.Config) -> None:
     told = "brief(*ids): of its parameters `make test` takes these, the first where none is named; the soak the others"
     config.addinivalue_line("markers", told)
+    config.addinivalue_line("markers", "both: `make test` takes it with the other kind of Chromium, too")
 
 
 @pytest.hookimpl(tryfirst=True)  # before those of the soak are left out

@@ -57,7 +57,7 @@ TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElemen
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
     """Chromium, as Playwright drives it."""
-    program = shutil.which("chromium")
+    program = shutil.which("chromium-headless-shell")
     if program is None:
         pytest.fail("Chromium is missing; install it with: make chromium")
     from playwright.sync_api import sync_playwright

@@ -17,7 +17,7 @@ async def browser(config: Config) -> Finding:
         raise Broken(str(error), "--browser names it") from None
     if found is None:
         without = "ReadDocs fetches pages without running their scripts"
-        raise Skipped(f"{without}; for a browser: apt-get install chromium, pip install 'toolgate[browser]'")
+        raise Skipped(f"{without}; for one: apt-get install chromium-headless-shell, pip install 'toolgate[browser]'")
     browser = Browser(found, Allowed())
     try:
         sandboxed = await browser.try_start()

@@ -32,7 +32,7 @@ from toolgate.tools.context import Belongings, Context, Place, Settings
 from toolgate.tools.docs import read_docs
 from toolgate.tools.web import Web
 
-CHROMIUM = program(None, os.environ.get("PATH"))
+KINDS = ("chromium-headless-shell", "chromium")  # the one that is taken where there are both, and the one most have
 SOAK = pytest.mark.soak
 BOUND = 60.0  # seconds for anything: machines that test are busy
 PUBLIC, PRIVATE = "127.0.0.1", "127.0.0.2"
@@ -65,6 +65,7 @@ class World:
     place: Site
     victim: Victim
     names: dict[str, list[Sequence[str]]]
+    program: str
     looked_up: list[str] = field(default_factory=list)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -87,9 +88,17 @@ class World:
         return self.run(self.call(self.url(path, host), **arguments))
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """In both kinds of Chromium; for `make test` in the second only what keeps pages in."""
+    if "world" in metafunc.fixturenames:
+        second = pytest.param(KINDS[1], marks=() if metafunc.definition.get_closest_marker("both") else SOAK)
+        metafunc.parametrize("world", [KINDS[0], second], indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    assert CHROMIUM is not None, "these tests drive a real Chromium: make chromium"
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    chromium = program(request.param, os.environ.get("PATH"))
+    assert chromium is not None
     names: dict[str, list[Sequence[str]]] = {}
 
     looked_up: list[str] = []
@@ -119,9 +128,9 @@ def world() -> Iterator[World]:
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
         place, victim = runner.run(opened(stack))
-        web = Web([PUBLIC], resolve=resolve, chromium=CHROMIUM)
+        web = Web([PUBLIC], resolve=resolve, chromium=chromium)
         try:
-            yield World(runner, web, place, victim, names, looked_up)
+            yield World(runner, web, place, victim, names, chromium, looked_up)
         finally:
             runner.run(web.close())
             runner.run(stack.aclose())
@@ -377,6 +386,7 @@ quietly(() => new WebTransport('https://' + host + '/').ready);
 """
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("host", [PRIVATE, pytest.param("[::ffff:127.0.0.2]", marks=SOAK), "private.test"])
 def test_nothing_a_page_does_reaches_a_private_address(world: World, host: str) -> None:
     world.names["private.test"] = [[PRIVATE]]
@@ -396,6 +406,7 @@ def test_nothing_a_page_does_reaches_a_private_address(world: World, host: str) 
     assert not [request for request in world.place.requests if request.path == "/worker.js"]
 
 
+@pytest.mark.both
 def test_windows_that_a_page_opens_are_not_opened(world: World) -> None:
     script = "for (let n = 0; n < 100; n++) open('/window' + n)"
     output = world.read({"/": html(f"<p>Here: {PROSE}</p><script>{script}</script>")})
@@ -403,6 +414,7 @@ def test_windows_that_a_page_opens_are_not_opened(world: World) -> None:
     assert not [request for request in world.place.requests if request.path.startswith("/window")]
 
 
+@pytest.mark.both
 def test_a_name_that_rebinds_is_looked_up_and_checked_each_time(world: World) -> None:
     world.names["rebinds.test"] = [[PUBLIC], [PRIVATE]]
     world.victim.seen.clear()
@@ -415,6 +427,7 @@ def test_a_name_that_rebinds_is_looked_up_and_checked_each_time(world: World) ->
     assert world.victim.seen == []
 
 
+@pytest.mark.both
 def test_only_pages_of_ours_get_through_the_gateway(world: World) -> None:
     browser = world.web.browser
     assert browser is not None
@@ -680,6 +693,7 @@ def chromium_pid(world: World) -> int:
     return pid
 
 
+@pytest.mark.both
 def test_its_sandbox_is_on_and_it_has_nothing_of_the_servers(world: World) -> None:
     world.read({"/": html("x")})
     pid = chromium_pid(world)
@@ -853,7 +867,7 @@ def test_a_driver_that_ends_at_once_is_done_without(
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", script(folder, "exit 1"))
 
     async def scenario() -> str:
-        async with another(world, CHROMIUM) as lent:
+        async with another(world, world.program) as lent:
             return text(await lent.call(world.url()))
 
     answer = world.run(scenario())
@@ -869,7 +883,7 @@ async def another(world: World, program: str) -> AsyncIterator[World]:
 
     web = Web([PUBLIC], chromium=program, resolve=resolve)
     try:
-        yield World(world.runner, web, world.place, world.victim, world.names)
+        yield World(world.runner, web, world.place, world.victim, world.names, program)
     finally:
         await web.close()
 
@@ -885,7 +899,7 @@ def test_where_its_sandbox_can_not_be_had_it_is_done_without_and_said(world: Wor
     place = script(
         folder,
         f"""case "$*" in
-        *--no-sandbox*) exec {CHROMIUM} "$@" ;;
+        *--no-sandbox*) exec {world.program} "$@" ;;
         *) echo '[1:1:FATAL:zygote_host_impl_linux.cc] No usable sandbox!' >&2; exit 1
         esac""",
     )
@@ -898,12 +912,13 @@ def test_where_its_sandbox_can_not_be_had_it_is_done_without_and_said(world: Wor
     assert "(the browser runs without its own sandbox)" in world.run(scenario())
 
 
+@pytest.mark.both
 def test_https_is_read_through_the_gateway_and_its_certificate_is_checked(world: World, folder: Path) -> None:
     server, _ = certificate(folder, "shop.test")
     key = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes()).public_key()
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     pin = base64.b64encode(hashlib.sha256(der).digest()).decode()
-    trusting = script(folder, f'exec {CHROMIUM} "$@" --ignore-certificate-errors-spki-list={pin}')
+    trusting = script(folder, f'exec {world.program} "$@" --ignore-certificate-errors-spki-list={pin}')
 
     async def scenario() -> tuple[str, Output, Output]:
         async with site({"/": html(f"<p>Safe: {PROSE}</p>")}, tls=server) as shop:

@@ -40,6 +40,7 @@ ARGUMENTS = (
     "--headless",
     "--remote-debugging-pipe",
     "--no-startup-window",
+    "--block-new-web-contents",  # a shell without windows blocks none by itself
     "--hide-scrollbars",
     "--mute-audio",
     "--disable-gpu",
