@@ -263,11 +263,11 @@ async def exchange(
     except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
         raise Fault(f"{url}: {error}") from error
     finally:
-        await _hang_up(sink)
+        await hang_up(sink)
 
 
-async def _hang_up(sink: asyncio.StreamWriter) -> None:
-    """Who does not answer TLS's goodbye is not waited for."""
+async def hang_up(sink: asyncio.StreamWriter) -> None:
+    """End a connection. Who does not answer TLS's goodbye is not waited for."""
     sink.close()
     try:
         with contextlib.suppress(OSError):  # TimeoutError is one

@@ -12,6 +12,7 @@ from toolgate.server.chain.way import Way
 from toolgate.server.chain.wire import PROXY, STATUSES, TIMEOUT, parameters
 from toolgate.server.checks import Broken, Finding, Note, Skipped
 from toolgate.server.client import hello
+from toolgate.server.http_client import hang_up
 from toolgate.server.revisions import NEWEST_WITH_SESSION
 from toolgate.server.words import is_loopback
 
@@ -60,7 +61,7 @@ async def connection(way: Way) -> str:
             f"{host}, port {port}: {error.strerror or str(error) or 'no answer in time'}",
             "start the server, and have this address and port lead to it",
         ) from None
-    sink.close()
+    await hang_up(sink)
     return f"port {port} is open"
 
 
@@ -82,7 +83,7 @@ async def tls(way: Way) -> Finding:
         reason = str(error) or "no connection in time"
         raise Broken(reason, "have the proxy speak TLS there") from None
     certificate = sink.get_extra_info("peercert") or {}
-    sink.close()
+    await hang_up(sink)
     left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time() if "notAfter" in certificate else SOON
     if left < SOON:
         return Note(f"verified; it ends in {left / 86_400:.0f} days", "renew it, and let the proxy do that by itself")
