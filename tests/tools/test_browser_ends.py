@@ -41,16 +41,38 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_a_server_that_is_killed_leaves_no_process_and_no_file(folder: Path) -> None:
+@pytest.fixture
+def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """One that has read a page."""
     environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(
         [sys.executable, "-c", SERVER, CHROMIUM], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "here\n"
-        assert processes_with(str(folder))
-        os.kill(server.pid, signal.SIGKILL)
-    assert eventually(lambda: not processes_with(str(folder)) and not list(folder.glob("toolgate-*")))
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            assert processes_with(str(folder))
+            yield process
+        finally:
+            process.kill()
+
+
+def nothing_is_left(folder: Path) -> bool:
+    return not processes_with(str(folder)) and not list(folder.glob("toolgate-*"))
+
+
+def test_a_server_that_is_killed_leaves_no_process_and_no_file(folder: Path, server: subprocess.Popen[str]) -> None:
+    server.kill()
+    assert eventually(lambda: nothing_is_left(folder))
+
+
+def test_a_driver_that_kills_what_it_started_leaves_no_process_and_no_file(
+    folder: Path, server: subprocess.Popen[str]
+) -> None:
+    started = min(processes_with("keeper.py") & processes_with(str(folder)))
+    os.killpg(started, signal.SIGKILL)
+    assert eventually(lambda: nothing_is_left(folder))
+    assert server.poll() is None
 
 
 def test_who_waits_is_served_by_principal_in_turn() -> None:

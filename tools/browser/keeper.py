@@ -1,15 +1,19 @@
 """Stands between Playwright's driver and Chromium, and ends all of Chromium when the server or the driver is gone.
 
-    server ── driver (Node) ── keeper ── Chromium ── its processes
+    server ── driver (Node) ── doorman ── keeper ── Chromium ── its processes
 
 A program, run as `python -I -S keeper.py LINE FOLDER UID PRIVILEGES PROGRAM ARGUMENTS…`: LINE is a unix socket at which
 the server listens and says nothing, and its end is Chromium's; FOLDER is removed at the end; UID is the user, and the
 group, that Chromium runs as (-1: this one); PRIVILEGES is `none` where it may gain none: its sandbox may need some.
 Descriptors 3 and 4 are Playwright's pipe: Chromium has them, and only Chromium.
 
+Playwright's driver kills what it started, with all of its process group, whenever it likes: also while the keeper
+removes the folder. So what it started is a doorman, and the keeper, in a session of its own, takes his end as a word.
+
 Like a command's supervisor (tools/supervisor.py) it adopts every orphan below it, and ends last. Standard library only.
 """
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -18,6 +22,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +36,7 @@ else:  # without site-packages the package has no name; the file has its place
 
 PIPE = (3, 4)
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
+SERVER_GONE = 3  # the keeper's exit code
 FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_score_adj)
 
 
@@ -44,10 +50,25 @@ class Keeper(supervisor.Supervisor):
 
 
 def main() -> None:
-    line, folder, uid, privileges, *command = sys.argv[1:]
     driver = os.getppid()
     for number in supervisor.DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
+    theirs, ours = os.pipe()
+    keeper = os.fork()
+    if not keeper:
+        os.close(ours)
+        os.setsid()
+        sys.exit(_keep(theirs))
+    for descriptor in (theirs, *PIPE):
+        os.close(descriptor)
+    code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
+    if code == SERVER_GONE and os.getppid() == driver:
+        os.kill(driver, signal.SIGCONT)  # it ends by itself when the server does, unless it is stopped
+
+
+def _keep(doorman: int) -> int:
+    """See Chromium to its end: the exit code. `doorman` ends when he does."""
+    line, folder, uid, privileges, *command = sys.argv[1:]
     supervisor.keep_watch()
     control = socket.socket(socket.AF_UNIX)
     try:
@@ -58,10 +79,25 @@ def main() -> None:
         keeper.shell = _started(command, int(uid), privileges == "none")
         for descriptor in PIPE:
             os.close(descriptor)  # that the driver sees the end of it when Chromium closes it
+        threading.Thread(target=_listen, args=(doorman, control), daemon=True).start()
         keeper.watch()
-        _end_driver(driver, control)
+        return 0 if _is_there(control) else SERVER_GONE
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _listen(doorman: int, control: socket.socket) -> None:
+    """When the doorman is gone, it is as if the server were."""
+    os.read(doorman, 1)
+    with contextlib.suppress(OSError):
+        control.shutdown(socket.SHUT_RD)
+
+
+def _is_there(control: socket.socket) -> bool:
+    try:
+        return bool(control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return True
 
 
 def _started(command: list[str], uid: int, confined: bool) -> int:
@@ -97,15 +133,6 @@ def _confine(uid: int, confined: bool) -> None:
         prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if confined:
             prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-
-
-def _end_driver(driver: int, control: socket.socket) -> None:
-    """It ends by itself when the server does; where it can't, it is ended."""
-    try:
-        if os.getppid() == driver and not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-            os.kill(driver, signal.SIGCONT)
-    except OSError:
-        return
 
 
 if __name__ == "__main__":
