@@ -99,6 +99,28 @@ def check(schema: dict[str, Any]) -> Check:
     return findings
 
 
+def never_null(schema: dict[str, Any]) -> frozenset[str]:
+    """The optional properties of an object's schema that have no place for null; one that can't be told has a place."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return frozenset()
+    needed = required if isinstance(required, list) else []
+    return frozenset(
+        name for name, declared in properties.items() if name not in needed and not _takes_null(declared, schema)
+    )
+
+
+def _takes_null(declared: Any, root: dict[str, Any]) -> bool:
+    import jsonschema_rs  # start-up, as above
+
+    alone: dict[str, Any] = {key: root[key] for key in ("$defs", "definitions") if key in root}
+    try:
+        validator = jsonschema_rs.Draft202012Validator({**alone, "allOf": [declared]}, retriever=_refuse)
+        return validator.is_valid(None)
+    except Exception:  # noqa: BLE001  # a reference to elsewhere in the schema, or what the validator says it is
+        return True
+
+
 def guard(schema: dict[str, Any]) -> None:
     """Raise UnusableSchema for a `$ref` that leaves the schema, or for more subschemas than anyone writes."""
     waiting: list[Any] = [schema]

@@ -122,6 +122,12 @@ class Tool:
         if self.output is not None:
             schema.guard(self.output)
 
+    def without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, less each null that stands for an argument left out: some clients write it for all of them."""
+        if None not in arguments.values():
+            return arguments
+        return {name: value for name, value in arguments.items() if value is not None or name not in self._never_null}
+
     def finding(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with these arguments; None: nothing that the schema knows of."""
         return self._check(arguments)
@@ -146,6 +152,10 @@ class Tool:
     @cached_property
     def _check(self) -> schema.Check:
         return schema.check(self.input)
+
+    @cached_property
+    def _never_null(self) -> frozenset[str]:
+        return schema.never_null(self.input)
 
     @cached_property
     def _casts(self) -> dict[str, Callable[[Any], Any]]:

@@ -105,7 +105,7 @@ def _asked(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
         arguments = {}
     elif not isinstance(arguments, dict):
         raise InvalidParams("'arguments' must be an object")
-    return tool, arguments
+    return tool, tool.without_nulls(arguments)
 
 
 def _refusal(text: str) -> Output:
