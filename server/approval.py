@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from toolgate.server.caller import ELICIT, SHAPES, InputRequired, shows_forms
+from toolgate.server.caller import ELICIT, SHAPES, UNREACHABLE, InputRequired, shows_forms
 from toolgate.server.rules import Caller, Rule
 from toolgate.server.seal import LIFETIME
 from toolgate.server.server import Server
@@ -90,7 +90,7 @@ async def _asked(
     request = {"method": ELICIT, "params": {"message": message, "requestedSchema": FORM}}
     if not context.can("elicitation"):
         call.decision = "cannot_ask"
-        raise ToolError(_cannot_ask(tool, rule))
+        raise ToolError(_cannot_ask(call, tool, rule))
     if call.revision.stateless and not call.deferred and shows_forms(call):
         call.decision = "asked"
         nonce = server.nonces.issue(call.session.principal)
@@ -110,7 +110,7 @@ async def _asked(
         ) from None
     except CannotAsk:
         call.decision = "cannot_ask"
-        raise ToolError(_cannot_ask(tool, rule)) from None
+        raise ToolError(_cannot_ask(call, tool, rule)) from None
     finally:
         call.approving = None
     return str(answer["action"])
@@ -123,10 +123,11 @@ def _denied(tool: Tool, rule: Rule | None) -> str:
     return f"{told}. It says what whoever runs this server does not want: don't spell it otherwise, do without it."
 
 
-def _cannot_ask(tool: Tool, rule: Rule) -> str:
+def _cannot_ask(call: Call, tool: Tool, rule: Rule) -> str:
+    why = "it did not declare elicitation" if call.can_ask else UNREACHABLE
     return (
-        f"{tool.name} takes a person's approval here (--approve {rule}), and this client can't ask for it: it did not "
-        "declare elicitation. It was not run. Use a client that shows forms, on revision 2025-06-18 or later; or have "
+        f"{tool.name} takes a person's approval here (--approve {rule}), and this client can't ask for it: {why}. "
+        "It was not run. Use a client that shows forms, on revision 2025-06-18 or later; or have "
         "whoever runs this server exempt what is harmless by --allow."
     )
 

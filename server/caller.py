@@ -20,6 +20,7 @@ from toolgate.server.session import LEVELS, Call, Refused
 from toolgate.tools.errors import CannotAsk, NoTasks, StillWaiting, Unanswered
 
 ELICIT = "elicitation/create"
+UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
 CAPABILITY = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -48,7 +49,7 @@ def shows_forms(call: Call) -> bool:
     declared = call.session.capabilities.get("elicitation")
     # {} means forms; a client that declares modes must name them (client/elicitation, "Capabilities")
     has_forms = isinstance(declared, dict) and ("form" in declared or "url" not in declared)
-    return has_forms and call.revision.elicitation
+    return has_forms and call.revision.elicitation and call.can_ask
 
 
 def no_task(required: bool) -> bool:
@@ -121,7 +122,7 @@ class Caller:
     def can(self, capability: str) -> bool:
         if capability == "elicitation":
             return shows_forms(self._call) or self._questions.url is not None
-        return self._call.session.can(capability)
+        return self._call.session.can(capability) and self._call.can_ask
 
     def knows(self, feature: str) -> bool:
         return self._call.revision.has(feature)
@@ -252,10 +253,8 @@ class Caller:
         """Raise CannotAsk for what the client did not declare it can be asked."""
         lacking = {CAPABILITY[request["method"]] for request in requests.values() if not self._can_answer(request)}
         if lacking:
-            names = ", ".join(sorted(lacking))
-            raise CannotAsk(
-                f"this client did not declare {names}, so it can't be asked", {name: {} for name in lacking}
-            )
+            why = f"this client did not declare {', '.join(sorted(lacking))}" if self._call.can_ask else UNREACHABLE
+            raise CannotAsk(f"{why}, so it can't be asked", {name: {} for name in lacking})
 
     def _can_answer(self, request: dict[str, Any]) -> bool:
         method = request["method"]

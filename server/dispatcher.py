@@ -188,6 +188,10 @@ class _Collected:
         self.messages: list[Outbound] = []
         self._channel = channel
 
+    @property
+    def can_ask(self) -> bool:
+        return self._channel.can_ask
+
     def send(self, message: Outbound) -> None:
         if isinstance(message, (Result, Failure)):
             self.messages.append(msgspec.Raw(encode(message)))  # now, so that what can't be encoded costs itself alone

@@ -21,6 +21,11 @@ DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; lets callbacks 
 class Channel(Protocol):
     """Where messages to the client go. Each inbound message brings its own."""
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether a request to the client would reach it."""
+        ...
+
     def send(self, message: Outbound) -> None:
         """Take `message` for delivery. Never blocks; what happens to a slow reader is the channel's decision."""
         ...
@@ -219,6 +224,11 @@ class Call:
         if revision is None:
             raise RpcError("no revision before initialize")
         return revision
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a question would reach the client: in the stateless era it is an answer, and always does."""
+        return self.revision.stateless or self.channel.can_ask
 
     @property
     def meta(self) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class Stream:
     `id` is unique within its session; event ids are `id-number`. `numbered` says whether events carry ids at all.
     """
 
+    can_ask = True
+
     __slots__ = (
         "_events",
         "_first",

@@ -1,14 +1,15 @@
-"""The reply to one POST: undecided until something comes, then one JSON body or an event stream. Knows what an answer
-looks like; knows nothing of sessions or methods.
+"""The reply to one POST: undecided until something comes, then one JSON body or an event stream; or a JSON body alone,
+where the client takes no stream. Knows what an answer looks like; knows nothing of sessions or methods.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from toolgate.server.messages import Outbound, encode
+from toolgate.server.messages import Notification, Outbound, Request, encode
+from toolgate.server.session import Channel
 from toolgate.transports.events import Stream, is_answer
-from toolgate.transports.guard import Send
+from toolgate.transports.guard import Receive, Send
 
 JSON = (b"content-type", b"application/json")
 
@@ -17,6 +18,7 @@ class Reply:
     """The channel of one POST. It turns out to have an `answer`, to be sent as JSON, or a `stream`."""
 
     __slots__ = ("_make", "_turned", "answer", "stream")
+    can_ask = True
 
     def __init__(self, make: Callable[[], Stream]) -> None:
         self._make = make
@@ -67,9 +69,72 @@ class Reply:
         finally:
             timer.cancel()
 
+    def stream_answer(self) -> Stream:
+        """The answer as the one event of a stream, for a client that takes nothing else."""
+        self.stream = self._make()
+        self.stream.send(self.answer)
+        self.stream.end()
+        return self.stream
+
     def _turn(self) -> None:
         if self._turned is not None and not self._turned.done():
             self._turned.set_result(None)
+
+
+class JsonReply:
+    """The channel of one POST whose client takes no stream: the `answer` comes at the end, alone. A question goes to
+    `aside`, where there is one that reaches the client; progress and logs are dropped."""
+
+    __slots__ = ("_aside", "_over", "answer")
+
+    def __init__(self, aside: Channel | None) -> None:
+        self._aside = aside
+        self.answer: Any = None
+        self._over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    @property
+    def can_ask(self) -> bool:
+        return self._aside is not None and self._aside.can_ask
+
+    def send(self, message: Outbound) -> None:
+        if is_answer(message):
+            self.answer = message if self.answer is None else self.answer
+            self._end(True)
+        elif self._aside is not None and is_about_question(message):
+            self._aside.send(message)
+
+    def pause(self) -> None:
+        """There is no stream to come back to."""
+
+    def finish(self, _task: "asyncio.Task[None]") -> None:
+        """The work is over, answered or not."""
+        self._end(True)
+
+    async def ended(self, receive: Receive | None) -> bool:
+        """Wait for the end of the work; false: the client, whose connection `receive` watches, hung up before it."""
+        if self._over.done() or receive is None:
+            return await self._over
+        watch = asyncio.get_running_loop().create_task(self._watch(receive))
+        try:
+            return await self._over
+        finally:
+            watch.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._end(False)
+
+    def _end(self, whole: bool) -> None:
+        if not self._over.done():
+            self._over.set_result(whole)
+
+
+def is_about_question(message: Outbound) -> bool:
+    """Whether it asks the client something, or calls that off."""
+    return isinstance(message, Request) or (
+        isinstance(message, Notification) and message.method == "notifications/cancelled"
+    )
 
 
 async def answer(send: Send, message: Outbound, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:

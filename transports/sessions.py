@@ -88,6 +88,11 @@ class HttpSession:
             return None
         return (stream, int(number)) if int(number) <= stream.last else None
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody reads what no request asked for."""
+        return any(stream.reader is not None for stream in self._standing)
+
     def send(self, message: Outbound) -> None:
         """Take what no request asked for: on the newest stream that somebody reads, never on two."""
         for stream in reversed(self._standing):

@@ -70,6 +70,8 @@ async def serve(
 class Output:
     """The channel to the client. Never blocks; keeps what the pipe won't take yet."""
 
+    can_ask = True
+
     def __init__(self, loop: asyncio.AbstractEventLoop, sink: int) -> None:
         self.broken = False
         self.waiting = 0  # bytes not taken by the pipe

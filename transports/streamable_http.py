@@ -1,8 +1,9 @@
 """Serves Streamable HTTP at one endpoint, both eras of it, told apart by each request. Raw ASGI.
 
 Each POST brings its own channel (`Reply`): an answer that comes first, within a second, is one JSON body; anything
-else, or silence, makes an event stream. In the sessions era streams outlive their connections and can be resumed; in
-the stateless era hanging up cancels. Knows HTTP and streams; knows nothing of MCP methods.
+else, or silence, makes an event stream. Where Accept has one of the two alone, it is that. In the sessions era streams
+outlive their connections and can be resumed; in the stateless era hanging up cancels. Knows HTTP and streams; knows
+nothing of MCP methods.
 Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basic/transports/streamable-http.
 """
 
@@ -20,13 +21,15 @@ from toolgate.server.messages import Failure, Inbound, Malformed, Notification, 
 from toolgate.server.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.session import Session
 from toolgate.transports import bodies, headers, replies
+from toolgate.transports.accept import Forms, forms
 from toolgate.transports.bearer import Permits
 from toolgate.transports.events import Pulse, Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.pour import pour
-from toolgate.transports.replies import Reply
+from toolgate.transports.replies import JsonReply, Reply
 from toolgate.transports.sessions import HttpSession, Sessions
 
+LISTEN = "subscriptions/listen"
 PATIENCE = 1.0  # seconds an answer may take to still be one JSON body: longer silence looks dead to a proxy
 PULSE = 15.0  # seconds between comments on a quiet stream
 POLL = 300.0  # seconds after which a connection of 2025-11-25 is closed, to be polled: proxies hold none for ever
@@ -110,6 +113,8 @@ class Endpoint:
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
         elif lacking is not None:
             await (lacking.refuse(send) if lacking.answer is None else replies.answer(send, lacking.answer, 200))
+        elif _needs_stream(message) and Forms.STREAM not in forms(given.get(b"accept")):
+            await refuse(send, 406, f"{LISTEN} is answered by a stream: Accept must have text/event-stream")
         elif _is_stateless(given, message):
             await self._stateless(principal, given, message, receive, send)
         else:
@@ -130,7 +135,8 @@ class Endpoint:
         except RpcError as error:
             await replies.answer(send, Failure(message.id, error), 400)
             return
-        reply = Reply(lambda: Stream("", numbered=False))
+        taken = forms(given.get(b"accept"))
+        reply = Reply(lambda: Stream("", numbered=False)) if Forms.STREAM in taken else JsonReply(None)
         session = Session(
             principal.name,
             stateless=True,
@@ -144,12 +150,21 @@ class Endpoint:
         if not task.done():
             self._alone[task] = principal
             task.add_done_callback(self._alone.pop)
+        if isinstance(reply, JsonReply):
+            if not await reply.ended(receive):
+                task.cancel()  # hanging up calls the work off
+            elif reply.answer is None:
+                await replies.accept(send, 204)
+            else:
+                await replies.answer(send, reply.answer, _status(reply.answer))
+            return
         await reply.turn_out(self._patience)
-        if reply.stream is None:
-            refused = reply.answer if isinstance(reply.answer, Failure) else None
-            await replies.answer(send, reply.answer, STATUS.get(refused.error.code, 200) if refused else 200)
-        elif not await pour(reply.stream, 0, receive, send, self._pulse, keep=False, poll=None):
-            task.cancel()  # hanging up calls the work off
+        if reply.stream is None and (taken is Forms.EITHER or _status(reply.answer) != 200):
+            await replies.answer(send, reply.answer, _status(reply.answer))
+            return
+        stream = reply.stream or reply.stream_answer()
+        if not await pour(stream, 0, receive, send, self._pulse, keep=False, poll=None):
+            task.cancel()  # as above
 
     def _check_headers(self, given: Headers, request: Request) -> None:
         """Raise what is wrong with the request's metadata, in the order of the specification."""
@@ -171,20 +186,20 @@ class Endpoint:
                 error = InvalidRequest("no such session: initialize anew")
                 await replies.answer(send, Failure(_id_of(message), error), 404)
             else:
-                await self._serve(held, message, receive, send)
+                await self._serve(held, given, message, receive, send)
         elif isinstance(message, Request) and message.method == "initialize":
-            await self._open(principal, message, receive, send)
+            await self._open(principal, given, message, receive, send)
         else:
             missing = message.error if isinstance(message, Malformed) else InvalidRequest("Mcp-Session-Id is missing")
             await replies.answer(send, Failure(_id_of(message), missing), 400)
 
-    async def _open(self, principal: Principal, message: Request, receive: Receive, send: Send) -> None:
+    async def _open(self, principal: Principal, given: Headers, message: Request, receive: Receive, send: Send) -> None:
         held = self._sessions.open(principal)
         if held is None:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
         try:
-            await self._serve(held, message, receive, send, [(b"mcp-session-id", held.id.encode())])
+            await self._serve(held, given, message, receive, send, [(b"mcp-session-id", held.id.encode())])
         finally:
             if held.session.revision is None:
                 self._sessions.close(held)  # an initialize that was refused opens no session
@@ -192,11 +207,16 @@ class Endpoint:
     async def _serve(
         self,
         held: HttpSession,
+        given: Headers,
         message: Inbound | list[Inbound],
         receive: Receive,
         send: Send,
         extra: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
+        taken = forms(given.get(b"accept"))
+        if Forms.STREAM not in taken and _wants_answer(message):
+            await self._serve_json(held, message, send, extra or [])
+            return
         reply = Reply(held.awaited if _wants_answer(message) else held.stream)
         if isinstance(message, Malformed):
             await replies.answer(send, Failure(message.id, message.error), 400)
@@ -209,14 +229,29 @@ class Endpoint:
         else:
             self._begin(message, held.session, reply, held.tasks)
             await reply.turn_out(self._patience)
-            if reply.stream is not None:
-                await self._pour(held, reply.stream, 0, receive, send, extra)
+            if reply.stream is None and (taken is Forms.EITHER or _is_unreadable(reply.answer)):
+                await replies.answer(send, reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra or ())
             else:
-                unreadable = isinstance(reply.answer, Failure) and reply.answer.id is None
-                await replies.answer(send, reply.answer, 400 if unreadable else 200, extra or ())
+                await self._pour(held, reply.stream or reply.stream_answer(), 0, receive, send, extra)
+
+    async def _serve_json(
+        self, held: HttpSession, message: Inbound | list[Inbound], send: Send, extra: list[tuple[bytes, bytes]]
+    ) -> None:
+        """One body at the end, however long that takes. That its reader goes changes nothing, as with a stream."""
+        reply = JsonReply(held)
+        self._begin(message, held.session, reply, held.tasks)
+        await reply.ended(None)
+        if reply.answer is None:
+            await replies.accept(send, 204)  # the client has called it off
+        else:
+            await replies.answer(send, reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra)
 
     def _begin(
-        self, message: Inbound | list[Inbound], session: Session, reply: Reply, tasks: set["asyncio.Task[None]"]
+        self,
+        message: Inbound | list[Inbound],
+        session: Session,
+        reply: Reply | JsonReply,
+        tasks: set["asyncio.Task[None]"],
     ) -> "asyncio.Task[None]":
         """Start the work on a message. It belongs to its session, or to nobody but its connection."""
         task = eager.start(asyncio.get_running_loop(), self._dispatcher.take(message, session, reply))
@@ -235,9 +270,8 @@ class Endpoint:
         held = await self._named_session(principal, given, send)
         if held is None:
             return
-        accepted = given.get(b"accept", b"").lower()
-        if b"text/event-stream" not in accepted and b"*/*" not in accepted:
-            await refuse(send, 406, "Accept must have text/event-stream")
+        if Forms.STREAM not in forms(given.get(b"accept")):
+            await refuse(send, 406, "GET is answered by a stream: Accept must have text/event-stream")
             return
         last = given.get(b"last-event-id")
         if last is None:
@@ -296,10 +330,23 @@ class Endpoint:
 def _unacceptable(given: Headers) -> tuple[int, str] | None:
     if not bodies.is_json(given):
         return 415, "Content-Type must be application/json, without a Content-Encoding"
-    accepted = given.get(b"accept", b"*/*").lower()
-    if b"*/*" in accepted or (b"application/json" in accepted and b"text/event-stream" in accepted):
-        return None
-    return 406, "Accept must have application/json and text/event-stream"
+    if not forms(given.get(b"accept")):
+        return 406, "Accept must have application/json, text/event-stream or, best, both"
+    return None
+
+
+def _status(answer: Any) -> int:
+    """Of an answer in the stateless era."""
+    return STATUS.get(answer.error.code, 200) if isinstance(answer, Failure) else 200
+
+
+def _is_unreadable(answer: Any) -> bool:
+    """Whether it answers what could not be read."""
+    return isinstance(answer, Failure) and answer.id is None
+
+
+def _needs_stream(message: Inbound | list[Inbound]) -> bool:
+    return isinstance(message, Request) and message.method == LISTEN
 
 
 def _is_stateless(given: Headers, message: Inbound | list[Inbound]) -> bool:

@@ -39,6 +39,8 @@ class Again(msgspec.Struct, frozen=True):
 class _Silence:
     """The channel of a call whose request was another process's."""
 
+    can_ask = False
+
     def send(self, message: Outbound) -> None: ...
 
     def pause(self) -> None: ...

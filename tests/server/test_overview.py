@@ -77,6 +77,8 @@ def test_the_last_calls_are_each_principals_own_and_told_as_they_happen() -> Non
 
 
 class _Nowhere:
+    can_ask = False
+
     def send(self, message: Any) -> None: ...
 
     def pause(self) -> None: ...

@@ -24,9 +24,9 @@ def note(method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
-def opened(site: Site, revision: str = "2025-11-25", path: str = "/mcp") -> str:
+def opened(site: Site, revision: str = "2025-11-25", path: str = "/mcp", **capabilities: Any) -> str:
     """The id of a new session."""
-    hello = request("initialize", {**HELLO, "protocolVersion": revision})
+    hello = request("initialize", {**HELLO, "capabilities": capabilities, "protocolVersion": revision})
     response, _, answer = site.ask("POST", path, hello)
     assert (response.status, answer["result"]["protocolVersion"]) == (200, revision)
     session = response.getheader("mcp-session-id")

@@ -1,0 +1,58 @@
+"""Reads an Accept header: in which of the two forms a POST may be answered.
+
+Source: RFC 9110 section 12.5.1. The most specific range that matches decides; `q=0` excludes; a range that is none is
+passed over. Parameters of a range besides q say nothing here: of each form there is one.
+"""
+
+import re
+from enum import Flag
+from functools import lru_cache
+
+
+class Forms(Flag):
+    """What an answer may be: one JSON body, a stream of events, either, or neither."""
+
+    NEITHER = 0
+    JSON = 1
+    STREAM = 2
+    EITHER = 3
+
+
+KINDS = {Forms.JSON: ("application/json", "application/*", "*/*"), Forms.STREAM: ("text/event-stream", "text/*", "*/*")}
+QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
+MAX_CACHED = 256  # characters: a longer header is read anew each time
+
+
+def forms(accept: bytes | None) -> Forms:
+    """Those that a request with this header takes; one without takes either."""
+    if not accept or accept.isspace():
+        return Forms.EITHER
+    return _cached(accept) if len(accept) <= MAX_CACHED else _read(accept)
+
+
+@lru_cache(256)
+def _cached(accept: bytes) -> Forms:
+    return _read(accept)
+
+
+def _read(accept: bytes) -> Forms:
+    qualities: dict[str, float] = {}
+    for item in accept.decode("latin-1").lower().split(","):
+        kind, *parameters = (part.strip() for part in item.split(";"))
+        quality = _quality(parameters)
+        if quality is not None:
+            qualities[kind] = max(quality, qualities.get(kind, 0.0))
+    taken = Forms.NEITHER
+    for form, ranges in KINDS.items():
+        if next((qualities[kind] for kind in ranges if kind in qualities), 0.0) > 0:
+            taken |= form
+    return taken
+
+
+def _quality(parameters: list[str]) -> float | None:
+    """The weight of a range; None where it has one that is none."""
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            return float(value) if QUALITY.fullmatch(value.strip()) else None
+    return 1.0
