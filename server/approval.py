@@ -30,6 +30,8 @@ REFUSALS = {
     "decline": ("declined", "the person who was asked declined it: it was not run"),
     "cancel": ("cancelled", "the person who was asked closed the question without an answer: it was not run"),
 }
+AT_ONCE = {"decline": "the client declined it", "cancel": "the client closed the question"}
+IN_REQUEST = "approval"  # what the question goes by where it is a request to the client
 TRY_NO_OTHER = "Don't look for another way to the same end; say what you wanted to do, and ask how to go on."
 
 
@@ -46,9 +48,13 @@ async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any
         call.decision = "allowed"
         return context
     began = time.monotonic()
-    action = _recalled(server, call, _where(context)) or await _asked(server, call, tool, arguments, context, rule)
+    action, key = _recalled(server, call, _where(context))
+    if action is None:
+        action, key = await _asked(server, call, tool, arguments, context, rule), IN_REQUEST
     if action != "accept":
         call.decision, told = REFUSALS[action]
+        if context.answered_at_once(key):
+            told = f"{AT_ONCE[action]} at once: likely nobody is there to approve it. It was not run"
         raise ToolError(f"{tool.name} takes a person's approval, and {told}. {TRY_NO_OTHER}")
     call.decision = "approved"
     return context if call.revision.stateless else context.after(time.monotonic() - began)
@@ -66,20 +72,21 @@ def _where(context: Context) -> str:
     return "" if cwd is None else str(cwd)
 
 
-def _recalled(server: Server, call: Call, place: str) -> str | None:
-    """What the person has said to the question that this is the retry of; None where nobody has, it is used up, or
-    was asked elsewhere."""
+def _recalled(server: Server, call: Call, place: str) -> tuple[str | None, str]:
+    """What the person has said to the question that this is the retry of, and the key of that; None where nobody has,
+    it is used up, or was asked elsewhere."""
     carried, call.approval = call.approval, None
     if carried is None:
-        return None
+        return None, ""
     nonce, given, asked_at = carried
+    key = _key(nonce)
     if not server.nonces.redeem(call.session.principal, nonce) or asked_at != place:
-        return None
+        return None, key
     responses = call.params.get("inputResponses")
-    answer = responses.get(_key(nonce)) if isinstance(responses, dict) else None
+    answer = responses.get(key) if isinstance(responses, dict) else None
     if given:
-        return "accept"
-    return str(answer["action"]) if isinstance(answer, dict) and SHAPES[ELICIT](answer) else None
+        return "accept", key
+    return (str(answer["action"]) if isinstance(answer, dict) and SHAPES[ELICIT](answer) else None), key
 
 
 async def _asked(
@@ -101,7 +108,7 @@ async def _asked(
     call.decision = "unanswered"
     call.approving = _shown(arguments)
     try:
-        answer = (await context.ask({"approval": request}, timeout=timeout))["approval"]
+        answer = (await context.ask({IN_REQUEST: request}, timeout=timeout))[IN_REQUEST]
     except Unanswered as error:
         if isinstance(error, StillWaiting):
             call.decision = "asked"

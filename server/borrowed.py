@@ -71,6 +71,9 @@ class FarPeer:
         LEVELS.index(level)
         self._tell("log", lent.Line(level, data, logger), news=True)
 
+    def at_once(self, key: str) -> bool:
+        return False  # not lent: it is of use to the server's own questions
+
     def close_stream(self) -> None:
         self._tell("close_stream", lent.Nothing())
 

@@ -20,6 +20,7 @@ from toolgate.server.session import LEVELS, Call, Refused
 from toolgate.tools.errors import CannotAsk, NoTasks, StillWaiting, Unanswered
 
 ELICIT = "elicitation/create"
+HASTE = 0.25  # seconds: a person takes longer to read a form; programs without one answer it in tens of milliseconds
 UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
 CAPABILITY = {
     "elicitation/create": "elicitation",
@@ -84,6 +85,9 @@ class Nobody:
 
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
+    def at_once(self, key: str) -> bool:
+        return False
+
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         raise CannotAsk("nobody is there to be asked", {})
 
@@ -110,6 +114,7 @@ class Caller:
         self._last_progress = -math.inf
         token = call.meta.get("progressToken")
         self._token = token if streaming and type(token) in (int, str) else None
+        self._hasty: set[str] = set()  # questions whose answers came sooner than a person gives them
         self._answers: dict[str, Any] = {}
         self._done: dict[str, Any] = {}
         if call.revision.stateless:
@@ -183,7 +188,7 @@ class Caller:
     async def _from_client(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         if self._call.revision.stateless:
             return self._answered(requests)
-        return {key: await self._request(request, timeout or self._hold) for key, request in requests.items()}
+        return {key: await self._request(key, request, timeout or self._hold) for key, request in requests.items()}
 
     async def _from_page(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         asked = [self._put(key, request) for key, request in requests.items()]
@@ -270,21 +275,31 @@ class Caller:
     def input_required(self, questions: InputRequired) -> dict[str, Any]:
         """The result that ends this try of the call; what is known so far travels with it, sealed."""
         self._ending = "asking"
-        carried = {"answers": self._answers, "once": self._done, "approval": self._call.approval}
+        carried = {
+            "answers": self._answers,
+            "once": self._done,
+            "approval": self._call.approval,
+            "asked": time.time(),
+            "hasty": sorted(self._hasty),
+        }
         state = self._seal.close(carried, self._call.session.owner, self._identity())
         return {"resultType": "input_required", "inputRequests": questions.requests, "requestState": state}
 
     def _recall(self) -> None:
-        params = self._call.params
+        params, asked = self._call.params, 0.0
         if "requestState" in params:
             carried = self._seal.open(params["requestState"], self._call.session.owner, self._identity())
             self._answers, self._done = carried["answers"], carried["once"]
+            self._hasty.update(carried.get("hasty", ()))
+            asked = carried.get("asked", 0.0)
             approval = carried.get("approval")
             self._call.approval = None if approval is None else (approval[0], approval[1], approval[2])
         if "inputResponses" in params:
             responses = params["inputResponses"]
             if not isinstance(responses, dict):
                 raise InvalidParams("'inputResponses' must be an object")
+            if 0 <= time.time() - asked < HASTE:
+                self._hasty.update(responses.keys() - self._answers.keys())
             self._answers = {**responses, **self._answers}  # what was answered stays answered
 
     def _answered(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -300,15 +315,20 @@ class Caller:
         self._answers.pop(key, None)
         return False
 
-    async def _request(self, request: dict[str, Any], timeout: float) -> Any:
-        method = request["method"]
+    async def _request(self, key: str, request: dict[str, Any], timeout: float) -> Any:
+        method, sent = request["method"], time.monotonic()
         try:
             answer = await self._call.session.request(method, request.get("params") or {}, self._call.channel, timeout)
         except TimeoutError:
             raise Unanswered(f"nobody answered within {timeout:g} s", {CAPABILITY[method]: {}}) from None
         except Refused as refused:
             raise Unanswered(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
+        if time.monotonic() - sent < HASTE:
+            self._hasty.add(key)
         return _checked(method, answer)
+
+    def at_once(self, key: str) -> bool:
+        return key in self._hasty
 
     def _identity(self) -> list[Any]:
         """What makes the retry the same request: its method, name and arguments."""

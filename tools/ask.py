@@ -3,9 +3,9 @@ or whether it is asked in a request or in a result.
 
     parse(questions_json) → questions → form(questions) → the person → answers(questions, content)
 
-What comes back was typed by a person into somebody else's program: nothing of it is trusted to fit the form.
-A value of the wrong type counts as no answer; a choice that was not on offer counts as the person's own
-words, like "Other".
+What comes back was typed by a person into somebody else's program. It is held against the form's schema
+(`Context.elicit`), and against its fields here: an answer that does not fit is told as none, with the field
+at fault. A choice that was not on offer does not fit: a person's own words have a field of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,18 @@ MAX_QUESTION = 2_000
 MAX_LABEL = 200
 MAX_DESCRIPTION = 1_000
 MAX_OTHER = 4_000  # characters of a person's own words that reach the model
+MAX_TITLE = 60  # characters of a question that stands for the header it has not got
+KEY = "questions"
 
 SHAPE = (
     'questions_json is {"questions": [{"question": "…", "header": "…", "options": ["…", '
     '{"label": "…", "description": "…"}], "multiSelect": false}]}, or the bare list'
 )
-IN_WORDS = "No form can be shown here. Ask the person in the conversation, and wait for the answer:"
+IN_WORDS = "Ask the person in the conversation, and wait for the answer:"
+NO_FORM = "No form can be shown here."
+DECLINED = "The person declined to answer."
+CANCELLED = "The person closed the questions without answering."
+AT_ONCE = "The questions were {} at once: likely nobody is there to see a form."
 
 Outcome = Literal["answered", "declined", "cancelled", "unanswered"]
 
@@ -45,6 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
 class Answers(msgspec.Struct, frozen=True):
     answers: list[Answer]
     outcome: Outcome
+    note: str | None  # what to do now, where there is no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +97,36 @@ async def ask_user_question(
     """
     questions = parse(questions_json)
     if not ctx.can("elicitation"):
-        return Output([Text(_in_words(questions))], Answers([], "unanswered"))
-    has_multi_select = ctx.knows("multi_select")
+        return _without("unanswered", _in_words(questions, NO_FORM))
+    asked = form(questions, ctx.knows("multi_select"))
     try:
-        reply = await ctx.elicit(_message(questions), form(questions, has_multi_select), key="questions")
+        reply = await ctx.elicit(_message(questions), asked, key=KEY)
     except StillWaiting as question:
-        text = f"{_in_words(questions)}\n\nThe same form waits elsewhere, too: {question.text}."
-        return Output([Text(text)], Answers([], "unanswered"))
-    except Unanswered:
-        text = "Nobody answered. Go on without an answer if you can, or ask in the conversation."
-        return Output([Text(text)], Answers([], "unanswered"))
+        waits = f"The same form waits elsewhere, too: {question.text}."
+        return _without("unanswered", f"{_in_words(questions, NO_FORM)}\n\n{waits}")
+    except Unanswered as refusal:
+        return _without("unanswered", _in_words(questions, f"There is no answer: {refusal.text}."))
+    is_hasty = ctx.answered_at_once(KEY)
     match reply.action:
         case "accept":
+            unknown = sorted(reply.content.keys() - asked["properties"].keys())
+            if unknown:
+                finding = f"the form came back with {unknown[0][:MAX_LABEL]!r}, which is no field of it"
+                return _without("unanswered", _in_words(questions, f"There is no answer: {finding}."))
             found = answers(questions, reply.content)
             text = msgspec.json.encode({"answers": found}).decode()
-            return Output([Text(text)], Answers(found, "answered"))
+            return Output([Text(text)], Answers(found, "answered", None))
         case "decline":
-            return Output([Text("The person declined to answer.")], Answers([], "declined"))
+            told = _in_words(questions, AT_ONCE.format("declined")) if is_hasty else DECLINED
+            return _without("declined", told)
         case _:
-            return Output([Text("The person closed the questions without answering.")], Answers([], "cancelled"))
+            told = _in_words(questions, AT_ONCE.format("closed")) if is_hasty else CANCELLED
+            return _without("cancelled", told)
+
+
+def _without(outcome: Outcome, note: str) -> Output:
+    """The result where there is no answer."""
+    return Output([Text(note)], Answers([], outcome, note))
 
 
 def parse(text: str) -> list[Question]:
@@ -144,35 +162,35 @@ def form(questions: Sequence[Question], has_multi_select: bool) -> dict[str, Any
         properties.update(_choices(question, has_multi_select))
         properties[question.other] = {
             "type": "string",
-            "title": f"{question.header or 'Other'}: in your own words" if question.header else "Other",
-            "description": "Instead of an option" if not question.multiple else "In addition to the options",
+            "title": f"Other ({_title(question)})",
+            "description": f"In your own words, {'besides the options' if question.multiple else 'not an option'}",
         }
     return {"type": "object", "properties": properties}
 
 
-def answers(questions: Sequence[Question], content: object) -> list[Answer]:
-    """What the accepted form says, question by question; "" or [] for one that was left open."""
-    form = content if isinstance(content, Mapping) else {}
-    return [Answer(question.text, _selected(question, form)) for question in questions]
+def answers(questions: Sequence[Question], content: Mapping[str, Any]) -> list[Answer]:
+    """What the accepted form, which fits its schema, says question by question; "" or [] for one left open."""
+    return [Answer(question.text, _selected(question, content)) for question in questions]
 
 
 def _selected(question: Question, content: Mapping[str, Any]) -> str | list[str]:
     labels = [option.label for option in question.options]
-    value = content.get(question.key)
-    chosen = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    chosen = [item for item in chosen[: MAX_OPTIONS * 2] if isinstance(item, str)]
+    value = content.get(question.key, [])
+    chosen = [value] if isinstance(value, str) else value
     ticked = [label for number, label in enumerate(labels, 1) if content.get(question.option(number)) is True]
-    own = [content.get(question.other), *(item for item in chosen if item not in labels)]
-    words = [item.strip()[:MAX_OTHER] for item in own if isinstance(item, str) and item.strip()]
     known = [label for label in labels if label in chosen or label in ticked]
+    words = content.get(question.other, "").strip()[:MAX_OTHER]
     if question.multiple:
-        return [*known, *dict.fromkeys(words)]
-    return next(iter([*words, *known]), "")
+        return [*known, words] if words else known
+    return words or next(iter(known), "")
 
 
 def _choices(question: Question, has_multi_select: bool) -> dict[str, Any]:
     labels = [option.label for option in question.options]
-    about = {"title": question.header or question.text, "description": _described(question)}
+    about = {"title": _one_line(question.header or question.text)}
+    described = _described(question)
+    if described:
+        about["description"] = described
     if not question.multiple:
         return {question.key: {"type": "string", **about, "enum": labels}}
     if has_multi_select:
@@ -180,8 +198,8 @@ def _choices(question: Question, has_multi_select: bool) -> dict[str, Any]:
     return {
         question.option(number): {
             "type": "boolean",
-            "title": option.label,
-            "description": option.description or question.text,
+            "title": _one_line(option.label),
+            "description": _one_line(option.description or question.text),
             "default": False,
         }
         for number, option in enumerate(question.options, 1)
@@ -189,9 +207,21 @@ def _choices(question: Question, has_multi_select: bool) -> dict[str, Any]:
 
 
 def _described(question: Question) -> str:
-    """The question, and under it what each option means: an enum has no place for that on every revision."""
-    lines = [f"{option.label}: {option.description}" for option in question.options if option.description]
-    return "\n".join([question.text, *lines])
+    """The question, where the title is another, and what each option means: an enum has no place for that on every
+    revision. On one line: some clients show a line break as a character that is none."""
+    meanings = [f"{option.label}: {option.description}" for option in question.options if option.description]
+    told = [question.text] if question.header else []
+    return _one_line(" ".join([*told, f"({'; '.join(meanings)})"] if meanings else told))
+
+
+def _title(question: Question) -> str:
+    """What a question is called in a word or two."""
+    text = _one_line(question.text)
+    return _one_line(question.header) or (text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _message(questions: Sequence[Question]) -> str:
@@ -200,8 +230,9 @@ def _message(questions: Sequence[Question]) -> str:
     return "\n".join(f"{number}. {question.text}" for number, question in enumerate(questions, 1))
 
 
-def _in_words(questions: Sequence[Question]) -> str:
-    lines = [IN_WORDS]
+def _in_words(questions: Sequence[Question], why: str) -> str:
+    """The questions as text, after the reason."""
+    lines = [f"{why} {IN_WORDS}"]
     for number, question in enumerate(questions, 1):
         several = " (several may be chosen)" if question.multiple else ""
         lines += ["", f"{number}. {question.text}{several}"]

@@ -10,7 +10,8 @@ from datetime import datetime  # the types are read at run time (server/lent.py)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from toolgate.tools.errors import ToolError
+from toolgate.tools import schema as schemas
+from toolgate.tools.errors import ToolError, Unanswered
 
 if TYPE_CHECKING:
     from toolgate.tools.search import Search
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from toolgate.tools.workspace import Workspace
 
 T = TypeVar("T")
+ELICIT = "elicitation/create"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,10 @@ class Peer(Protocol):
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
 
+    def at_once(self, key: str) -> bool:
+        """Whether the answer to the question `key` came sooner than a person can read it, as far as that is known."""
+        ...
+
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any: ...
 
 
@@ -339,11 +345,12 @@ class Context:
         A client that shows no forms has it shown on the server's own page, where there is one: to who has that open.
 
         Raises CannotAsk when the client declared no elicitation, Unanswered when nobody answered within
-        `timeout` seconds (up to 2025-11-25; default: as long as a call is held), StillWaiting when the question stays
+        `timeout` seconds (up to 2025-11-25; default: as long as a call is held) or what came does not fit `schema`,
+        StillWaiting when the question stays
         on the page: the same call, made again, takes the answer.
         """
         params = {"message": message, "requestedSchema": schema}
-        answer = await self._ask_one("elicitation/create", params, key, timeout)
+        answer = await self._ask_one(ELICIT, params, key, timeout)
         return Elicited(answer.get("action", "cancel"), answer.get("content") or {})
 
     async def sample(
@@ -360,7 +367,13 @@ class Context:
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], *, timeout: float | None = None) -> dict[str, Any]:
         """Several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
-        return await self._peer.ask(requests, timeout)
+        answers = await self._peer.ask(requests, timeout)
+        return {key: _fitting(requests[key], answer) for key, answer in answers.items()}
+
+    def answered_at_once(self, key: str) -> bool:
+        """Whether the answer to the question `key` came sooner than a person can read it: a program gave it, and
+        nobody may be there. False also where that is not known."""
+        return self._peer.at_once(key)
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """Run `function` the first time only; on a retry of the call give back what it returned (a JSON value)."""
@@ -372,6 +385,24 @@ class Context:
     ) -> dict[str, Any]:
         self._asked += 1
         key = key or f"question-{self._asked}"
-        answers = await self._peer.ask({key: {"method": method, "params": params}}, timeout)
+        answers = await self.ask({key: {"method": method, "params": params}}, timeout=timeout)
         answer: dict[str, Any] = answers[key]
         return answer
+
+
+def _fitting(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer; of an accepted form less the nulls, which some clients send for what was left open. Raises Unanswered
+    for a form that came back with what it had no place for."""
+    form = (request.get("params") or {}).get("requestedSchema")
+    if request.get("method") != ELICIT or answer.get("action") != "accept" or not isinstance(form, dict):
+        return answer
+    content = answer.get("content") or {}
+    try:
+        never_null = schemas.never_null(form)
+        content = {name: value for name, value in content.items() if value is not None or name not in never_null}
+        finding = schemas.check(form, "field")(content)
+    except schemas.UnusableSchema:  # the asker's own: nothing can be held against it
+        return answer
+    if finding is not None:
+        raise Unanswered(f"the answer does not fit the form that was sent: {finding}", {"elicitation": {}})
+    return {**answer, "content": content}

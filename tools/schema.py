@@ -74,8 +74,9 @@ def context_parameter(function: Callable[..., Any], context: type) -> str | None
     return None
 
 
-def check(schema: dict[str, Any]) -> Check:
+def check(schema: dict[str, Any], noun: str = "argument") -> Check:
     """Compile `schema`. The check gives None, or a text that names each argument at fault and what was expected.
+    `noun` is what its properties are called there.
 
     Raises UnusableSchema.
     """
@@ -92,9 +93,9 @@ def check(schema: dict[str, Any]) -> Check:
         try:
             if is_valid(value):
                 return None
-            return "; ".join(_finding(error, schema) for error in islice(errors(value), MAX_FINDINGS))
+            return "; ".join(_finding(error, schema, noun) for error in islice(errors(value), MAX_FINDINGS))
         except ValueError:  # the validator's own limit
-            return "the arguments are nested too deeply"
+            return f"the {noun}s are nested too deeply"
 
     return findings
 
@@ -226,15 +227,15 @@ def _untitled(schema: Any) -> Any:
     return schema
 
 
-def _finding(error: Any, schema: dict[str, Any]) -> str:
+def _finding(error: Any, schema: dict[str, Any], noun: str) -> str:
     where = ".".join(str(part) for part in error.instance_path)
     what = str(error.message)
     if len(what) > MAX_SHOWN * 2:
         what = f"{what[:MAX_SHOWN]} … {what[-MAX_SHOWN:]}"
     if where:
-        return f"argument {where!r}: {what}"
+        return f"{noun} {where!r}: {what}"
     names = ", ".join(schema.get("properties", {})) or "none"
-    return f"{what} (arguments: {names})"
+    return f"{what} ({noun}s: {names})"
 
 
 def _refuse(uri: str) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,38 @@ def test_nothing_else_than_accept_runs_it(start: Start, tmp_path: Path, revision
     server = start("--approve", "*", revision=revision, capabilities=FORMS, answer=lambda *_: answer)
     assert told in server.error("Bash", RUN)
     assert runs(tmp_path) == 0
+
+
+@pytest.mark.parametrize("revision", ASKING)
+@pytest.mark.parametrize(("action", "who"), [("decline", "declined it"), ("cancel", "closed the question")])
+def test_what_nobody_had_time_to_refuse_is_not_told_as_the_persons(
+    start: Start, revision: str, action: str, who: str
+) -> None:
+    times = [0.3]
+
+    def answer(*_: Any) -> Any:
+        threading.Event().wait(times[-1])
+        return {"action": action}
+
+    server = start("--approve", "Bash", revision=revision, capabilities=FORMS, answer=answer)
+    hasty = f"the client {who} at once: likely nobody is there to approve it. It was not run"
+    assert f"the person who was asked {who}" in server.error("Bash", RUN)
+    times.append(0.0)
+    assert any(hasty in server.error("Bash", RUN) for _ in range(3))  # of a busy machine one may come late
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, "likely nobody is there"), (0.3, "the person who was asked")])
+def test_a_retry_that_comes_at_once_with_a_no_is_not_told_as_the_persons(
+    start: Start, seconds: float, told: str
+) -> None:
+    server = start("--approve", "Bash", revision=STATELESS, capabilities=FORMS)
+
+    def refused() -> str:
+        first = server.call("Bash", RUN)
+        threading.Event().wait(seconds)
+        return said(retried(server, first, {"action": "decline"}))
+
+    assert any(told in refused() for _ in range(3))  # as above
 
 
 def test_a_client_that_answers_with_an_error_has_approved_nothing(start: Start, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Questions to the client, in both eras, through one API; and what a sealed requestState is good for."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -183,3 +184,75 @@ def test_the_state_is_opaque_and_survives_a_restart(probe: Start) -> None:
     assert "Secret-Ada" in retry(other, "ask", before, {"second": accepted("Bob")})["content"][0]["text"]
     key = one.state / "keys" / "request-state"
     assert key.stat().st_mode & 0o777 == 0o600
+
+
+# -- what a form comes back with
+
+ILL = [
+    ({"name": 7}, "field 'name': 7 is not of type \"string\""),
+    ({}, '"name" is a required property (fields: name)'),
+    ({"name": None}, "field 'name': null is not of type \"string\""),
+]
+
+
+@pytest.mark.parametrize(("content", "told"), ILL)
+def test_a_form_that_comes_back_with_what_it_has_no_place_for_is_unanswered(
+    connect: Start, content: dict[str, Any], told: str
+) -> None:
+    server = connect(capabilities=ALL, answer=lambda *_: {"action": "accept", "content": content})
+    assert f"the answer does not fit the form that was sent: {told}" in server.error("ask_in_group")
+
+
+@pytest.mark.parametrize(("content", "told"), ILL)
+def test_a_retry_with_what_the_form_has_no_place_for_ends_the_call(
+    connect: Start, content: dict[str, Any], told: str
+) -> None:
+    server = connect(revision=STATELESS, capabilities=ALL)
+    before = server.call("ask_in_group")
+    result = retry(server, "ask_in_group", before, {"one": {"action": "accept", "content": content}})
+    assert result["isError"] is True
+    assert told in result["content"][0]["text"]
+
+
+def test_several_questions_are_each_held_against_their_own_form(connect: Start) -> None:
+    answers = {**ANSWERS, "elicitation/create": {"action": "accept", "content": {"name": ["Ada"]}}}
+    server = connect(capabilities=ALL, answer=lambda method, _: answers[method])
+    assert "field 'name': [\"Ada\"] is not of type" in server.error("ask_together")
+
+
+MOST_TRIES = 3  # a machine that is busy may take a quarter of a second over what takes a hundredth
+QUESTIONS = {"questions_json": '[{"question": "Which?", "options": ["this", "that"]}]'}
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.parametrize(("seconds", "is_hasty"), [(0.0, True), (0.3, False)])
+def test_a_no_is_the_persons_only_if_there_was_time_to_read(
+    connect: Start, action: str, seconds: float, is_hasty: bool
+) -> None:
+    def refuse(*_: Any) -> Any:
+        threading.Event().wait(seconds)
+        return {"action": action}
+
+    server = connect(capabilities=ALL, answer=refuse)
+    told = (server.text("AskUserQuestion", QUESTIONS) for _ in range(MOST_TRIES))
+    assert any("at once: likely nobody is there" in text and "1. Which?" in text for text in told) is is_hasty
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.parametrize(("seconds", "is_hasty"), [(0.0, True), (0.3, False)])
+def test_a_no_of_a_retry_is_the_persons_only_if_there_was_time_to_read(
+    connect: Start, action: str, seconds: float, is_hasty: bool
+) -> None:
+    server = connect(revision=STATELESS, capabilities=ALL)
+    outcome = {"decline": "declined", "cancel": "cancelled"}[action]
+
+    def note() -> str:
+        before = server.call("AskUserQuestion", QUESTIONS)
+        threading.Event().wait(seconds)
+        answers = {"questions": {"action": action}}
+        result = retry(server, "AskUserQuestion", before, answers, arguments=QUESTIONS)
+        text: str = result["content"][0]["text"]
+        assert result["structuredContent"] == {"answers": [], "outcome": outcome, "note": text}
+        return text
+
+    assert any("at once: likely nobody is there" in note() for _ in range(MOST_TRIES)) is is_hasty

@@ -26,10 +26,14 @@ class Person:
     held = True
 
     def __init__(
-        self, answer: Callable[[dict[str, Any]], Any] | None = None, features: frozenset[str] = frozenset()
+        self,
+        answer: Callable[[dict[str, Any]], Any] | None = None,
+        features: frozenset[str] = frozenset(),
+        hasty: bool = False,
     ) -> None:
         self.answer = answer
         self.features = features
+        self.hasty = hasty
         self.asked: list[dict[str, Any]] = []
 
     def can(self, capability: str) -> bool:
@@ -43,6 +47,9 @@ class Person:
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
 
     def close_stream(self) -> None: ...
+
+    def at_once(self, key: str) -> bool:
+        return self.hasty
 
     async def as_task(self, required: bool) -> bool:
         return False

@@ -80,7 +80,7 @@ STRUCTURED = {
     "WebSearch": ["results", "engines"],
     "TaskManager": ["task_id", "tasks"],
     "PlanMode": ["active", "goal", "plan_file", "started_at"],
-    "AskUserQuestion": ["answers", "outcome"],
+    "AskUserQuestion": ["answers", "outcome", "note"],
     "InvokeSkill": ["name", "path", "files"],
     "SetCallback": ["callbacks"],
 }
