@@ -91,9 +91,11 @@ async def ask_user_question(
     questions_json: Annotated[str, '{"questions":[{"question","header"?,"options":[…],"multiSelect"?}]}'],
     ctx: Context,
 ) -> Output:
-    """Ask the person to decide, when you can't and it matters. 1 to 4 questions, each with 2 to 4 options (a
-    label, or {"label","description"}), header up to 12 characters; they can always answer in their own words.
-    Returns {"answers":[{"question","selected"}]}, or says that they declined.
+    """Ask the person to decide, when you can't and it matters.
+
+    1 to 4 questions, each with 2 to 4 options (a label, or {"label","description"}), header up to 12 characters; they
+    can always answer in their own words. Returns {"answers":[{"question","selected"}]}, or why there is no answer and
+    what to do then.
     """
     questions = parse(questions_json)
     if not ctx.can("elicitation"):

@@ -19,7 +19,7 @@ MAX_REPEATS = 1_000_000  # eleven days at one a second: beyond that it is for ev
 SHOWN = 200  # characters of a message in a list
 INBOX = "callback://inbox"
 
-Delay = Annotated[int | None, msgspec.Meta(ge=1, le=3600), "between firings"]
+Delay = Annotated[int | None, msgspec.Meta(ge=1, le=3600), "seconds between firings, 1 to 3600"]
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -64,12 +64,13 @@ async def set_callback(
     ctx: Context,
     message: Annotated[str | None, "up to 2048 characters"] = None,
     delay_seconds: Delay = None,
-    repeat_count: Annotated[int, "firings; 1: once, -1: until cancelled"] = 20,
+    repeat_count: Annotated[int, "firings, default 20; 1: once, -1: until cancelled"] = 20,
     callback_id: Annotated[int | None, "0 to 7; cancel without it cancels all"] = None,
 ) -> Output:
-    """Get message back every delay_seconds, repeat_count times: a reminder to look at something that takes
-    time. It comes with the result of your next tool call after it fired. There are 8 callbacks; they survive
-    a restart. list shows them, cancel ends them.
+    """Get a message back after a delay, once or repeatedly: a reminder to look at what takes time.
+
+    It comes with the result of your next tool call after it fired. There are 8 callbacks; they survive a restart. list
+    shows them, cancel ends them.
     """
     match action:
         case "set":

@@ -37,9 +37,10 @@ class Shape(msgspec.Struct, frozen=True):
     scope="tools:read",
 )
 async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -> Output:
-    """Look at an image file: png, jpeg, gif, webp, bmp or tiff, told by its content. Returns the image and
-    its format, size and bytes. One too large for the client is scaled down, and the text says so; of a too
-    large animation the first frame is shown.
+    """Look at an image file: png, jpeg, gif, webp, bmp or tiff, told by its content.
+
+    Returns the image and its format, size and bytes. One too large for the client is scaled down, and the text says
+    so; of a too large animation the first frame is shown.
     """
     settings = ctx.settings
     data = await ctx.workspace.read_file(file_path, MAX_FILE, anywhere=settings.any_file)

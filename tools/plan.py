@@ -47,9 +47,10 @@ async def plan_mode(
     goal: Annotated[str | None, "what to plan; enter needs it"] = None,
     plan_file: Annotated[str | None, "a .md file in the workspace, written on exit"] = None,
 ) -> Output:
-    """Plan before acting: from enter to exit the tools that change things are refused, reading and
-    TaskManager work. exit writes goal and open tasks to plan_file, if one was given. status and json tell the
-    state; reset drops the plan unwritten.
+    """Plan before acting: from enter to exit the tools that change things are refused.
+
+    Reading and TaskManager work. exit writes goal and open tasks to plan_file, if one was given. status and json tell
+    the state; reset drops the plan unwritten.
     """
     goal, plan_file = (goal or "").strip(), (plan_file or "").strip() or None
     match action:

@@ -63,13 +63,15 @@ TaskId = Annotated[int, "as told when the task began"]
 
 @tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell", as_task=True)
 async def bash(
-    command: str, ctx: Context, timeout: Annotated[int, "milliseconds", Meta(ge=1, le=600_000)] = 30_000
+    command: str,
+    ctx: Context,
+    timeout: Annotated[int, "milliseconds, default 30000, at most 600000", Meta(ge=1, le=600_000)] = 30_000,
 ) -> Output:
     """Run a bash command and return stdout and stderr together, and the exit code when it isn't 0.
 
     `cd` persists (unless the command ends in `exec` or traps EXIT); variables don't. stdin is empty. Past its timeout
     it is killed with all it started. What outlasts a call, or is left running (`server &`), goes on as a background
-    task. Of output over 30,000 characters the middle is dropped; a file, which is named, has its first 64 MiB.
+    task. Of output over 30,000 characters the middle is dropped; a file, named first and last, has 64 MiB of it.
     """
     call = Call(ctx, timeout)
     run_id = await ctx.workspace.start(command, cwd=call.asked, timeout=timeout / 1000)
@@ -115,8 +117,9 @@ async def background_bash(command: str, ctx: Context) -> Output:
     scope="tools:read",
 )
 async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
-    """Return what a background task wrote since the last read, and its status. At most 30,000 bytes a call:
-    `truncated` means that more waits, so read again.
+    """Return what a background task wrote since the last read, and its status.
+
+    At most 30,000 bytes a call; the last line says when more waits: read again. It does not wait for output.
     """
     workspace = ctx.workspace
     run = await _task(workspace, task_id)
@@ -141,8 +144,9 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     scope="tools:read",
 )
 async def list_bg_tasks(ctx: Context) -> Output:
-    """List the background tasks: id, command, status, how long each has run, exit code. Of those that ended the newest
-    50 stay readable, for a day and within 512 MiB of output.
+    """List the background tasks: id, command, status, how long each has run, exit code.
+
+    Of those that ended the newest 50 stay readable, for a day and within 512 MiB of output.
     """
     runs = await ctx.workspace.list()
     for run in runs:
@@ -163,8 +167,9 @@ async def list_bg_tasks(ctx: Context) -> Output:
     scope="tools:shell",
 )
 async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
-    """End a background task and every process it started: SIGTERM, then SIGKILL 2 s later. Says how it ended;
-    one that ended before stays as it was. Its output can still be read.
+    """End a background task and every process it started, and return how it ended.
+
+    SIGTERM, then SIGKILL 2 s later. One that ended before stays as it was. Its output can still be read.
     """
     workspace = ctx.workspace
     before = (await _task(workspace, task_id)).status

@@ -184,8 +184,9 @@ async def invoke_skill(
     ctx: Context,
     arguments: Annotated[str, "what the skill is to work on"] = "",
 ) -> Output:
-    """Get the instructions of a skill, for a task that one of these fits; then follow them. Returns the
-    instructions with the arguments filled in, the skill's folder, and the files in it.
+    """Get the instructions of a skill, for a task that one of these fits; then follow them.
+
+    Returns the instructions with the arguments filled in, the skill's folder, and the files in it.
     """
     return await asyncio.to_thread(_invoke, ctx.skills, skill_name, arguments)
 

@@ -101,9 +101,10 @@ async def task_manager(
     step_id: Annotated[int | None, "step to complete, from 1"] = None,
     text: Annotated[str | None, "name of the new task, or the step to add"] = None,
 ) -> Output:
-    """Keep a to-do list across calls and restarts: use it for work of several steps. create a task (it
-    becomes current), add steps to it, complete a step (or, without step_id, the task), switch the current
-    task. list gives all tasks, pending the open ones, with their steps.
+    """Keep a to-do list across calls and restarts: use it for work of several steps.
+
+    create a task (it becomes current), add steps to it, complete a step (or, without step_id, the task), switch the
+    current task. list gives all tasks, pending the open ones, with their steps.
     """
     query, text = query.strip(), (text or "").strip()  # what an action has no use for it ignores: models fill in all
     match action:

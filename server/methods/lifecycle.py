@@ -7,6 +7,7 @@ from typing import Any
 from toolgate.server import shape
 from toolgate.server.envelope import TASKS
 from toolgate.server.errors import InvalidParams, InvalidRequest
+from toolgate.server.instructions import instructions
 from toolgate.server.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.server import Server
 from toolgate.server.session import Call, Session
@@ -38,6 +39,7 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
             "protocolVersion": revision.name,
             "capabilities": _capabilities(revision),
             "serverInfo": server.identity(revision),
+            **_instructions(server),
         }
 
     return answer
@@ -46,7 +48,11 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
 def discover(server: Server) -> Callable[[Call], dict[str, Any]]:
     def answer(call: Call) -> dict[str, Any]:
         """server/discover: what a client of the stateless era may know before it asks for anything."""
-        known = {"supportedVersions": list(SUPPORTED), "capabilities": _capabilities(call.revision)}
+        known = {
+            "supportedVersions": list(SUPPORTED),
+            "capabilities": _capabilities(call.revision),
+            **_instructions(server),
+        }
         return shape.cached(known, call.revision, shape.CACHE_FOR)
 
     return answer
@@ -83,6 +89,11 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
     if revision.extensions:
         declared["extensions"] = EXTENSIONS
     return declared
+
+
+def _instructions(server: Server) -> dict[str, str]:
+    text = instructions(server.rules.offered(server.registry.tools))
+    return {} if text is None else {"instructions": text}
 
 
 def _object(params: dict[str, Any], name: str) -> dict[str, Any]:

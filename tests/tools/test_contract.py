@@ -145,6 +145,23 @@ def test_what_a_model_is_shown_stays_within_its_budget(start: Start) -> None:
     assert len(json.dumps(shown, ensure_ascii=False).encode()) < 12_000
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
+def test_the_first_line_of_each_description_is_a_whole_sentence(start: Start, revision: str) -> None:
+    for name, tool in listed(start(revision=revision)).items():
+        first, *rest = tool["description"].splitlines()
+        assert len(first) < 100 and first.endswith("."), name
+        assert all(line.strip() for line in rest[1:]) and not any(rest[:1]), name  # one empty line sets it apart
+
+
+def test_limits_and_defaults_are_said_in_words_too(start: Start) -> None:
+    for name, tool in listed(start()).items():
+        for field, declared in tool["inputSchema"]["properties"].items():
+            for keyword in ("default", "minimum", "maximum"):
+                told = declared.get(keyword)
+                if type(told) is int and keyword != "minimum":
+                    assert str(told) in declared["description"], (name, field, keyword)
+
+
 def test_the_list_is_the_same_every_time(start: Start) -> None:
     server = start()
     first = server.request("tools/list")
