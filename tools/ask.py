@@ -17,6 +17,7 @@ import msgspec
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import StillWaiting, ToolError, Unanswered
+from toolgate.tools.plain import check_texts
 from toolgate.tools.tool import tool
 
 MAX_JSON = 50_000  # characters: four questions at all their limits fit
@@ -300,6 +301,10 @@ def _string(where: str, name: str, value: Any, limit: int) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ToolError(f"{where}: {name!r} must be a text that is not empty")
     text = value.strip()
+    try:
+        check_texts(**{name: text})
+    except ToolError as error:
+        raise ToolError(f"{where}: {error.text}") from None
     if len(text) > limit:
         raise ToolError(f"{where}: {name!r} has {len(text)} characters, at most {limit} are allowed")
     return text

@@ -9,7 +9,7 @@ import msgspec
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Callback, Context
 from toolgate.tools.errors import ToolError
-from toolgate.tools.plain import clipped
+from toolgate.tools.plain import check_texts, clipped
 from toolgate.tools.resource import resource
 from toolgate.tools.tool import tool
 
@@ -85,6 +85,7 @@ async def set_callback(
 async def _set(ctx: Context, message: str | None, delay: int | None, repeats: int, callback_id: int | None) -> Output:
     if not message or not message.strip() or delay is None:
         raise ToolError("set needs message and delay_seconds (1 to 3600)")
+    check_texts(message=message)
     if len(message) > MAX_MESSAGE:
         raise ToolError(f"message has {len(message)} characters, at most {MAX_MESSAGE} are allowed")
     if not -1 <= repeats <= MAX_REPEATS:

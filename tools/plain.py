@@ -2,6 +2,8 @@
 
 import re
 
+from toolgate.tools.errors import WrongArguments
+
 # C0 and C1 but tab and newline, lone surrogates, overrides of writing direction, and in what text can be hidden ("tag"
 # letters, annotations, the supplement of variation selectors, operators that are not seen): what a terminal would act
 # on, an encoder would choke on, or a reader would not see.
@@ -9,6 +11,7 @@ _UNSEEN = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2061-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e01ef]"
 )
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # C0 and C1 but tab and the ends of lines
 _TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?(?:-->|\Z)"  # a comment without an end is one to the end, as in HTML
 
 MAX_DIGITS = 20
@@ -18,6 +21,16 @@ MAX_BITS = 10_000  # Python prints no number of more than 4300 digits
 def clean(text: str) -> str:
     """Without control characters; line ends are newlines."""
     return re.sub(_UNSEEN, "", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def check_texts(**texts: str | None) -> None:
+    """Raise WrongArguments for an argument with a control character: it is kept, and shown on a terminal."""
+    for name, text in texts.items():
+        found = re.search(_CONTROL, text) if text else None
+        if found:
+            raise WrongArguments(
+                f"{name!r} holds the control character U+{ord(found[0]):04X}, which no text here may: drop it"
+            )
 
 
 def folded(text: str, limit: int) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context, PlanState, Task
 from toolgate.tools.errors import ToolError
+from toolgate.tools.plain import check_texts
 from toolgate.tools.resource import resource
 from toolgate.tools.tool import tool
 
@@ -52,6 +53,7 @@ async def plan_mode(
     Reading and TaskManager work. exit writes goal and open tasks to plan_file, if one was given. status and json tell
     the state; reset drops the plan unwritten.
     """
+    check_texts(goal=goal, plan_file=plan_file)
     goal, plan_file = (goal or "").strip(), (plan_file or "").strip() or None
     match action:
         case "enter":

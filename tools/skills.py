@@ -20,6 +20,7 @@ from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import ToolError, WrongArguments
 from toolgate.tools.frontmatter import RACY, Head
+from toolgate.tools.plain import check_texts
 from toolgate.tools.skill_files import MANIFEST, files_of
 from toolgate.tools.tool import tool
 
@@ -210,6 +211,7 @@ def _invoke(skills: Skills, name: str, arguments: str) -> Output:
 def _invoked(skills: Skills, name: str, arguments: str) -> tuple[str, Invoked]:
     if len(arguments) > MAX_ARGUMENTS:
         raise WrongArguments(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
+    check_texts(skill_name=name, arguments=arguments)
     catalogue = skills.catalogue()
     skill = catalogue.get(name)
     if skill is None:

@@ -9,7 +9,7 @@ import msgspec
 from toolgate.tools.content import Output, ResourceLink, Text
 from toolgate.tools.context import Context, Task
 from toolgate.tools.errors import NotFound, ToolError
-from toolgate.tools.plain import clipped
+from toolgate.tools.plain import check_texts, clipped
 from toolgate.tools.resource import resource
 from toolgate.tools.tool import tool
 
@@ -106,6 +106,7 @@ async def task_manager(
     create a task (it becomes current), add steps to it, complete a step (or, without step_id, the task), switch the
     current task. list gives all tasks, pending the open ones, with their steps.
     """
+    check_texts(query=query, text=text)
     query, text = query.strip(), (text or "").strip()  # what an action has no use for it ignores: models fill in all
     match action:
         case "create":

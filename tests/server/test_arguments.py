@@ -1,10 +1,13 @@
-"""Arguments that say nothing: a null for what may be left out, before anything is held against the schema."""
+"""Arguments that say nothing, or what no text may: a null for what may be left out, and control characters."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.http_wire import Site, spoken
 from tests.wire import Server
 
 Start = Callable[..., Server]
@@ -92,3 +95,49 @@ def test_of_a_raw_schema_a_null_is_dropped_only_where_the_schema_has_no_place_fo
 def test_a_null_inside_an_argument_stays(plugin: Server) -> None:
     told = plugin.error("typed", {"count": 1, "names": ["a", None]})
     assert told.startswith("typed: argument 'names.1': null is not of type")
+
+
+# -- control characters
+
+
+@pytest.mark.parametrize("letter", ["\0", "\x1b", "\x7f", "\x9b"])
+@pytest.mark.parametrize(
+    ("tool", "arguments", "name"),
+    [
+        ("TaskManager", {"action": "create", "query": "", "text": "a@b"}, "text"),
+        ("TaskManager", {"action": "add", "query": "", "text": "a@b"}, "text"),
+        ("TaskManager", {"action": "list", "query": "a@b"}, "query"),
+        ("PlanMode", {"action": "enter", "goal": "a@b"}, "goal"),
+        ("PlanMode", {"action": "enter", "goal": "a", "plan_file": "a@b.md"}, "plan_file"),
+        ("InvokeSkill", {"skill_name": "a@b"}, "skill_name"),
+        ("InvokeSkill", {"skill_name": "toolgate-tools", "arguments": "a@b"}, "arguments"),
+        ("SetCallback", {"action": "set", "message": "a@b", "delay_seconds": 5}, "message"),
+    ],
+)
+def test_a_control_character_in_a_text_is_refused_with_the_argument_it_is_in(
+    shared: Site, tool: str, arguments: dict[str, Any], name: str, letter: str
+) -> None:
+    given = {key: value.replace("@", letter) if key == name else value for key, value in arguments.items()}
+    with spoken(shared, "http") as client:
+        told = client.error(tool, given)
+        assert told == f"{name!r} holds the control character U+{ord(letter):04X}, which no text here may: drop it"
+
+
+def test_a_control_character_in_a_question_is_refused_with_its_place(connect: Start) -> None:
+    asked = json.dumps([{"question": "a?", "options": ["a", {"label": "b", "description": "c\x1b[0m"}]}])
+    told = connect().error("AskUserQuestion", {"questions_json": asked})
+    assert told == (
+        "question 1, option 2: 'description' holds the control character U+001B, which no text here may: drop it"
+    )
+
+
+def test_lines_and_tabs_are_text(connect: Start) -> None:
+    given = {"action": "create", "query": "", "text": "first\r\n\tsecond é 世"}
+    assert "Task 1 created" in connect(fresh=True).text("TaskManager", given)
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"), [("Bash", "command"), ("BackgroundBash", "command"), ("ReadImage", "file_path")]
+)
+def test_a_nul_in_a_command_or_a_path_is_refused(connect: Start, tool: str, name: str) -> None:
+    assert "holds a NUL character" in connect().error(tool, {name: "/tmp/a\0b"})

@@ -98,7 +98,7 @@ def test_a_plan_that_cannot_be_written_stays_active(tmp_path: Path) -> None:
         ({"action": "enter", "goal": "x", "plan_file": "plan.sh"}, "does not end in .md"),
         ({"action": "enter", "goal": "x", "plan_file": "../out.md"}, "goes up with .."),
         ({"action": "enter", "goal": "x", "plan_file": "/out.md"}, "outside the workspace"),
-        ({"action": "enter", "goal": "x", "plan_file": "a\0b.md"}, "NUL"),
+        ({"action": "enter", "goal": "x", "plan_file": "a\0b.md"}, "U+0000"),
         ({"action": "exit"}, "no plan is active: enter one first"),
         ({"action": "exit", "plan_file": "plan.md"}, "no plan is active"),
         ({"action": "pause"}, "action"),
