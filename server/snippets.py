@@ -67,7 +67,11 @@ def _codex_there(url: str) -> tuple[str, str]:
 def _codex(command: str, options: list[str]) -> tuple[str, str]:
     """TOML, whose strings and lists are spelled as JSON's."""
     program, arguments = (msgspec.json.encode(value).decode() for value in (command, options))
-    return f"[mcp_servers.toolgate]\ncommand = {program}\nargs = {arguments}", CODEX
+    return f"[mcp_servers.toolgate]\ncommand = {program}\nargs = {arguments}\n{REQUIRED}", CODEX
+
+
+def _opencode(command: str, options: list[str]) -> tuple[str, str]:
+    return _entry("mcp", {"type": "local", "command": [command, *options], "enabled": True}), OPENCODE
 
 
 def _is_reachable(public_url: str | None) -> bool:
@@ -87,6 +91,11 @@ VS_CODE = "in .vscode/mcp.json, or by the command MCP: Open User Configuration"
 WINDSURF = "in ~/.codeium/windsurf/mcp_config.json"
 ZED = "in Zed's settings.json"
 CODEX = "in ~/.codex/config.toml"
+REQUIRED = "# Without it Codex silently leaves out a server that takes over a second to start.\nrequired = true"
+GEMINI = "in ~/.gemini/settings.json, or .gemini/settings.json of a project"
+OPENCODE = "in ~/.config/opencode/opencode.json, or opencode.json of a project"
+QWEN = "in ~/.qwen/settings.json, or .qwen/settings.json of a project"
+COPILOT = "in ~/.copilot/mcp-config.json"
 CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
     "claude-desktop": _servers("mcpServers", "in claude_desktop_config.json (Settings, Developer, Edit Config)"),
     "claude-code": _claude_code,
@@ -95,6 +104,10 @@ CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
     "windsurf": _servers("mcpServers", WINDSURF),
     "zed": _servers("context_servers", ZED, source="custom"),
     "codex": _codex,
+    "gemini-cli": _servers("mcpServers", GEMINI),
+    "opencode": _opencode,
+    "qwen-code": _servers("mcpServers", QWEN),
+    "copilot": _servers("mcpServers", COPILOT, type="local", tools=["*"]),
 }
 REMOTE: dict[str, Callable[[str], tuple[str, str]]] = {  # client → what it is told about a URL
     "claude-code": _claude_code_there,
@@ -103,6 +116,10 @@ REMOTE: dict[str, Callable[[str], tuple[str, str]]] = {  # client → what it is
     "windsurf": _reached("mcpServers", WINDSURF, "serverUrl"),
     "zed": _reached("context_servers", ZED),
     "codex": _codex_there,
+    "gemini-cli": _reached("mcpServers", f"{GEMINI}; then /mcp auth toolgate signs in", type="http"),
+    "opencode": _reached("mcp", f"{OPENCODE}; then opencode mcp auth toolgate signs in", type="remote", enabled=True),
+    "qwen-code": _reached("mcpServers", f"{QWEN}; then /mcp signs in", "httpUrl"),
+    "copilot": _reached("mcpServers", f"{COPILOT}; then /mcp signs in", type="http", tools=["*"]),
 }
 HOSTED = {  # client → where the URL is pasted
     "chatgpt": "in ChatGPT: Settings, Apps & Connectors, Advanced settings, Developer mode; then Create",
@@ -116,6 +133,10 @@ TITLES = {  # as people call them
     "windsurf": "Windsurf",
     "zed": "Zed",
     "codex": "Codex",
+    "gemini-cli": "Gemini CLI",
+    "opencode": "opencode",
+    "qwen-code": "Qwen Code",
+    "copilot": "Copilot CLI",
     "chatgpt": "ChatGPT",
     "claude-ai": "claude.ai",
     "claude-desktop": "Claude Desktop",

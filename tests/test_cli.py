@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Generator
 from pathlib import Path
 
@@ -261,17 +262,21 @@ def test_tools_lists_prompts_and_all_resources_too(tmp_path: Path) -> None:
     assert "\nmany://599\n" in told.stdout
 
 
-@pytest.mark.parametrize("client", ["claude-desktop", "cursor", "vscode", "windsurf", "zed"])
+@pytest.mark.parametrize(
+    "client",
+    ["claude-desktop", "cursor", "vscode", "windsurf", "zed", "gemini-cli", "qwen-code", "copilot", "opencode"],
+)
 def test_config_prints_json_whose_command_is_absolute_and_works(tmp_path: Path, client: str) -> None:
     told = run(tmp_path, "config", client, "--name", "mine")
     assert told.returncode == 0
     body = json.loads(told.stdout.rpartition("}")[0] + "}")
     (servers,) = body.values()
     entry = servers["toolgate"]
-    assert Path(entry["command"]).is_absolute() and entry["args"] == ["--name", "mine"]
+    command = entry["command"] if client == "opencode" else [entry["command"], *entry["args"]]
+    assert Path(command[0]).is_absolute() and command[1:] == ["--name", "mine"]
     hello = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
     answer = subprocess.run(
-        [entry["command"], *entry["args"], "--state", str(tmp_path / "state")],
+        [*command, "--state", str(tmp_path / "state")],
         input=hello,
         capture_output=True,
         text=True,
@@ -304,6 +309,16 @@ def test_a_config_file_for_serving_over_http_keeps_no_command_from_a_server_of_i
         ("windsurf", '{"mcpServers": {"toolgate": {"serverUrl": "https://tools.example.com/mcp"}}}'),
         ("zed", '{"context_servers": {"toolgate": {"url": "https://tools.example.com/mcp"}}}'),
         ("codex", '[mcp_servers.toolgate]\nurl = "https://tools.example.com/mcp"'),
+        ("gemini-cli", '{"mcpServers": {"toolgate": {"type": "http", "url": "https://tools.example.com/mcp"}}}'),
+        ("qwen-code", '{"mcpServers": {"toolgate": {"httpUrl": "https://tools.example.com/mcp"}}}'),
+        (
+            "copilot",
+            '{"mcpServers": {"toolgate": {"type": "http", "tools": ["*"], "url": "https://tools.example.com/mcp"}}}',
+        ),
+        (
+            "opencode",
+            '{"mcp": {"toolgate": {"type": "remote", "enabled": true, "url": "https://tools.example.com/mcp"}}}',
+        ),
         ("claude-desktop", "https://tools.example.com/mcp"),
     ],
 )
@@ -327,6 +342,17 @@ def test_an_answer_that_does_not_come_is_told_in_words(capsys: pytest.CaptureFix
 def test_config_prints_a_command_for_clients_without_json(tmp_path: Path, client: str) -> None:
     told = run(tmp_path, "config", client)
     assert told.returncode == 0 and COMMAND in told.stdout
+
+
+def test_the_local_entries_of_copilot_opencode_and_codex_have_what_each_needs(tmp_path: Path) -> None:
+    copilot = json.loads(run(tmp_path, "config", "copilot").stdout)["mcpServers"]["toolgate"]
+    assert copilot == {"type": "local", "tools": ["*"], "command": COMMAND, "args": []}
+    opencode = json.loads(run(tmp_path, "config", "opencode").stdout)["mcp"]["toolgate"]
+    assert opencode == {"type": "local", "command": [COMMAND], "enabled": True}
+    codex = run(tmp_path, "config", "codex").stdout
+    assert tomllib.loads(codex)["mcp_servers"]["toolgate"] == {"command": COMMAND, "args": [], "required": True}
+    assert "takes over a second to start" in codex
+    assert "required" not in run(tmp_path, "config", "codex", "--public-url", "https://tools.example.com").stdout
 
 
 def test_a_run_on_a_terminal_explains_itself_on_standard_error(tmp_path: Path) -> None:
