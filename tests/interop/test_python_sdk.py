@@ -200,7 +200,7 @@ def test_a_person_is_asked_through_the_client(tmp_path: Path, way: Way) -> None:
             await client.list_tools()
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
             answers = [{"question": "Tea or coffee?", "selected": "tea"}]
-            assert result.structured_content == {"answers": answers, "outcome": "answered"}
+            assert result.structured_content == {"answers": answers, "outcome": "answered", "note": None}
             assert json.loads(text(result)) == {"answers": answers}
 
     asyncio.run(main())
@@ -212,7 +212,7 @@ def test_a_person_may_decline(tmp_path: Path, way: Way) -> None:
         async with connected(tmp_path, way, elicitation_callback=decline) as client:
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
             assert not result.is_error
-            assert result.structured_content == {"answers": [], "outcome": "declined"}
+            assert result.structured_content == {"answers": [], "outcome": "declined", "note": text(result)}
 
     asyncio.run(main())
 
@@ -224,7 +224,7 @@ def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, way: W
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
             assert not result.is_error
             assert "Tea or coffee?" in text(result)
-            assert result.structured_content == {"answers": [], "outcome": "unanswered"}
+            assert result.structured_content == {"answers": [], "outcome": "unanswered", "note": text(result)}
 
     asyncio.run(main())
 

@@ -56,7 +56,7 @@ def _check_calls(said: dict[str, Any], cwd: Path) -> None:
 
 def _check_conversation(said: dict[str, Any]) -> None:
     answers = [{"question": "Tea or coffee?", "selected": "tea"}]
-    assert said["asked"]["structuredContent"] == {"answers": answers, "outcome": "answered"}
+    assert said["asked"]["structuredContent"] == {"answers": answers, "outcome": "answered", "note": None}
     (form,) = said["forms"]
     assert form["choices"] == ["tea", "coffee"]
     assert said["slow"]["content"] == [{"type": "text", "text": "one\ntwo\n"}]
