@@ -398,8 +398,9 @@ def _fitting(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, An
         return answer
     content = answer.get("content") or {}
     try:
-        never_null = schemas.never_null(form)
-        content = {name: value for name, value in content.items() if value is not None or name not in never_null}
+        if None in content.values():
+            never_null = schemas.never_null(form)
+            content = {name: value for name, value in content.items() if value is not None or name not in never_null}
         finding = schemas.check(form, "field")(content)
     except schemas.UnusableSchema:  # the asker's own: nothing can be held against it
         return answer
