@@ -184,8 +184,9 @@ OPTIONS = (
     ),
     Option(
         "registration",
-        "which other clients are known: open (default), metadata (those with a document), closed (none)",
-        one_of("open", "metadata", "closed"),
+        "which other clients are known: open (default), metadata (those with a document), dynamic (those that register "
+        "themselves), closed (none)",
+        one_of("open", "metadata", "dynamic", "closed"),
         "open",
         metavar="HOW",
         remote=True,

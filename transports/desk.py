@@ -65,13 +65,16 @@ class Desk(Forms):
         """Send the browser back to the client, or say why not."""
         if isinstance(outcome, Redirect):
             return redirect(outcome.location)
+        anew = "Go back to the app and connect again; if that does not help, remove this server there and add it anew."
+        advice = outcome.advice
         return self.pages.notice(
             outcome.status,
             "This can’t go on",  # for people
             sentence(outcome.description),
-            "Nothing was granted. Go back to the app and connect again; if that does not help, remove this server "
-            "there and add it anew.",
+            *(("Nothing was granted.", *advice.sentences) if advice is not None else (f"Nothing was granted. {anew}",)),
             alone=False,
+            about=outcome.document,
+            commands=advice.commands if advice is not None else (),
         )
 
     def gone(self, question: str) -> Outgoing:

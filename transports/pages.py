@@ -48,7 +48,7 @@ class Pages:
 
     def notice(self, status: int, title: str, *sentences: str, alone: bool = True, **values: Any) -> Outgoing:
         """A page that only says something."""
-        told = {"again": None, "again_label": "", **values}
+        told = {"again": None, "again_label": "", "about": "", "commands": (), **values}
         return self.show("notice", status, alone=alone, title=title, sentences=sentences, **told)
 
     def part(self, name: str, part: str, it: Any) -> str:

@@ -311,22 +311,26 @@ def test_when_there_is_no_room_the_oldest_that_nobody_approved_give_way(
     at_desk(tmp_path, body)
 
 
-@pytest.mark.parametrize("registration", ["metadata", "closed"])
+@pytest.mark.parametrize("registration", ["metadata", "dynamic", "closed"])
 def test_an_operator_may_close_registration(tmp_path: Path, registration: str) -> None:
+    registers, takes_documents = registration == "dynamic", registration == "metadata"
+
     async def run() -> None:
         async with desk(tmp_path) as before:
             old = await before.client()
             before.pages.held[DOCUMENT] = document()
-            assert isinstance(await before.asked(DOCUMENT), Question)
+            tokens = await before.granted(DOCUMENT)
         async with desk(tmp_path, registration=registration) as after:
             after.pages.held[DOCUMENT] = document()
-            assert (await after.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")).status == 403
-            assert "registration_endpoint" not in await after.authorization.metadata()
-            assert isinstance(await after.asked(old), Mistake)
-            assert isinstance(await after.asked(DOCUMENT), Question if registration == "metadata" else Mistake)
-            assert (await after.authorization.metadata())["client_id_metadata_document_supported"] is (
-                registration == "metadata"
-            )
+            answer = await after.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
+            assert answer.status == (201 if registers else 403)
+            told = await after.authorization.metadata()
+            assert ("registration_endpoint" in told) is registers
+            assert told["client_id_metadata_document_supported"] is takes_documents
+            assert isinstance(await after.asked(old), Question if registers else Mistake)
+            assert isinstance(await after.asked(DOCUMENT), Question if takes_documents else Mistake)
+            assert (await after.refresh(DOCUMENT, tokens["refresh_token"])).status == (200 if takes_documents else 401)
+            assert takes_documents or after.pages.asked == []
 
     asyncio.run(asyncio.wait_for(run(), 20))
 

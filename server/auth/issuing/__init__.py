@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth.clients import Client
 from toolgate.server.auth.grants import Granted
+from toolgate.server.auth.issuing.advice import Advice
 from toolgate.server.auth.redirects import shown_host
 
 if TYPE_CHECKING:
@@ -59,11 +60,16 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Show a page and redirect nowhere: who asks, or where the answer would go, can't be trusted."""
+    """Show a page and redirect nowhere: who asks, or where the answer would go, can't be trusted.
+
+    `document`: the URL of the metadata document that the client named, where that is at fault; `advice`: what to do.
+    """
 
     error: str
     description: str
     status: int = 400
+    document: str = ""
+    advice: Advice | None = None
 
 
 @dataclass(frozen=True, slots=True)

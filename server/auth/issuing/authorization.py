@@ -6,10 +6,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate.server.auth.clients import CODE, ID_JAG, METHODS, OWN, REFRESH, Client, Rejected, find, of_row, registered
+from toolgate.server.auth.clients import (
+    CODE,
+    ID_JAG,
+    METHODS,
+    OWN,
+    REFRESH,
+    Client,
+    Rejected,
+    find,
+    is_document_url,
+    of_row,
+    registered,
+)
 from toolgate.server.auth.documents import Documents
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.issuing import Answer, Form, Granted, Mistake, Question, Redirect, metadata, registering
+from toolgate.server.auth.issuing.advice import advice
 from toolgate.server.auth.issuing.asking import consent, question_of
 from toolgate.server.auth.issuing.credentials import Assertion, Credentials, claims_of, presented, verified
 from toolgate.server.auth.issuing.endpoints import Introspection, Revocation
@@ -47,6 +60,7 @@ ID_JAG_TYPE = ("oauth-id-jag+jwt",)
 KINDS = {  # --registration → the kinds of clients taken
     "open": frozenset(("configured", "document", "dynamic")),
     "metadata": frozenset(("configured", "document")),
+    "dynamic": frozenset(("configured", "dynamic")),
     "closed": frozenset(("configured",)),
 }
 UNREADABLE = Mistake(
@@ -62,10 +76,9 @@ class Authorization:
     """One a server. All of its state is in `store`, but for what was fetched lately and the rates.
 
     `public_url` is the issuer. `tokens` mints access tokens by `keys`. `served()` gives the scopes there are, in the
-    order they are shown. `configured`: the clients of `configured.clients(file)`. `registration`: "open" (dynamic,
-    documents and configured), "metadata" (documents and configured), "closed" (configured). `client_hosts`: whose
-    documents are taken; none: everybody's. `providers`: issuers whose ID-JAG are taken. `fetch`: `Web.fetch`,
-    of what clients name; `fetch_trusted`: of what the operator named.
+    order they are shown. `configured`: the clients of `configured.clients(file)`. `registration`: one of KINDS.
+    `client_hosts`: whose documents are taken; none: everybody's. `providers`: issuers whose ID-JAG are taken. `fetch`:
+    `Web.fetch`, of what clients name; `fetch_trusted`: of what the operator named.
     `may_come`: whether a person could still sign in (`SignIn.may_come`): asked before anything is given for them, also
     where an identity provider asks for them, and from then on by `standing` and `see_off`.
     """
@@ -108,12 +121,13 @@ class Authorization:
         waits for ten minutes, and nothing is stored for it."""
         try:
             request = Request("GET", pairs_of(query), {})
-            if "document" in self._issuer.kinds:
-                await self._documents.refresh(request.payload.client_id or "", address)
         except ValueError:
             return UNREADABLE
+        id = request.payload.client_id or ""
+        try:
+            await self._check_document(id, address)
         except Rejected as rejected:
-            return Mistake(rejected.error, rejected.description)
+            return Mistake(rejected.error, rejected.description, document=id, advice=advice(self._issuer.kinds))
         except (StateError, Unavailable):
             return BUSY
 
@@ -124,6 +138,13 @@ class Authorization:
             return question_of(grant, *self._questions.put(query))
 
         return await self._asked(act)
+
+    async def _check_document(self, id: str, address: str) -> None:
+        """Have the metadata document of a client whose `id` is the URL of one. Raises Rejected, Unavailable."""
+        if "document" in self._issuer.kinds:
+            await self._documents.refresh(id, address)
+        elif is_document_url(id):
+            raise Rejected("invalid_client", "this server takes no metadata documents of clients")
 
     async def question(self, id: str) -> Question | None:
         """The question, as long as it waits for its answer."""

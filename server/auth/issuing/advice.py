@@ -1,0 +1,28 @@
+"""What a person can do where a client's metadata document is of no use here. Fixed sentences, by the clients taken."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+ANEW = "Remove this server in the app, add it anew and connect: the app then registers itself."
+LET_REGISTER = "Whoever runs this server can start it with --registration dynamic: apps then register themselves."
+ADD = "Whoever runs this server can add the app with “toolgate client add”, or start it with --registration dynamic."
+CODEX = ("Codex", "codex mcp login NAME --oauth-client-registration dcr")
+CLAUDE_CODE = (
+    "Claude Code, with the ID that “toolgate client add” prints",
+    "claude mcp add --transport http --client-id ID --callback-port 3118 NAME URL",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`commands` are the clients' own, each behind the name of its client."""
+
+    sentences: tuple[str, ...]
+    commands: tuple[tuple[str, str], ...]
+
+
+def advice(kinds: Collection[str]) -> Advice:
+    """What to do on a server that takes clients of these `kinds`."""
+    if "dynamic" not in kinds:
+        return Advice((ADD,), (CLAUDE_CODE,))
+    return Advice((LET_REGISTER if "document" in kinds else ANEW,), (CODEX, CLAUDE_CODE))
