@@ -54,6 +54,10 @@ class Rejected(Exception):
         self.description = description
 
 
+class Unreached(Rejected):
+    """What a client publishes can't be reached from here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
     """`scopes` are those asked for when a request names none; of a configured one also the most it gets. None: all

@@ -2,7 +2,8 @@
 no HTTP but the `fetch` it is given, which guards where it goes.
 
 Anybody can name a document, so all of it is bounded: what is fetched at a time and of one host, how large, how long,
-how often. That a document could not be had is not cached: the next who asks may find it.
+how often. That a document could not be had is not cached: the next who asks may find it. Of well-known clients there
+are copies, for where their hosts can't be reached.
 Source: draft-ietf-oauth-client-id-metadata-document sections 3, 4 and 6; RFC 9111 section 5.2.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,18 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.server.auth import clients, jose
-from toolgate.server.auth.clients import Client, Rejected
+from toolgate.server.auth.clients import Client, Rejected, Unreached
 from toolgate.server.auth.jose import InvalidToken, Key
 from toolgate.server.auth.outside import Fetch
 from toolgate.server.auth.rates import MINUTE, Rates, household
+from toolgate.server.auth.reachability import Reachability
 from toolgate.server.auth.slots import Full, Slots
 from toolgate.server.auth.tokens import Unavailable
+from toolgate.server.auth.well_known import DOCUMENTS, Copy
 from toolgate.server.state import clients as rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.errors import ToolError
-from toolgate.tools.web import Page
+from toolgate.tools.web import Page, Refused
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
@@ -65,7 +68,7 @@ class KeySet:
 
 class Documents:
     """`hosts`: whose documents are taken, with all below them; none given: everybody's. `served` as for
-    Authorization."""
+    Authorization. `well_known`: URL → copy of what is published there; `meanwhile` as for Reachability."""
 
     def __init__(
         self,
@@ -74,6 +77,9 @@ class Documents:
         served: Callable[[], Sequence[str]],
         hosts: Sequence[str] = (),
         now: Callable[[], float] = time.time,
+        *,
+        well_known: Mapping[str, Copy] = DOCUMENTS,
+        meanwhile: str = "",
     ) -> None:
         self._store = store
         self._fetch = fetch
@@ -85,6 +91,8 @@ class Documents:
         self._key_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
         self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
         self._keys: dict[str, KeySet] = {}
+        self._copies = {url: copy for url, copy in well_known.items() if self._is_taken(url) and copy.is_whole}
+        self.reachability = Reachability(self._copies, self._ask_for_document, meanwhile, now)
 
     async def refresh(self, id: str, address: str, *, old: bool = False) -> None:
         """Have the document of the client `id` in the database, when `id` is the URL of one. `address` is the caller's.
@@ -94,7 +102,7 @@ class Documents:
         """
         if not clients.is_document_url(id):
             return
-        if self._hosts and not any(f".{_host(id)}".endswith(f".{allowed}") for allowed in self._hosts):
+        if not self._is_taken(id):
             raise Rejected("invalid_client", "this server takes no clients from that host")
         row, now = await self._store.transact(lambda connection: rows.find(connection, id)), self._now()
         if row is not None and row.fresh_until > now:
@@ -124,7 +132,7 @@ class Documents:
             if now < held.tried_at + PAUSE or _is_known(assertion, held.keys):
                 return held.keys
         elif held is not None and now < held.tried_at + PAUSE:
-            raise _unusable(KEY_SET)
+            raise Rejected("invalid_client", f"{KEY_SET} could not be had just now")
         await asyncio.shield(self._fetching(url, self._load_keys, address, held=held is not None))
         return self._keys[url].keys
 
@@ -133,6 +141,10 @@ class Documents:
         for task in (under_way := list(self._under_way.values())):
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
+        await self.reachability.close()
+
+    def _is_taken(self, id: str) -> bool:
+        return not self._hosts or any(f".{_host(id)}".endswith(f".{allowed}") for allowed in self._hosts)
 
     def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
         """The fetch of `url`, begun if none is under way. Raises Unavailable to who wants too much that is not held."""
@@ -154,27 +166,36 @@ class Documents:
     async def _load(self, id: str) -> None:
         """Fetch a document and keep it; or note that it can't be had."""
         try:
-            page = await self._get(id, MAX_DOCUMENT, DOCUMENT, self._document_slots)
-            await self._keep(id, page)
+            try:
+                page = await self._get(id, MAX_DOCUMENT, DOCUMENT, self._document_slots)
+            except Unreached:
+                if id not in self._copies:
+                    raise
+                log.info("%s of %s can't be reached: a copy holds", DOCUMENT, _host(id))
+                await self._keep(id, msgspec.json.decode(self._copies[id].text), USUAL, is_copy=True)
+            else:
+                await self._keep(id, _json(page, DOCUMENT), _lifetime(page.headers.get("cache-control", "")))
         except Rejected:
             now = self._now()
             await self._store.transact(lambda connection: rows.failing(connection, id, now))
             raise
 
-    async def _keep(self, id: str, page: Page) -> None:
-        kept = clients.documented(_json(page, DOCUMENT), id, self._served())
+    async def _keep(self, id: str, document: Any, lifetime: float, *, is_copy: bool = False) -> None:
+        """Keep a document for `lifetime`. In place of a copy of ours, what was fetched before is kept on."""
+        metadata = msgspec.json.encode(clients.documented(document, id, self._served())).decode()
         now = self._now()
-        row = {
-            "kind": "document",
-            "metadata": msgspec.json.encode(kept).decode(),
-            "made_at": now,
-            "fresh_until": now + _lifetime(page.headers.get("cache-control", "")),
-            "failing_since": None,
-        }
 
         def put(connection: "Connection") -> None:
-            if rows.find(connection, id) is None and not rows.make_room(connection, "document", MAX_DOCUMENTS):
+            held = rows.find(connection, id)
+            if held is None and not rows.make_room(connection, "document", MAX_DOCUMENTS):
                 raise Rejected("invalid_client", "this server knows too many clients")
+            row = {
+                "kind": "document",
+                "metadata": held.metadata if is_copy and held is not None else metadata,
+                "made_at": now,
+                "fresh_until": now + lifetime,
+                "failing_since": None,
+            }
             rows.put(connection, id, **row)
 
         await self._store.transact(put)
@@ -194,27 +215,34 @@ class Documents:
     async def _get(self, url: str, limit: int, what: str, slots: Slots) -> Page:
         try:
             async with slots.one(_host(url)):
-                page = await self._fetch(
-                    url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0
-                )
+                page = await self._ask(url, limit)
         except Full:
             raise Unavailable(RETRY) from None
         except ToolError as error:
-            raise _unusable(what, error.text) from None
+            if what == DOCUMENT and (url in self._copies or not isinstance(error, Refused)):
+                self.reachability.suspect()  # an address that may not be asked proves nothing
+            log.info("%s can't be reached: %s", what, error.text)
+            raise Unreached("invalid_client", f"{what} can't be reached from this server") from None
+        self.reachability.note(url)
         if page.status != 200 or page.truncated:
             raise _unusable(what, f"status {page.status}" if page.status != 200 else f"more than {limit} bytes")
         return page
+
+    async def _ask(self, url: str, limit: int) -> Page:
+        return await self._fetch(url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0)
+
+    async def _ask_for_document(self, url: str) -> Page:
+        return await self._ask(url, MAX_DOCUMENT)
 
 
 def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 
-def _unusable(what: str, why: str = "") -> Rejected:
-    """One sentence for all that can go wrong on the way: what is reached from here is nobody's business."""
-    if why:
-        log.info("%s can't be had: %s", what, why)
-    return Rejected("invalid_client", f"{what} can't be had, or is not JSON of that kind")
+def _unusable(what: str, why: str) -> Rejected:
+    """One sentence for all that an answer can be instead: the log says which."""
+    log.info("%s is malformed: %s", what, why)
+    return Rejected("invalid_client", f"{what} is malformed: its URL answers, but not with JSON of that kind")
 
 
 def _public_keys(document: Any) -> list[Key]:

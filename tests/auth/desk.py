@@ -48,7 +48,7 @@ class Clock:
 
 @dataclass
 class Pages:
-    """A web: URL → JSON value, bytes, or a whole page. What is missing is unreachable."""
+    """A web: URL → JSON value, bytes, a whole page, or an error. What is missing is unreachable."""
 
     held: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -62,6 +62,8 @@ class Pages:
         page = self.held.get(url)
         if page is None:
             raise Unreachable(f"could not fetch {url}: no such host")
+        if isinstance(page, Exception):
+            raise page
         if isinstance(page, Page):
             return page
         body = page if isinstance(page, bytes) else json.dumps(page).encode()

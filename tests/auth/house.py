@@ -125,7 +125,7 @@ def house(
     change: Callable[[SignIn, Web], SignIn] = lambda sign_in, _web: sign_in,
     **options: Any,
 ) -> Iterator[House]:
-    """`options` are those of the Authorization."""
+    """`options` are those of the Authorization; it asks for no well-known document unless they name some."""
     bound = socket.create_server(("127.0.0.1", 0))
     port = bound.getsockname()[1]
     url = public_url or f"http://127.0.0.1:{port}"
@@ -140,7 +140,15 @@ def house(
         return time.time() + sum(ahead)
 
     authorization = Authorization(
-        url, store, keys, tokens, lambda: SERVED, web.fetch, may_come=people.may_come, now=now, **options
+        url,
+        store,
+        keys,
+        tokens,
+        lambda: SERVED,
+        web.fetch,
+        may_come=people.may_come,
+        now=now,
+        **{"well_known": {}, **options},
     )
     oauth = OAuth(url, "toolgate", authorization, people, SENTENCES, ("/mcp", "/sse"))
     parts = urllib.parse.urlsplit(url)

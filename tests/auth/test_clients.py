@@ -464,17 +464,20 @@ def test_a_document_that_will_not_do_is_shown_and_not_redirected(tmp_path: Path,
     at_desk(tmp_path, body)
 
 
-def test_a_page_does_not_tell_why_a_document_can_not_be_had(tmp_path: Path) -> None:
+def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(tmp_path: Path) -> None:
     """MCP-04: what is reached from here is nobody's business."""
 
     async def body(desk: Desk) -> None:
-        told: set[str] = set()
+        told: dict[str, str] = {}
         for name in ("unreachable", "missing", "not changed", "of another type", "text", "too large"):
             desk.pages.held[DOCUMENT] = BAD_DOCUMENTS[name]
             outcome = await desk.asked(DOCUMENT)
-            assert isinstance(outcome, Mistake)
-            told.add(outcome.description)
-        assert len(told) == 1
+            assert isinstance(outcome, Mistake) and outcome.document == DOCUMENT
+            told[name] = outcome.description
+        assert told.pop("unreachable") == "the client's metadata document can't be reached from this server"
+        assert set(told.values()) == {
+            "the client's metadata document is malformed: its URL answers, but not with JSON of that kind"
+        }
 
     at_desk(tmp_path, body)
 

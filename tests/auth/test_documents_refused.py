@@ -33,3 +33,10 @@ def test_a_page_says_how_to_go_on_without_a_document(
     assert "This server takes no metadata documents of clients" in told and NAMED in told
     assert [way for way in ways if way not in told] == [], told
     assert [way for way in missing if way in told] == [], told
+
+
+def test_a_page_says_that_a_document_is_out_of_reach_and_not_why(tmp_path: Path) -> None:
+    told = read(tmp_path, "https://localhost:1/client.json")  # nobody listens
+    assert "The client's metadata document can't be reached from this server. https://localhost:1/client.json" in told
+    assert "--registration dynamic" in told and "--oauth-client-registration dcr" in told
+    assert "refused" not in told.lower() and "connect to" not in told

@@ -368,7 +368,7 @@ def test_every_page_can_be_read_and_used_by_everybody(
         "/logout": "Sign out",
         "/consent?question=gone": "This question has expired",
         "/authorize?client_id=nobody": "This can’t go on",
-        f"/authorize?client_id=https://127.0.0.1:1/{'a-very-long-path' * 20}": "This can’t go on",
+        f"/authorize?client_id=https://localhost:1/{'a-very-long-path' * 20}": "This can’t go on",
     }
     for path, title in titles.items():
         page.goto(gate.url + path)

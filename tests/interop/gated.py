@@ -88,14 +88,15 @@ def gated(folder: Path, *options: str, hasty: bool = False, **document: Any) -> 
 
 
 @contextlib.contextmanager
-def published(authority: Path, changed: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """A client's metadata document at an https URL, and the requests for it; `authority` gets whom to trust."""
+def published(authority: Path, changed: Mapping[str, Any], port: int = 0) -> Iterator[tuple[str, list[str]]]:
+    """A client's metadata document at an https URL, and the requests for it; `authority` gets whom to trust, unless it
+    has that from before."""
     fetched: list[str] = []
 
     class Publisher(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             fetched.append(self.path)
-            body = json.dumps({**_metadata(url), **changed}).encode()
+            body = json.dumps({**metadata(url), **changed}).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
@@ -104,10 +105,11 @@ def published(authority: Path, changed: Mapping[str, Any]) -> Iterator[tuple[str
 
         def log_message(self, *_: object) -> None: ...
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Publisher)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Publisher)
     url = f"https://localhost:{server.server_address[1]}/client.json"
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certified(authority))
+    certificate = authority.with_name("server.pem")
+    context.load_cert_chain(certificate if certificate.exists() else certified(authority))
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -119,7 +121,7 @@ def published(authority: Path, changed: Mapping[str, Any]) -> Iterator[tuple[str
         thread.join(PATIENCE)
 
 
-def _metadata(url: str) -> dict[str, Any]:
+def metadata(url: str) -> dict[str, Any]:
     return {
         "client_id": url,
         "client_name": "Fernhill",

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 ANEW = "Remove this server in the app, add it anew and connect: the app then registers itself."
+AGAIN = "Connect again from the app in a minute: it may then register itself."
 LET_REGISTER = "Whoever runs this server can start it with --registration dynamic: apps then register themselves."
 ADD = "Whoever runs this server can add the app with “toolgate client add”, or start it with --registration dynamic."
 CODEX = ("Codex", "codex mcp login NAME --oauth-client-registration dcr")
@@ -21,8 +22,10 @@ class Advice:
     commands: tuple[tuple[str, str], ...]
 
 
-def advice(kinds: Collection[str]) -> Advice:
-    """What to do on a server that takes clients of these `kinds`."""
+def advice(kinds: Collection[str], *, unreached: bool) -> Advice:
+    """What to do on a server that takes clients of these `kinds`; `unreached`: it can't reach the document."""
     if "dynamic" not in kinds:
         return Advice((ADD,), (CLAUDE_CODE,))
-    return Advice((LET_REGISTER if "document" in kinds else ANEW,), (CODEX, CLAUDE_CODE))
+    if "document" not in kinds:
+        return Advice((ANEW,), (CODEX, CLAUDE_CODE))
+    return Advice((AGAIN, LET_REGISTER) if unreached else (LET_REGISTER,), (CODEX, CLAUDE_CODE))

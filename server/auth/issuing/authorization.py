@@ -14,6 +14,7 @@ from toolgate.server.auth.clients import (
     REFRESH,
     Client,
     Rejected,
+    Unreached,
     find,
     is_document_url,
     of_row,
@@ -39,6 +40,7 @@ from toolgate.server.auth.outside import Issuer as Provider
 from toolgate.server.auth.principals import subject_of
 from toolgate.server.auth.rates import Rates, household
 from toolgate.server.auth.tokens import OwnTokens, Unavailable
+from toolgate.server.auth.well_known import DOCUMENTS, Copy
 from toolgate.server.seal import Seal
 from toolgate.server.state import clients as client_rows
 from toolgate.server.state import grants
@@ -63,6 +65,10 @@ KINDS = {  # --registration → the kinds of clients taken
     "dynamic": frozenset(("configured", "dynamic")),
     "closed": frozenset(("configured",)),
 }
+REGISTERING = (  # while no document can be fetched
+    "Clients are told to register meanwhile; --registration dynamic does without documents"
+)
+DOCUMENTS_ALONE = "Other clients than those copied here stay unknown; --registration open lets them register"
 UNREADABLE = Mistake(
     "invalid_request", f"The authorization request is longer than {MAX_QUERY // 1024} KiB, or can not be read as UTF-8."
 )
@@ -78,7 +84,7 @@ class Authorization:
     `public_url` is the issuer. `tokens` mints access tokens by `keys`. `served()` gives the scopes there are, in the
     order they are shown. `configured`: the clients of `configured.clients(file)`. `registration`: one of KINDS.
     `client_hosts`: whose documents are taken; none: everybody's. `providers`: issuers whose ID-JAG are taken. `fetch`:
-    `Web.fetch`, of what clients name; `fetch_trusted`: of what the operator named.
+    `Web.fetch`, of what clients name; `fetch_trusted`: of what the operator named. `well_known`: copies of documents.
     `may_come`: whether a person could still sign in (`SignIn.may_come`): asked before anything is given for them, also
     where an identity provider asks for them, and from then on by `standing` and `see_off`.
     """
@@ -98,6 +104,7 @@ class Authorization:
         registration: str = "open",
         client_hosts: Sequence[str] = (),
         providers: Sequence[str] = (),
+        well_known: Mapping[str, Copy] = DOCUMENTS,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._issuer = Issuer(public_url, tokens, configured or {}, KINDS[registration], may_come)
@@ -107,7 +114,15 @@ class Authorization:
         self._served = served
         self._now = now
         self._questions = Questions(Seal(store.folder / "keys" / "questions", None), public_url, now)
-        self._documents = Documents(store, fetch, served, client_hosts, now)
+        self._documents = Documents(
+            store,
+            fetch,
+            served,
+            client_hosts,
+            now,
+            well_known=well_known,
+            meanwhile=REGISTERING if self._registers else DOCUMENTS_ALONE,
+        )
         self._providers = {issuer: Provider(issuer, fetch_trusted or fetch, now) for issuer in providers}
         self._turns, self._threads = asyncio.Semaphore(SIGNATURES), Threads(SIGNATURES)
         self._rates = Rates(REGISTRATIONS, ALL_REGISTRATIONS, now)
@@ -127,7 +142,8 @@ class Authorization:
         try:
             await self._check_document(id, address)
         except Rejected as rejected:
-            return Mistake(rejected.error, rejected.description, document=id, advice=advice(self._issuer.kinds))
+            advised = advice(self._issuer.kinds, unreached=isinstance(rejected, Unreached))
+            return Mistake(rejected.error, rejected.description, document=id, advice=advised)
         except (StateError, Unavailable):
             return BUSY
 
@@ -226,7 +242,7 @@ class Authorization:
 
     async def register(self, body: Any, address: str) -> Answer:
         """POST /register."""
-        if "dynamic" not in self._issuer.kinds:
+        if not self._registers:
             return refused("access_denied", "This server does not register clients.", 403)
         try:
             kept, secret = registered(body, self._served())
@@ -243,7 +259,9 @@ class Authorization:
     # Anybody asks
 
     async def metadata(self) -> dict[str, Any]:
-        """The document of RFC 8414, and of OpenID Connect Discovery. Raises StateError."""
+        """The document of RFC 8414, and of OpenID Connect Discovery. Metadata documents of clients are not told of
+        while this server can't reach them, where clients can register instead. Raises StateError."""
+        self._documents.reachability.look_again()
         listed = self._issuer.configured.values()
         speaks = any(OWN in client.grants for client in listed)
         return metadata.document(
@@ -251,9 +269,14 @@ class Authorization:
             self._served(),
             [CODE, REFRESH, *([OWN] if speaks else []), *([ID_JAG] if self._providers else [])],
             await self._methods(),
-            registers="dynamic" in self._issuer.kinds,
-            takes_documents="document" in self._issuer.kinds,
+            registers=self._registers,
+            takes_documents="document" in self._issuer.kinds
+            and not (self._registers and self._documents.reachability.is_lost),
         )
+
+    @property
+    def _registers(self) -> bool:
+        return "dynamic" in self._issuer.kinds
 
     async def _methods(self) -> Sequence[str]:
         """The ways in which clients can prove who they are: where nobody comes but the operator's, those of theirs,
