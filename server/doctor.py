@@ -16,7 +16,7 @@ from toolgate.server import VERSION, progress
 from toolgate.server.checks import Broken, Finding, Row, Skipped, report
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
-from toolgate.server.looks import browser, kept, machine, offered, serving
+from toolgate.server.looks import browser, documents, kept, machine, offered, serving
 
 OLDEST = 1_767_225_600.0  # 2026-01-01: a clock that says less was never set, and no certificate or token is good then
 DRIFT = 300.0  # seconds the files of the state may be newer than the clock
@@ -129,6 +129,7 @@ LOOKS: dict[str, Look] = {
     "sandbox": serving.sandbox,
     "limits": serving.limits,
     "proxies": serving.proxies,
+    "client documents": documents.documents,
     "state folder": _state,
     "state database": _database,
     "signing key": kept.signing_key,

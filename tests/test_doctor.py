@@ -27,6 +27,7 @@ from toolgate.server.errors import UsageError
 from toolgate.server.http_client import authorized
 
 NO_BROWSER = ("doctor", "--browser", "none")  # starting one takes most of the time
+LOCAL = ("--registration", "dynamic")  # no client's document is fetched then
 METHODS = "token_endpoint_auth_methods_supported"
 BY_DOCUMENT = {"client_id_metadata_document_supported": True}
 
@@ -34,7 +35,7 @@ BY_DOCUMENT = {"client_id_metadata_document_supported": True}
 def test_a_machine_that_is_well_fails_nothing(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "good.py").write_text("from toolgate.tools import tool\n@tool\ndef hi() -> str:\n 'Hi.'\n")
-    told = run(tmp_path, "doctor", "-t", "--port", "0", "-p", "plugins")
+    told = run(tmp_path, "doctor", "-t", "--port", "0", "-p", "plugins", *LOCAL)
     assert told.returncode == 0, told.stdout
     found = verdicts(told.stdout)
     assert found["plugins"] == found["port"] == found["state folder"] == "ok" and "FAIL" not in found.values()
@@ -49,7 +50,18 @@ def test_each_fault_of_a_machine_is_named_with_what_to_do(tmp_path: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         told = run(
-            tmp_path, *NO_BROWSER, "-t", "--port", port, "--state", "state", "-p", "plugins", "--login", "github"
+            tmp_path,
+            *NO_BROWSER,
+            *LOCAL,
+            "-t",
+            "--port",
+            port,
+            "--state",
+            "state",
+            "-p",
+            "plugins",
+            "--login",
+            "github",
         )
     assert told.returncode == 1
     found = verdicts(told.stdout)

@@ -35,11 +35,15 @@ from tests.faulty import (
     without,
 )
 from tests.http_wire import site
+from tests.interop.gated import published
 from tests.test_cli import run
 from tests.test_cli_people import granted, registered
+from tests.test_doctor import LOCAL
 from tests.tools.test_web import certificate
 from tests.wire import COMMAND
 from toolgate.server import chain, config, doctor
+from toolgate.server.auth import well_known
+from toolgate.server.auth.well_known import Copy
 from toolgate.server.chain import reaching, streams, wire
 from toolgate.server.checks import report
 from toolgate.server.looks import machine
@@ -437,11 +441,47 @@ def test_a_kernel_that_lets_nobody_make_namespaces_is_told_how(
     assert "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" in told
 
 
+DOCUMENTS = {**REMOTE, "TOOLGATE_ALLOW_PRIVATE": "localhost"}
+
+
+def test_a_document_that_can_not_be_fetched_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    with published(tmp_path / "authority.pem", {}) as (url, fetched):
+        monkeypatch.setattr(well_known, "DOCUMENTS", {url: Copy(b"", "")})
+        told = looked("client documents", capsys, **DOCUMENTS)
+        assert told.startswith("ok    client documents") and url in told and fetched == ["/client.json"]
+    for how, mend in (("open", "--registration dynamic"), ("metadata", "--registration open")):
+        told = looked("client documents", capsys, **DOCUMENTS, TOOLGATE_REGISTRATION=how)
+        assert told.startswith("note  client documents") and "could not connect" in told and mend in told, told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"TOOLGATE_HTTP": ""},
+        {"TOOLGATE_AUTH": "none"},
+        {"TOOLGATE_AUTH": "https://login.example.com"},
+        {"TOOLGATE_REGISTRATION": "dynamic"},
+        {"TOOLGATE_REGISTRATION": "closed"},
+        {"TOOLGATE_CLIENT_HOSTS": "app.example"},
+    ],
+    ids=str,
+)
+def test_no_document_is_fetched_where_none_is_taken(
+    options: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert looked("client documents", capsys, **{**REMOTE, **options}).startswith("skip  client documents")
+
+
 # -- told to programs, and to people who look it up
 
 
 def test_what_is_told_to_programs_is_one_object(tmp_path: Path) -> None:
-    told = run(tmp_path, "doctor", "--json", "--browser", "none", "-t", "--port", "0", "--deny", "Bsh", TERM="xterm")
+    told = run(
+        tmp_path, "doctor", "--json", "--browser", "none", "-t", "--port", "0", "--deny", "Bsh", *LOCAL, TERM="xterm"
+    )
     assert told.returncode == 1 and told.stderr == ""
     found = json.loads(told.stdout)
     assert found["first"] == "rules" and [check["name"] for check in found["checks"]] == list(doctor.LOOKS)
@@ -450,6 +490,7 @@ def test_what_is_told_to_programs_is_one_object(tmp_path: Path) -> None:
 
 
 EVERY = {
+    "documents out of reach": ("client documents", "could not connect"),
     **{name: (link, said) for name, (_, link, said) in {**ON_THE_WAY, **NOTED}.items()},
     **{name: (link, said) for name, (_, link, said) in ELSEWHERE.items()},
     **{name: (row, said) for name, (_, row, _, said) in {**KEPT, **HERE}.items()},

@@ -84,14 +84,14 @@ class Documents:
         self._store = store
         self._fetch = fetch
         self._served = served
-        self._hosts = tuple(host.lower() for host in hosts)
+        self._hosts = tuple(hosts)
         self._now = now
         self._rates = Rates(NEW, ALL_NEW, now)
         self._document_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)
         self._key_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
         self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
         self._keys: dict[str, KeySet] = {}
-        self._copies = {url: copy for url, copy in well_known.items() if self._is_taken(url) and copy.is_whole}
+        self._copies = {url: copy for url, copy in well_known.items() if is_taken(url, hosts) and copy.is_whole}
         self.reachability = Reachability(self._copies, self._ask_for_document, meanwhile, now)
 
     async def refresh(self, id: str, address: str, *, old: bool = False) -> None:
@@ -102,7 +102,7 @@ class Documents:
         """
         if not clients.is_document_url(id):
             return
-        if not self._is_taken(id):
+        if not is_taken(id, self._hosts):
             raise Rejected("invalid_client", "this server takes no clients from that host")
         row, now = await self._store.transact(lambda connection: rows.find(connection, id)), self._now()
         if row is not None and row.fresh_until > now:
@@ -142,9 +142,6 @@ class Documents:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
         await self.reachability.close()
-
-    def _is_taken(self, id: str) -> bool:
-        return not self._hosts or any(f".{_host(id)}".endswith(f".{allowed}") for allowed in self._hosts)
 
     def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
         """The fetch of `url`, begun if none is under way. Raises Unavailable to who wants too much that is not held."""
@@ -233,6 +230,11 @@ class Documents:
 
     async def _ask_for_document(self, url: str) -> Page:
         return await self._ask(url, MAX_DOCUMENT)
+
+
+def is_taken(id: str, hosts: Sequence[str]) -> bool:
+    """Whether the document at `id` is of one of `hosts`, or below one; where none are given, of any."""
+    return not hosts or any(f".{_host(id)}".endswith(f".{host.lower()}") for host in hosts)
 
 
 def _host(url: str) -> str:
