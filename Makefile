@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 MAKEFLAGS += -j2  # the system's packages come while Python's do
 
-.PHONY: setup demo test soak chromium sandbox proxies image conformance check check-deploy reference bench lock clean
+.PHONY: setup demo test soak frameworks chromium sandbox proxies image conformance check check-deploy reference bench lock clean
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -32,6 +32,15 @@ INSTALL = $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $(
 node_modules: tests/interop/node_modules/.installed
 tests/interop/node_modules/.installed: .venv/.dev tests/interop/package-lock.json
 	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
+# The frameworks of tests/interop/test_frameworks.py: their dependencies exclude each other's, and ours
+FRAMEWORKS = $(patsubst tests/interop/frameworks/%.lock,.venv/frameworks/%/.installed,$(wildcard tests/interop/frameworks/*.lock))
+frameworks: $(FRAMEWORKS)
+.venv/frameworks/%/.installed: tests/interop/frameworks/%.lock | .venv/.run
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/uv pip install -q --python $(@D)/bin/python --require-hashes -r $< 2>/dev/null \
+		|| $(BIN)/python -m pip --python $(@D)/bin/python install -q --require-hashes -r $<
 	@touch $@
 
 # Each worker of the tests would rewrite the assertions of all of them
@@ -65,10 +74,10 @@ proxies: | sandbox ## the proxies that the tests put in front, and what speaks H
 			&& for one in $$new; do systemctl disable -q --now $$one 2>/dev/null || service $$one stop >/dev/null 2>&1 || :; done; } \
 		|| { echo "The proxies are missing: apt-get install caddy nginx-light curl"; exit 1; }
 
-test: .venv/.dev tests/interop/node_modules/.installed .venv/.rewritten chromium sandbox proxies ## everything, against the real server
+test: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.rewritten chromium sandbox proxies ## everything, against the real server
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-soak: .venv/.dev tests/interop/node_modules/.installed chromium sandbox proxies image ## what takes longer than `make test` may
+soak: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) chromium sandbox proxies image ## what takes longer than `make test` may
 	$(BIN)/python -m pytest -m soak
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, all of its runs
@@ -103,6 +112,7 @@ lock: .venv/.run ## resolve the dependencies anew: versions and hashes, no addre
 	echo uv | $(LOCK) - -o requirements-uv.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces pyproject.toml - -o requirements.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
+	for each in tests/interop/frameworks/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
 	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only
 
 clean:
