@@ -23,6 +23,7 @@ SLOW = (  # these wait more than they work: begun first, they wait beside the ot
     "tools/test_browser.py",
     "auth/test_pages.py",
     "transports/test_home.py",
+    "interop/test_frameworks.py",
     "interop/test_oauth_python_sdk.py",
     "test_cli_people.py",
     "deploy/test_blog_search.py",
