@@ -23,7 +23,7 @@ def read(folder: Path, id: str, **options: str) -> str:
     ("registration", "ways", "missing"),
     [
         ("dynamic", ["registers itself", "--oauth-client-registration dcr", "--client-id"], []),
-        ("closed", ["toolgate client add", "--client-id"], ["dcr"]),
+        ("closed", ["toolgate client add", "--registration dynamic", "--client-id"], ["dcr"]),
     ],
 )
 def test_a_page_says_how_to_go_on_without_a_document(

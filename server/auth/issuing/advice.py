@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-ANEW = "Remove this server in the app, add it anew and connect: the app then registers itself."
 AGAIN = "Connect again from the app in a minute: it may then register itself."
-LET_REGISTER = "Whoever runs this server can start it with --registration dynamic: apps then register themselves."
-ADD = "Whoever runs this server can add the app with “toolgate client add”, or start it with --registration dynamic."
+ANEW = "Remove this server in the app, add it anew and connect: the app then registers itself."
+LET_REGISTER = ("Whoever runs this server can have apps register themselves", "--registration dynamic")
+ADD = ("Whoever runs this server can add the app", "toolgate client add")
 CODEX = ("Codex", "codex mcp login NAME --oauth-client-registration dcr")
 CLAUDE_CODE = (
     "Claude Code, with the ID that “toolgate client add” prints",
@@ -16,7 +16,7 @@ CLAUDE_CODE = (
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`commands` are the clients' own, each behind the name of its client."""
+    """`commands` are options and commands, each behind the words that say whose."""
 
     sentences: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
@@ -25,7 +25,7 @@ class Advice:
 def advice(kinds: Collection[str], *, unreached: bool) -> Advice:
     """What to do on a server that takes clients of these `kinds`; `unreached`: it can't reach the document."""
     if "dynamic" not in kinds:
-        return Advice((ADD,), (CLAUDE_CODE,))
+        return Advice((), (ADD, LET_REGISTER, CLAUDE_CODE))
     if "document" not in kinds:
         return Advice((ANEW,), (CODEX, CLAUDE_CODE))
-    return Advice((AGAIN, LET_REGISTER) if unreached else (LET_REGISTER,), (CODEX, CLAUDE_CODE))
+    return Advice((AGAIN,) if unreached else (), (LET_REGISTER, CODEX, CLAUDE_CODE))
