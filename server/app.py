@@ -24,8 +24,10 @@ from toolgate.server.seal import Seal
 from toolgate.server.server import Server
 from toolgate.server.session import Session
 from toolgate.server.state.callbacks import Callbacks
+from toolgate.server.state.places import Places
 from toolgate.server.state.plans import Plan
-from toolgate.server.state.store import Store
+from toolgate.server.state.sessions import SessionRecords
+from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tasks import Tasks
 from toolgate.server.workspaces import Workspaces
 from toolgate.tools import skills
@@ -75,6 +77,8 @@ class App:
         self.deferrals = Deferrals(
             self.store, self.clock.processes, self._serves, server=parts.digest(config, self.root)
         )
+        self._where = "" if self.root is None else str(self.root)
+        self.places = Places(self.store, self._where) if config.remote else None  # over stdio clients begin anew
         self.rules = parts.ruled(config)
         self.processes = Processes()
         self.changes = Changes()
@@ -105,6 +109,8 @@ class App:
         )
         self.server = self._server()
         self.cleaner = self._cleaner()
+        if self.places is not None:
+            self.server.place = self.places.of
         if self.cleaner is not None:
             self.server.used = partial(self._used, self.cleaner)
         self.deferrals.lost = self.server.observers.lost
@@ -140,11 +146,13 @@ class App:
             overview=self._overview(),
             sandbox=self.confinement.level,
             metrics=self._measured(),
+            records=SessionRecords(self.store, self.clock.processes, self._where),
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         try:
             await self.start()
+            self._start_later(self._open_state, 0.0)
             await site.serve()
         finally:
             await self.close()
@@ -179,6 +187,8 @@ class App:
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
         await self.store.ready()
+        if self.places is not None:
+            await self._recall_places(self.places)
         if self.config.plugins:
             try:
                 with self.progress.doing("loading plugins"):
@@ -195,6 +205,16 @@ class App:
         self._start_later(self.deferrals.resume, WATCH_AFTER)
         if self.cleaner is not None:
             self._start_later(self.cleaner.follow, CLEAN_AFTER)
+
+    async def _recall_places(self, places: Places) -> None:
+        try:
+            await places.recall()
+        except StateError as error:
+            log.warning("where principals stood before this start is forgotten: %s", error)
+
+    async def _open_state(self) -> None:
+        """The first session is written down at once: its client must not wait until a library is loaded."""
+        await self.store.transact(lambda _: None)
 
     @property
     def _signs_in(self) -> bool:
@@ -290,7 +310,7 @@ class App:
             place=place,
             workspace=workspace,
             tasks=Tasks(self.store, principal, place.key),
-            plan=Plan(self.store, principal, place.key),
+            plan=Plan(self.store, principal, place.key, place),
             callbacks=Callbacks(self.store, self.clock, principal, place.key),
             skills=self.skills,
             web=self.web,
@@ -340,6 +360,8 @@ class App:
         """End all that a principal has running, and forget where it worked: at its next call that is made anew."""
         if await self.workspaces.forget(principal):
             self.server.forget(principal)
+            if self.places is not None:
+                await self.places.forget(principal)
 
     def _used(self, cleaner: "Cleaner", principal: str) -> None:
         word = cleaner.note(principal)

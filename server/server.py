@@ -38,6 +38,11 @@ Method = Callable[[Call], Any]
 KINDS = ("tools", "prompts", "resources")  # the lists that change
 
 
+def _nowhere(principal: str) -> Place:
+    """Where one begins."""
+    return Place()
+
+
 @dataclass(eq=False, slots=True)
 class Listener:
     """An open `subscriptions/listen`: what it wants, where it goes, and the id every notification carries."""
@@ -81,6 +86,7 @@ class Server:
     streaming: bool = True  # progress is sent at all
     calls: Calls | None = None  # how many a minute; None: any number
     used: Callable[[str], None] | None = None  # told of each call of a principal
+    place: Callable[[str], Place] = _nowhere  # of a principal, whatever the session
     rules: Rules = field(default_factory=Rules)
     names: Callable[[str], Awaitable[frozenset[str]]] = itself  # principal → all that rules may call it
     nonces: Nonces = field(default_factory=Nonces)  # of approvals
@@ -135,7 +141,7 @@ class Server:
         """What is the principal's, whatever the session."""
         held = self._shared.get(principal)
         if held is None:
-            held = self._shared[principal] = self.lend(principal, Place(), self.notices(principal))
+            held = self._shared[principal] = self.lend(principal, self.place(principal), self.notices(principal))
         return held
 
     def forget(self, principal: str) -> None:
@@ -194,12 +200,14 @@ class Server:
         return bool(mine)
 
     def tell(self, principal: str, key: str, level: str, text: str, scope: str) -> None:
-        """Log `text` to the session `key` if it is open, else to one open session of the principal, if any: one whose
-        client may hear what takes `scope`."""
+        """Log `text` to the session whose place is `key` if it is open, else to one open session of the principal, if
+        any: one whose client may hear what takes `scope`."""
         rank, wanted = LEVELS.index(level), frozenset((scope,))
         mine = [session for session in self.sessions if session.principal == principal]
         open_ones = [session for session in mine if session.hears(rank) and session.allows(wanted)]
-        chosen = next((session for session in open_ones if session.key == key), None) or next(iter(open_ones), None)
+        chosen = next((session for session in open_ones if session.place.key == key), None) or next(
+            iter(open_ones), None
+        )
         if chosen is None or chosen.channel is None:
             return
         params = {"level": level, "logger": "callback", "data": text}

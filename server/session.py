@@ -58,7 +58,8 @@ class Session:
     its body says. `scopes` is what the client was last seen to be allowed, with all that it implies; None is
     everything. `until` is when a subscription of this request has to end, in seconds since 1970; None: no such end.
     `client` is the program at the other end, as it signed in or, where nobody does, as it calls itself; "" is unknown.
-    `transport` is a word for those who count: nothing is decided by it.
+    `transport` is a word for those who count: nothing is decided by it. A session that was begun by an earlier process
+    is made with the `key` it had.
     """
 
     __slots__ = (
@@ -93,6 +94,7 @@ class Session:
         until: float | None = None,
         client: str = "",
         transport: str = "",
+        key: str | None = None,
     ) -> None:
         self.principal = principal
         self.client = client
@@ -100,18 +102,19 @@ class Session:
         self.owner = principal if owner is None else owner
         self.channel = channel
         self.stateless = stateless
-        self.key = "" if stateless else secrets.token_urlsafe(24)
+        self.key = "" if stateless else key or secrets.token_urlsafe(24)
         self.revision: Revision | None = None
         self.capabilities: dict[str, Any] = {}
         self.log_level: int | None = DEFAULT_LEVEL
         self.ready = False  # after notifications/initialized: may be sent what it did not ask for
         self.in_flight: dict[Id, Flight] = {}
-        self.place = Place(self.key)
+        self.place = Place(digest(self.key) if self.key else "")
         self.subscribed: dict[str, frozenset[str]] = {}  # URIs of resources → the scopes it takes to read them
         self.scopes = scopes
         self.until = until
         self._asked: dict[Id, asyncio.Future[Any]] = {}
-        self._last_id = 0
+        # a session of an earlier process may still be answered what that one asked: no id is ever used again
+        self._last_id = 0 if key is None else secrets.randbelow(2**40) << 10
 
     def of_request(self, revision: Revision, capabilities: dict[str, Any], log_level: int | None) -> "Session":
         """The session of one request of the stateless era, cancelled through this one; over HTTP this very one, since
@@ -175,6 +178,11 @@ class Session:
         if self.ready and self.channel is not None and self.allows(self.subscribed.get(uri, frozenset())):
             self.channel.send(Notification("notifications/resources/updated", {"uri": uri}))
 
+    async def keep(self) -> None:
+        """Write down what of this session outlives the process, where anything does."""
+        if self.place.save is not None:
+            await self.place.save()
+
     def allows(self, wanted: frozenset[str]) -> bool:
         """Whether the client may have what takes these scopes."""
         return self.scopes is None or wanted <= self.scopes
@@ -194,10 +202,15 @@ class Session:
         return has_any and extension in declared  # type: ignore[operator]  # an object: looked at just now
 
 
+def digest(key: str) -> str:
+    """What a session is called in the state: whoever reads that can't name the session."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
 @lru_cache(1024)
 def tag(key: str) -> str:
     """What a session is called where its key, which is a secret, must not be."""
-    return hashlib.sha256(key.encode()).hexdigest()[:12]
+    return digest(key)[:12]
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import UsageError
 from toolgate.server.lines import ABOUT
 from toolgate.server.messages import Request, Result
+from toolgate.server.methods import lifecycle
 from toolgate.server.metrics import CONTENT_TYPE, Metrics
 from toolgate.server.metrics.rows import Http, of_http
 from toolgate.server.metrics.token import made, token
@@ -30,6 +31,7 @@ from toolgate.server.overview import Overview
 from toolgate.server.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.server.standing import EVERY, Standing
+from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
 from toolgate.server.words import is_loopback
 from toolgate.transports import http, metrics, sse, streamable_http
@@ -73,6 +75,7 @@ class Site:
         every: float = EVERY,
         sandbox: str = "none",
         metrics: Metrics,
+        records: SessionRecords | None = None,
     ) -> None:
         each, personal = (None, None) if access is None else (MAX_OWNED, MAX_PERSONAL)
         self._config = config
@@ -85,7 +88,14 @@ class Site:
         self._sandbox = sandbox
         self._metrics = metrics
         self._refused: Counter[str] = Counter()  # tokens, by why
-        self._sessions = Sessions(server.close_session, each=each, personal=personal, transport="http")
+        self._sessions = Sessions(
+            server.close_session,
+            each=each,
+            personal=personal,
+            transport="http",
+            records=records,
+            take_up=lifecycle.take_up(server),
+        )
         self._sse_sessions = Sessions(server.close_session, each=each, personal=personal, transport="sse")
         self._access: Access | None = None
         self._live: Live | None = None
@@ -175,11 +185,19 @@ class Site:
         try:
             application = self.application(self._config.public_url or _base(self._config.host, port))
             await self._offer_pairing()
+            await self._recall()
             async with self._watched():
                 await http.serve(application, bound, self._finish)
         finally:
             if self._access is not None:
                 await self._access.close()
+
+    async def _recall(self) -> None:
+        """The sessions of before; who connects meanwhile waits. Without them clients begin anew."""
+        try:
+            await self._sessions.recall()
+        except StateError as error:
+            log.warning("sessions from before this start can't go on: %s", error)
 
     async def _offer_pairing(self) -> None:
         """Where there is no account yet. Each try waits a second for a state that another process holds."""
@@ -218,8 +236,8 @@ class Site:
 
     def _callers(self) -> Iterator[Principal]:
         """Whoever has something open."""
-        for held in (*self._sessions.all(), *self._sse_sessions.all()):
-            yield held.principal
+        yield from self._sessions.principals()
+        yield from self._sse_sessions.principals()
         yield from self._streamable.callers()
 
     def _end(self, owner: str) -> None:
@@ -240,7 +258,7 @@ class Site:
             await asyncio.wait(running, timeout=self._config.grace)
         for task in self._streamable.running | self._sse.running:
             task.cancel()
-        self._sessions.close_all()
+        await self._sessions.suspend_all()
         self._sse_sessions.close_all()
 
     def _gated(self, path: str, application: Application) -> Any:

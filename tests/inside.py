@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from tests.wire import PATIENCE, ROOT
 from toolgate.server import config
 from toolgate.server.app import App
 from toolgate.server.auth.principals import Principal
+from toolgate.server.methods import lifecycle
+from toolgate.server.state.sessions import SessionRecords
 from toolgate.transports.guard import Scope
 from toolgate.transports.sessions import Sessions
 from toolgate.transports.sse import Endpoints
@@ -157,23 +160,35 @@ class Inside:
 
 @contextlib.asynccontextmanager
 async def inside(
-    folder: Path, *, idle: float = 1_800.0, most: int = 10_000, pulse: float = 15.0, **limits: float
+    folder: Path,
+    *,
+    idle: float = 1_800.0,
+    most: int = 10_000,
+    pulse: float = 15.0,
+    each: int | None = None,
+    remembers: bool = False,
+    now: Callable[[], float] = time.time,
+    **limits: float,
 ) -> AsyncIterator[Inside]:
-    """Endpoints with limits of one's own; nothing may be left running in the end."""
+    """Endpoints with limits of one's own; nothing may be left running in the end. One that `remembers` goes on with the
+    sessions of the one before it, by the clock `now`."""
     plugins = [str(ROOT / "tests" / "plugins")]
     options = config.load(
         {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
     )
     app = App(options)
     await app.plugins.look(PATIENCE)
-    sessions = Sessions(app.server.close_session, idle=idle, most=most)
+    records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
+    take_up = lifecycle.take_up(app.server)
+    sessions = Sessions(app.server.close_session, idle=idle, most=most, each=each, records=records, take_up=take_up)
+    await sessions.recall()
     streamable = Endpoint(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)
     sse_sessions = Sessions(app.server.close_session)
     before = asyncio.all_tasks()
     try:
         yield Inside(app, streamable, Endpoints(app.dispatcher, sse_sessions, user), sessions)
     finally:
-        sessions.close_all()
+        await sessions.suspend_all()
         sse_sessions.close_all()
         async with asyncio.timeout(PATIENCE):
             while left := asyncio.all_tasks() - before:

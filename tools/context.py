@@ -112,11 +112,21 @@ class Callbacks(Protocol):
 class Place:
     """Where a caller stands: of the session where there is one, of the principal in the stateless era.
 
-    `key` names it: the session's, or "" for the principal's. `cwd` is None until a command has moved it.
+    `key` names it: the digest of a session's id, or "" for the principal's. `cwd` is None until a command has moved it.
+    `plan` is a session's own; a principal's is in the state. `save` writes both down where they outlive the process,
+    and `saved` is the `cwd` that it wrote last.
     """
 
     key: str = ""
     cwd: Path | None = None
+    plan: PlanState | None = None
+    save: Callable[[], Awaitable[None]] | None = None
+    saved: Path | None = None
+
+    async def keep(self) -> None:
+        """Write down where a command has moved to, unless that is written down, or ends with the process."""
+        if self.save is not None and self.cwd != self.saved:
+            await self.save()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from toolgate.server.messages import Failure, Notification, Outbound, Result, en
 MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held
 MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however large: its reader may get a turn yet
 PING = b": ping\r\n\r\n"
+ANSWERED = "a"  # ends the id of the event after which nothing is to come
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 
 
@@ -49,7 +50,8 @@ class Bell:
 class Stream:
     """Messages in the order they were sent, each with a number from 1; at most one reader is attached.
 
-    `id` is unique within its session; event ids are `id-number`. `numbered` says whether events carry ids at all.
+    `id` is unique within its session, of earlier processes too; event ids are `id-number`, and end in ANSWERED where
+    the event answers the request, or the batch, that the stream is of. `numbered` says whether events carry ids at all.
     """
 
     can_ask = True
@@ -57,6 +59,7 @@ class Stream:
     __slots__ = (
         "_events",
         "_first",
+        "answered",
         "ended",
         "id",
         "last",
@@ -73,6 +76,7 @@ class Stream:
         self.id = id
         self.numbered = numbered
         self.ended = False  # nothing more will come
+        self.answered = 0  # number of the event that is the answer
         self.reader: object | None = None
         self.news = Bell()
         self.pinged = False
@@ -92,9 +96,21 @@ class Stream:
         self._events.append(data)
         self.size += len(data)
         self.last += 1
+        if is_answer(message):
+            self.answered = self.last
         while len(self._events) > MAX_EVENTS or self.size - len(self._events[0]) > MAX_BYTES:
             self._drop()
         self.news.set()
+
+    def restore(self, number: int, data: bytes) -> None:
+        """Have an answer that an earlier process made, as event `number`, and nothing before it."""
+        self._events, self.size = [data], len(data)
+        self._first = self.last = self.answered = number
+        self.ended = True
+
+    def begin_after(self, number: int) -> None:
+        """Go on behind event `number`, which an earlier process sent."""
+        self._first, self.last, self.sent = number + 1, number, number
 
     def end(self) -> None:
         """Nothing more will come: a reader that has got everything is done."""
@@ -141,7 +157,8 @@ class Stream:
         return f"id: {self.id}-{cursor}\r\nretry: {retry}\r\ndata:\r\n\r\n".encode()
 
     def _spelled(self, number: int, data: bytes) -> bytes:
-        head = f"id: {self.id}-{number}\r\n".encode() if self.numbered else b""
+        mark = ANSWERED if number == self.answered else ""
+        head = f"id: {self.id}-{number}{mark}\r\n".encode() if self.numbered else b""
         return b"".join((head, b"event: message\r\ndata: ", data, b"\r\n\r\n"))
 
     def _drop(self) -> None:

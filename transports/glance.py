@@ -13,7 +13,8 @@ from toolgate.server.overview import Overview
 from toolgate.server.questions import Questions, Waiting
 from toolgate.server.session import tag
 from toolgate.transports import answering
-from toolgate.transports.sessions import HttpSession, Sessions
+from toolgate.transports.http_session import HttpSession
+from toolgate.transports.sessions import Sessions
 
 MAX_SESSIONS = 20  # that are shown, what was used last first
 PARTS = ("questions", "runs", "calls", "sessions", "tasks", "callbacks", "apps")  # what changes; the page's macros

@@ -1,137 +1,64 @@
-"""The sessions of HTTP clients: found by their unguessable id, bound to their owner, ended when idle.
+"""The sessions of HTTP clients: found by their unguessable id, bound to their owner, ended when idle, and taken up
+again after a restart.
 
-Knows streams and sessions; knows nothing of requests, headers or tools.
+Knows nothing of requests, headers or tools.
 """
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.scopes import reach
-from toolgate.server.messages import Outbound
-from toolgate.server.session import Session
+from toolgate.server.revisions import WITH_SESSION
+from toolgate.server.session import Session, digest
+from toolgate.server.state.sessions import Found, Message, SessionRecords
+from toolgate.server.state.store import StateError
 from toolgate.transports.events import Stream
+from toolgate.transports.http_session import HttpSession
 
 IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
 MAX_OWNED = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
 MAX_PERSONAL = 300  # of one person, through however many clients: anybody may register more of those
-COMING = object()  # a reader that is not there yet
-MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
-MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
+NOTE = 60.0  # seconds between two notes of which sessions were used: after kill -9 they seem idle for that much longer
+MAX_LEFT = 32 * 2**20  # bytes of messages that all sessions leave to the next process
+
+log = logging.getLogger("toolgate.http")
+
+Key = str | bytes  # a session's id; or, of a dormant one, its digest, which no client can name since it is no text
 
 
-class HttpSession:
-    """A session and its streams. It is also the session's channel: what no request asked for goes to an open GET
-    stream, and waits for one where there is none."""
+@dataclass(eq=False, slots=True)
+class Dormant:
+    """A session that an earlier process had open, until its client comes."""
 
-    def __init__(self, principal: Principal, transport: str = "") -> None:
-        self.principal = principal
-        self.session = Session(
-            principal.name,
-            self,
-            owner=principal.owner,
-            scopes=reach(principal.scopes),
-            client=principal.client,
-            transport=transport,
-        )
-        self.streams: OrderedDict[str, Stream] = OrderedDict()
-        self.since = time.time()
-        self.seen = time.monotonic()
-        self.tasks: set[asyncio.Task[None]] = set()
-        self._standing: list[Stream] = []  # of GET requests, oldest first
-        self._last_stream = 0
+    record: str
+    principal: Principal
+    seen: float
+    busy: bool = False
 
     @property
-    def id(self) -> str:
-        return self.session.key
+    def id(self) -> bytes:
+        return self.record.encode()
 
     @property
     def owner(self) -> str:
-        return self.session.owner
+        return self.principal.owner
 
-    @property
-    def busy(self) -> bool:
-        """Whether something runs or someone listens: such a session does not expire."""
-        return bool(self.tasks) or any(stream.reader is not None for stream in self.streams.values())
 
-    def stream(self) -> Stream:
-        """A new stream, kept for resumption."""
-        self._last_stream += 1
-        made = Stream(f"{self._last_stream:x}", numbered=True)
-        self._make_room()
-        self.streams[made.id] = made
-        return made
-
-    def awaited(self) -> Stream:
-        """A new stream whose reader is on its way: many may begin at the same moment, and none makes room for them."""
-        made = self.stream()
-        made.attach(COMING)
-        return made
-
-    def standing(self) -> Stream:
-        """The stream of a GET request: one that waits for a reader, or a new one."""
-        for stream in self._standing:
-            if stream.reader is None and not stream.ended:
-                return stream
-        stream = self.stream()
-        self._standing.append(stream)
-        return stream
-
-    def event(self, id: str) -> tuple[Stream, int] | None:
-        """The stream and the number that an event id names; None where there is no such event, or no longer."""
-        name, _, number = id.partition("-")
-        stream = self.streams.get(name)
-        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 10):
-            return None
-        return (stream, int(number)) if int(number) <= stream.last else None
-
-    @property
-    def can_ask(self) -> bool:
-        """Whether somebody reads what no request asked for."""
-        return any(stream.reader is not None for stream in self._standing)
-
-    def send(self, message: Outbound) -> None:
-        """Take what no request asked for: on the newest stream that somebody reads, never on two."""
-        for stream in reversed(self._standing):
-            if stream.reader is not None:
-                stream.send(message)
-                return
-        self.standing().send(message)
-
-    def pause(self) -> None:
-        """What no request asked for comes whenever it comes."""
-
-    def end(self) -> None:
-        """Call off what runs, and send every reader away."""
-        for task in list(self.tasks):
-            task.cancel()
-        for stream in self.streams.values():
-            stream.end()
-
-    def _make_room(self) -> None:
-        """Forget streams nobody reads, oldest first: finished ones, and if that is not enough others."""
-        finished = [stream for stream in self.streams.values() if stream.ended and stream.reader is None]
-        kept = sum(stream.size for stream in finished)
-        for stream in finished:
-            if len(self.streams) < MAX_STREAMS and kept <= MAX_KEPT:
-                return
-            kept -= stream.size
-            del self.streams[stream.id]
-        for stream in list(self.streams.values()):
-            if len(self.streams) < MAX_STREAMS:
-                return
-            if stream.reader is None:
-                stream.end()
-                del self.streams[stream.id]
-                self._standing = [held for held in self._standing if held is not stream]
+Held = HttpSession | Dormant
 
 
 class Sessions:
     """All of one transport's. `on_end` is told when one has ended, whatever the reason. `each` is the most that one
-    owner may have, `personal` the most of one person; None where there is but one. `transport`: what they are on."""
+    owner may have, `personal` the most of one person; None where there is but one. `transport`: what they are on.
+
+    `records` is where they are remembered, and `take_up(session, uris)` lets one go on that an earlier process had
+    open; without, they end with the process. `note` is how many seconds pass between two notes of which were used."""
 
     def __init__(
         self,
@@ -142,55 +69,72 @@ class Sessions:
         each: int | None = None,
         personal: int | None = None,
         transport: str = "",
+        records: SessionRecords | None = None,
+        take_up: Callable[[Session, Iterable[str]], Awaitable[None]] | None = None,
+        note: float = NOTE,
     ) -> None:
         self._on_end = on_end
+        self._records = records
+        self._take_up = take_up
+        self._note_every = note
         self._transport = transport
         self._idle = idle
         self._most = most
         self._each = most if each is None else each
         self._personal = most if personal is None else personal
-        self._held: OrderedDict[str, HttpSession] = OrderedDict()  # longest idle first
-        self._of_owner: dict[str, OrderedDict[str, HttpSession]] = {}  # the same, by owner
-        self._of_person: dict[str, OrderedDict[str, HttpSession]] = {}  # the same, by person
+        self._held: OrderedDict[Key, Held] = OrderedDict()  # longest idle first
+        self._of_owner: dict[str, OrderedDict[Key, Held]] = {}  # the same, by owner
+        self._of_person: dict[str, OrderedDict[Key, Held]] = {}  # the same, by person
         self._timer: asyncio.TimerHandle | None = None
+        self._noting: asyncio.TimerHandle | None = None
+        self._noted = time.monotonic()  # what was used before that is written down
+        self._coming: dict[Key, asyncio.Task[None]] = {}  # dormant sessions that are being taken up
+        self._undropped: set[str] = set()  # records of ended sessions that could not be removed yet
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def all(self) -> list[HttpSession]:
-        return list(self._held.values())
+    def principals(self) -> list[Principal]:
+        """Whose sessions there are, dormant ones too."""
+        return [held.principal for held in self._held.values()]
 
     def streams(self) -> Iterator[Stream]:
         """Of all sessions, read or not."""
-        return (stream for held in self._held.values() for stream in held.streams.values())
+        return (stream for held in _awake(self._held.values()) for stream in held.streams.values())
 
     def of_person(self, name: str) -> list[HttpSession]:
         """All of one person's, through whatever clients."""
-        return list(self._of_person.get(name, {}).values())
+        return list(_awake(self._of_person.get(name, {}).values()))
+
+    async def recall(self) -> None:
+        """Have the sessions of earlier processes, dormant. Raises StateError."""
+        if self._records is None:
+            return
+        for found in await self._records.recall(self._idle, self._most):
+            self._add(_dormant(found, self._records.now()))
+        self._expire()
+        self._watch()
 
     def open(self, principal: Principal) -> HttpSession | None:
         """A new session; None when there are too many, all in all or of this owner's or person's, and all are busy."""
-        own: Mapping[str, HttpSession] = self._of_owner.get(principal.owner, {})
+        own: Mapping[Key, Held] = self._of_owner.get(principal.owner, {})
         if len(own) >= self._each and not self._make_room(own):
             return None
-        personal: Mapping[str, HttpSession] = self._of_person.get(principal.name, {})
+        personal: Mapping[Key, Held] = self._of_person.get(principal.name, {})
         if len(personal) >= self._personal and not self._make_room(personal):
             return None
         if len(self._held) >= self._most and not self._take_room(principal):
             return None
-        made = HttpSession(principal, self._transport)
-        self._held[made.id] = made
-        self._of_owner.setdefault(made.owner, OrderedDict())[made.id] = made
-        self._of_person.setdefault(principal.name, OrderedDict())[made.id] = made
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._idle, self._expire)
+        made = HttpSession(principal, self._transport, self._records)
+        self._add(made)
+        self._watch()
         return made
 
     def find(self, id: str, principal: Principal) -> HttpSession | None:
         """The open session `id`, if this principal owns it; being asked for keeps it, and it goes on with the scopes
         of the newest token."""
-        held = self._held.get(id)
-        if held is None or held.owner != principal.owner:
+        held: Held | None = self._held.get(id)
+        if held is None or isinstance(held, Dormant) or held.owner != principal.owner:
             return None
         if held.principal is not principal:
             held.principal = principal
@@ -198,14 +142,29 @@ class Sessions:
         self._touch(held)
         return held
 
-    def close(self, held: HttpSession) -> None:
-        if self._held.pop(held.id, None) is not None:
-            for by, key in self._keys(held):
-                del by[key][held.id]
-                if not by[key]:
-                    del by[key]
-            held.end()
-            self._on_end(held.session)
+    async def take_up(self, id: str, principal: Principal) -> HttpSession | None:
+        """The session `id` that an earlier process had open, if this principal owns it. Ids that were made up cost no
+        look at the database. Raises StateError."""
+        key: Key = digest(id).encode()
+        dormant = self._held.get(key)
+        if not isinstance(dormant, Dormant) or dormant.owner != principal.owner:
+            return None
+        coming = self._coming.get(key)
+        if coming is None:
+            coming = self._coming[key] = asyncio.get_running_loop().create_task(self._wake(id, dormant, principal))
+            coming.add_done_callback(lambda _: self._coming.pop(key))
+        await asyncio.shield(coming)
+        return self.find(id, principal)
+
+    def close(self, held: Held) -> None:
+        """End it for good."""
+        self._close(held)
+
+    async def end(self, held: HttpSession) -> None:
+        """The same; returns when no later process can take it up. Raises StateError where that can't be said."""
+        dropped = self._close(held)
+        if dropped is not None:
+            await dropped
 
     def close_of(self, owner: str) -> None:
         """End all of an owner's."""
@@ -213,17 +172,122 @@ class Sessions:
             self.close(held)
 
     def close_all(self) -> None:
-        for held in self.all():
+        for held in list(self._held.values()):
             self.close(held)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._unwatch()
+
+    async def suspend_all(self) -> None:
+        """End all here, for the next process to take up. Where they can't be remembered they end for good."""
+        if self._records is None:
+            self.close_all()
+            return
+        self._unwatch()
+        left: dict[str, list[Message]] = {}
+        size = 0
+        for awake in reversed([awake for awake in _awake(self._held.values()) if awake.is_recorded]):
+            messages = awake.leave()
+            size += sum(len(message.data) for message in messages)
+            left[awake.record] = messages if size <= MAX_LEFT else []
+        try:
+            await self._records.leave(self._seen(list(self._held.values())), left)
+        except StateError as error:
+            log.warning("what sessions wait for is lost: %s", error)
+        for held in list(self._held.values()):
+            self._remove(held)
+            if isinstance(held, HttpSession):
+                held.end()
+                self._on_end(held.session)
+
+    async def _wake(self, id: str, dormant: Dormant, principal: Principal) -> None:
+        assert self._records is not None
+        taken = await self._records.take(dormant.record)
+        if self._held.get(dormant.id) is not dormant:
+            return  # it has ended meanwhile
+        if taken is None or taken.details.revision not in WITH_SESSION:
+            self.close(dormant)
+            return
+        woken = HttpSession(principal, self._transport, self._records, key=id, taken=taken)
+        if self._take_up is not None:
+            await self._take_up(woken.session, taken.details.subscribed)
+        if self._held.get(dormant.id) is not dormant:
+            self._on_end(woken.session)
+            return
+        self._remove(dormant)
+        self._add(woken)
+
+    def _close(self, held: Held) -> "asyncio.Future[None] | None":
+        """What is done when it is forgotten, if it was ever written down."""
+        if held.id not in self._held:
+            return None
+        self._remove(held)
+        if isinstance(held, HttpSession):
+            held.end()
+            self._on_end(held.session)
+            if not held.is_recorded:
+                return None
+        return self._drop(held.record)
+
+    def _drop(self, record: str) -> "asyncio.Future[None] | None":
+        if self._records is None:
+            return None
+        tried = self._undropped | {record}
+        self._undropped.clear()
+        dropped = self._records.drop(tried)
+
+        def done(dropped: "asyncio.Future[None]") -> None:
+            if dropped.cancelled() or dropped.exception() is not None:
+                self._undropped |= tried  # with the next
+                log.warning("the records of ended sessions can't be removed yet")
+
+        dropped.add_done_callback(done)
+        return dropped
+
+    def _add(self, held: Held) -> None:
+        self._held[held.id] = held
+        for by, key in self._keys(held):
+            by.setdefault(key, OrderedDict())[held.id] = held
+
+    def _remove(self, held: Held) -> None:
+        del self._held[held.id]
+        for by, key in self._keys(held):
+            del by[key][held.id]
+            if not by[key]:
+                del by[key]
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is None and self._held:
+            self._timer = loop.call_later(self._idle, self._expire)
+        if self._noting is None and self._held and self._records is not None:
+            self._noting = loop.call_later(self._note_every, self._note)
+
+    def _unwatch(self) -> None:
+        for timer in (self._timer, self._noting):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._noting = None
+
+    def _note(self) -> None:
+        """Write down which sessions were used since the last time."""
+        assert self._records is not None
+        self._noting = None
+        since, self._noted = self._noted, time.monotonic()
+        used = [held for held in _awake(self._held.values()) if held.is_recorded and (held.busy or held.seen >= since)]
+        if used:
+            self._records.see(self._seen(used)).add_done_callback(_noted)
+        self._watch()
+
+    def _seen(self, among: Iterable[Held]) -> dict[str, float]:
+        """When each was used last, in seconds since 1970."""
+        assert self._records is not None
+        now, epoch = time.monotonic(), self._records.now()
+        return {held.record: epoch if held.busy else epoch - (now - held.seen) for held in among}
 
     def _expire(self) -> None:
         self._timer = None
         now = time.monotonic()
         wait = self._idle
-        for held in self.all():
+        for held in list(self._held.values()):
             if held.busy:
                 self._touch(held)
                 continue
@@ -235,13 +299,13 @@ class Sessions:
         if self._held:
             self._timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
 
-    def _touch(self, held: HttpSession) -> None:
+    def _touch(self, held: Held) -> None:
         held.seen = time.monotonic()
         self._held.move_to_end(held.id)
         for by, key in self._keys(held):
             by[key].move_to_end(held.id)
 
-    def _keys(self, held: HttpSession) -> tuple[tuple[dict[str, OrderedDict[str, HttpSession]], str], ...]:
+    def _keys(self, held: Held) -> tuple[tuple[dict[str, OrderedDict[Key, Held]], str], ...]:
         """Where else it is held, and under which key."""
         return (self._of_owner, held.owner), (self._of_person, held.principal.name)
 
@@ -251,10 +315,24 @@ class Sessions:
         largest = sorted(self._of_person.values(), key=len, reverse=True)
         return any(self._make_room(among) for among in largest if len(among) >= max(own, 1))
 
-    def _make_room(self, among: Mapping[str, HttpSession]) -> bool:
+    def _make_room(self, among: Mapping[Key, Held]) -> bool:
         """End the longest idle one."""
         for held in among.values():
             if not held.busy:
                 self.close(held)
                 return True
         return False
+
+
+def _awake(among: Iterable[Held]) -> Iterator[HttpSession]:
+    return (held for held in among if isinstance(held, HttpSession))
+
+
+def _dormant(found: Found, now: float) -> Dormant:
+    seen = time.monotonic() - max(0.0, now - found.seen)
+    return Dormant(found.id, Principal(found.issuer, found.subject, found.client), seen)
+
+
+def _noted(done: "asyncio.Future[None]") -> None:
+    if not done.cancelled() and done.exception() is not None:
+        log.warning("which sessions were used is not written down: %s", done.exception())

@@ -20,7 +20,8 @@ from toolgate.transports import bodies, replies
 from toolgate.transports.bearer import Permits
 from toolgate.transports.events import Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
-from toolgate.transports.sessions import HttpSession, Sessions
+from toolgate.transports.http_session import HttpSession
+from toolgate.transports.sessions import Sessions
 
 log = logging.getLogger("toolgate.sse")
 

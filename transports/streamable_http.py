@@ -9,6 +9,7 @@ Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basi
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 from toolgate.server import eager, envelope
@@ -20,18 +21,23 @@ from toolgate.server.hold import Hold
 from toolgate.server.messages import Failure, Inbound, Malformed, Notification, Request, decode
 from toolgate.server.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.session import Session
+from toolgate.server.state.store import StateError
 from toolgate.transports import bodies, headers, replies
 from toolgate.transports.accept import Forms, forms
 from toolgate.transports.bearer import Permits
+from toolgate.transports.event_ids import Asked
 from toolgate.transports.events import Pulse, Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
+from toolgate.transports.http_session import HttpSession
 from toolgate.transports.pour import pour
 from toolgate.transports.replies import JsonReply, Reply
-from toolgate.transports.sessions import HttpSession, Sessions
+from toolgate.transports.sessions import Sessions
 
 LISTEN = "subscriptions/listen"
 PATIENCE = 1.0  # seconds an answer may take to still be one JSON body: longer silence looks dead to a proxy
 PULSE = 15.0  # seconds between comments on a quiet stream
+OPENING = 10.0  # seconds an answer to initialize may take: longer than the state waits for other processes
+ENDING = "the server is ending"
 POLL = 300.0  # seconds after which a connection of 2025-11-25 is closed, to be polled: proxies hold none for ever
 STATUS = {  # of refusals, in the stateless era; the rest is 200
     -32700: 400,
@@ -110,7 +116,7 @@ class Endpoint:
         del body  # a stream may be open for days
         lacking = self._permits.lacking(principal, message) if self._permits is not None else None
         if self.ending and _wants_answer(message):
-            await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
+            await _refuse_for_now(send, ENDING)
         elif lacking is not None:
             await (lacking.refuse(send) if lacking.answer is None else replies.answer(send, lacking.answer, 200))
         elif _needs_stream(message) and Forms.STREAM not in forms(given.get(b"accept")):
@@ -181,17 +187,29 @@ class Endpoint:
     ) -> None:
         id = given.get(b"mcp-session-id")
         if id is not None:
-            held = self._sessions.find(id.decode("latin-1"), principal)
-            if held is None:
-                error = InvalidRequest("no such session: initialize anew")
-                await replies.answer(send, Failure(_id_of(message), error), 404)
-            else:
+            try:
+                held = await self._session(id, principal)
+            except StateError as error:
+                await _refuse_for_now(send, str(error))
+                return
+            if held is not None:
                 await self._serve(held, given, message, receive, send)
+            elif self.ending:
+                await _refuse_for_now(send, ENDING)  # the next process may have it
+            else:
+                unknown = InvalidRequest("no such session: initialize anew")
+                await replies.answer(send, Failure(_id_of(message), unknown), 404)
         elif isinstance(message, Request) and message.method == "initialize":
             await self._open(principal, given, message, receive, send)
         else:
             missing = message.error if isinstance(message, Malformed) else InvalidRequest("Mcp-Session-Id is missing")
             await replies.answer(send, Failure(_id_of(message), missing), 400)
+
+    async def _session(self, id: bytes, principal: Principal) -> HttpSession | None:
+        """The session of that id, if it is the principal's. Raises StateError."""
+        key = id.decode("latin-1")
+        held = self._sessions.find(key, principal)
+        return held if held is not None else await self._sessions.take_up(key, principal)
 
     async def _open(self, principal: Principal, given: Headers, message: Request, receive: Receive, send: Send) -> None:
         held = self._sessions.open(principal)
@@ -199,7 +217,8 @@ class Endpoint:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
         try:
-            await self._serve(held, given, message, receive, send, [(b"mcp-session-id", held.id.encode())])
+            # no stream before the session is written down: its head would tell the id
+            await self._serve(held, given, message, receive, send, [(b"mcp-session-id", held.id.encode())], OPENING)
         finally:
             if held.session.revision is None:
                 self._sessions.close(held)  # an initialize that was refused opens no session
@@ -212,12 +231,13 @@ class Endpoint:
         receive: Receive,
         send: Send,
         extra: list[tuple[bytes, bytes]] | None = None,
+        patience: float | None = None,
     ) -> None:
         taken = forms(given.get(b"accept"))
         if Forms.STREAM not in taken and _wants_answer(message):
             await self._serve_json(held, message, send, extra or [])
             return
-        reply = Reply(held.awaited if _wants_answer(message) else held.stream)
+        reply = Reply(partial(held.awaited, _asked(message)) if _wants_answer(message) else held.stream)
         if isinstance(message, Malformed):
             await replies.answer(send, Failure(message.id, message.error), 400)
         elif not _wants_answer(message):
@@ -228,7 +248,7 @@ class Endpoint:
                 await replies.answer(send, reply.answer, 400)
         else:
             self._begin(message, held.session, reply, held.tasks)
-            await reply.turn_out(self._patience)
+            await reply.turn_out(self._patience if patience is None else patience)
             if reply.stream is None and (taken is Forms.EITHER or _is_unreadable(reply.answer)):
                 await replies.answer(send, reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra or ())
             else:
@@ -290,8 +310,13 @@ class Endpoint:
 
     async def _delete(self, principal: Principal, given: Headers, _receive: Receive, send: Send) -> None:
         held = await self._named_session(principal, given, send)
-        if held is not None:
-            self._sessions.close(held)
+        if held is None:
+            return
+        try:
+            await self._sessions.end(held)
+        except StateError as error:
+            await _refuse_for_now(send, str(error))
+        else:
             await replies.accept(send, 204)
 
     async def _named_session(self, principal: Principal, given: Headers, send: Send) -> HttpSession | None:
@@ -305,11 +330,20 @@ class Endpoint:
         elif id is None:
             await refuse(send, 400, "Mcp-Session-Id is missing")
         else:
-            held = self._sessions.find(id.decode("latin-1"), principal)
-            if held is not None:
-                return held
-            await refuse(send, 404, "no such session: initialize anew")
+            return await self._session_or_refuse(id, principal, send)
         return None
+
+    async def _session_or_refuse(self, id: bytes, principal: Principal, send: Send) -> HttpSession | None:
+        try:
+            held = await self._session(id, principal)
+        except StateError as error:
+            await _refuse_for_now(send, str(error))
+            return None
+        if held is None and self.ending:
+            await _refuse_for_now(send, ENDING)
+        elif held is None:
+            await refuse(send, 404, "no such session: initialize anew")
+        return held
 
     async def _pour(
         self,
@@ -370,6 +404,17 @@ def _refuse_stateless(given: Headers, message: Inbound | list[Inbound]) -> Failu
     if isinstance(message, Notification):
         return None
     return Failure(None, InvalidRequest("this revision knows requests and notifications only, one at a time"))
+
+
+async def _refuse_for_now(send: Send, text: str) -> None:
+    await refuse(send, 503, text, [(b"connection", b"close"), (b"retry-after", b"1")])
+
+
+def _asked(message: Inbound | list[Inbound]) -> Asked | None:
+    """The request, or those of a batch, that have an id to answer to."""
+    if isinstance(message, list):
+        return [item.id for item in message if isinstance(item, Request)]
+    return message.id if isinstance(message, Request) else None
 
 
 def _wants_answer(message: Inbound | list[Inbound]) -> bool:

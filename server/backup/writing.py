@@ -36,7 +36,7 @@ from toolgate.server.backup.contents import (
 )
 from toolgate.server.cleaning import packing
 from toolgate.server.progress import Progress
-from toolgate.server.state import copying
+from toolgate.server.state import copying, sessions
 from toolgate.tools.spool import FULL
 
 LEVEL = 1  # of compression: most of it is packed already, or small
@@ -89,6 +89,7 @@ class _Writing:
             return None, []
         with self.progress.doing("the database"):
             schema, flags = copying.snapshot(path, copy, lambda: _listed(self.state / "flags"))
+            sessions.leave_out(copy)
             self._file(DATABASE, copy)
         copy.unlink()
         return schema, flags

@@ -1,13 +1,14 @@
 """How a conversation begins, in both eras, and how a request is called off. Knows nothing of tools."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from toolgate.server import shape
 from toolgate.server.envelope import TASKS
 from toolgate.server.errors import InvalidParams, InvalidRequest
 from toolgate.server.instructions import instructions
+from toolgate.server.methods import ruling
 from toolgate.server.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.server import Server
 from toolgate.server.session import Call, Session
@@ -20,8 +21,8 @@ EXTENSIONS: dict[str, dict[str, Any]] = {  # what is served beside the core, and
 }
 
 
-def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
-    def answer(call: Call) -> dict[str, Any]:
+def initialize(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    async def answer(call: Call) -> dict[str, Any]:
         """initialize: the newest revision we share, or our newest of that era."""
         session, params = call.session, call.params
         if session.revision is not None:
@@ -35,6 +36,7 @@ def initialize(server: Server) -> Callable[[Call], dict[str, Any]]:
         told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
         session.client = session.client or told[0]
         log.debug("client %r %r, revision %s", *told, revision.name)
+        await session.keep()  # before the client can know its id
         return {
             "protocolVersion": revision.name,
             "capabilities": _capabilities(revision),
@@ -67,6 +69,19 @@ def initialized(server: Server) -> Callable[[Session, dict[str, Any]], None]:
         session.ready = session.revision is not None
 
     return note
+
+
+def take_up(server: Server) -> Callable[[Session, Iterable[str]], Awaitable[None]]:
+    async def go_on(session: Session, uris: Iterable[str]) -> None:
+        """A session that an earlier process began goes on here, subscribed to what it still may read."""
+        session.ready = True
+        server.sessions.add(session)
+        for uri in uris:
+            if server.registry.resource(uri) is not None and await ruling.refusal(server, session, uri) is None:
+                session.subscribed[uri] = server.scopes_of(uri) if session.scopes is not None else frozenset()
+                server.updates.subscribe(session, session.principal, uri)
+
+    return go_on
 
 
 def cancelled(session: Session, params: dict[str, Any]) -> None:

@@ -6,9 +6,10 @@ from toolgate.server.errors import InvalidParams
 from toolgate.server.session import LEVELS, Call
 
 
-def set_level(call: Call) -> dict[str, Any]:
+async def set_level(call: Call) -> dict[str, Any]:
     level = call.params.get("level")
     if level not in LEVELS:
         raise InvalidParams(f"'level' must be one of {', '.join(LEVELS)}")
     call.session.log_level = LEVELS.index(level)
+    await call.session.keep()
     return {}

@@ -51,16 +51,18 @@ def subscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
         session.subscribed[uri] = wanted
         server.updates.subscribe(session, session.principal, uri)
+        await session.keep()
         return {}
 
     return answer
 
 
-def unsubscribe(server: Server) -> Callable[[Call], dict[str, Any]]:
-    def answer(call: Call) -> dict[str, Any]:
+def unsubscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+    async def answer(call: Call) -> dict[str, Any]:
         session, uri = call.session, _uri(call)
         session.subscribed.pop(uri, None)
         server.updates.unsubscribe(session, session.principal, uri)
+        await session.keep()
         return {}
 
     return answer

@@ -60,6 +60,7 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
             if not call.deferred:
                 raise
             output = _refusal(refusal.text)
+        await context.place.keep()  # before it is answered: the client counts on where it stands
         return _spelled(server, call, tool, output)
 
     return work

@@ -1,4 +1,4 @@
-"""A plan: of a session, in memory and gone with it, or of a principal, in the state database. Knows nothing
+"""A plan: of a session, at its place and gone with it, or of a principal, in the state database. Knows nothing
 of tools."""
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.context import PlanState
+from toolgate.tools.context import Place, PlanState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -22,28 +22,28 @@ KEPT = "plan-kept"  # flag: a plan, active or ended
 class Plan:
     """The `Plan` of toolgate.tools.context.
 
-    With a session (`session` is the place's key) the plan lives in this object, which lives as long as the
+    With a session (`session` is the place's key) the plan lives at its `place`, which lives as long as the
     session; with "" it is the principal's, and any number of these objects, in any number of processes, show
     the same plan.
     """
 
-    def __init__(self, store: Store, principal: str, session: str) -> None:
+    def __init__(self, store: Store, principal: str, session: str, place: Place | None = None) -> None:
         self.store = store
         self.principal = principal
         self.session = session
-        self._state = NONE
+        self.place = place or Place(session)
 
     async def active(self) -> bool:
         """Whether the tools that change things are to be refused. Opens no database unless there is an active
         plan."""
         if self.session:
-            return self._state.active
+            return self.place.plan is not None and self.place.plan.active
         return self.store.flagged(ACTIVE, self.principal) and (await self.state()).active
 
     async def state(self) -> PlanState:
         """Opens no database unless there is a plan, active or ended, that nobody has reset."""
         if self.session:
-            return self._state
+            return self.place.plan or NONE
         if not self.store.flagged(KEPT, self.principal):
             return NONE
         return await self.store.transact(self._read)
@@ -69,8 +69,10 @@ class Plan:
 
     async def _change(self, change: Callable[[PlanState], PlanState]) -> PlanState:
         if self.session:
-            self._state = change(self._state)
-            return self._state
+            state = self.place.plan = change(self.place.plan or NONE)
+            if self.place.save is not None:
+                await self.place.save()
+            return state
 
         def write(connection: "Connection") -> PlanState:
             state = change(self._read(connection))

@@ -13,7 +13,7 @@ from toolgate.server.state import oauth, people
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
-VERSION = 5  # of these tables, in PRAGMA user_version: as many as there are migrations, so a change of theirs adds one
+VERSION = 6  # of these tables, in PRAGMA user_version: as many as there are migrations, so a change of theirs adds one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,9 @@ class Tables:
     oauth: oauth.OAuthTables
     firing: "Table"
     deferral: "Table"  # a call that has become a task of the extension, which is none of the above
+    session: "Table"  # of Streamable HTTP: what it takes to go on with one after a restart
+    message: "Table"  # for a session's client, which it had not got when the server ended
+    place: "Table"  # where a principal stands
 
 
 @cache
@@ -46,6 +49,9 @@ def tables() -> Tables:
         oauth=oauth.declare(metadata),
         firing=_firing(metadata),
         deferral=_deferral(metadata),
+        session=_session(metadata),
+        message=_message(metadata),
+        place=_place(metadata),
     )
 
 
@@ -157,4 +163,47 @@ def _deferral(metadata: "MetaData") -> "Table":
         Column("again", LargeBinary),  # JSON: what it takes to run it again; NULL where it must not be
         Column("read", Boolean, nullable=False),  # the client has seen how it ended
         Index("deferral_principal", "principal"),
+    )
+
+
+def _session(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, LargeBinary, String, Table  # start-up
+
+    return Table(
+        "session",
+        metadata,
+        Column("id", String, primary_key=True),  # the digest of the real one, which opens the session
+        Column("issuer", String, nullable=False),
+        Column("subject", String, nullable=False),
+        Column("client", String, nullable=False),
+        Column("process", String, nullable=False),  # that has it open, or had
+        Column("details", LargeBinary, nullable=False),  # JSON: a `Details`
+        Column("began_at", Float, nullable=False),
+        Column("seen_at", Float, nullable=False),
+    )
+
+
+def _message(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, ForeignKey, Integer, LargeBinary, String, Table  # start-up
+
+    return Table(
+        "session_message",
+        metadata,
+        Column("session", ForeignKey("session.id", ondelete="CASCADE"), primary_key=True),
+        Column("stream", String, primary_key=True),  # "" for what no request asked for
+        Column("number", Integer, primary_key=True),
+        Column("data", LargeBinary, nullable=False),  # JSON, as the wire has it
+    )
+
+
+def _place(metadata: "MetaData") -> "Table":
+    from sqlalchemy import Column, Float, LargeBinary, String, Table  # start-up
+
+    return Table(
+        "place",
+        metadata,
+        Column("principal", String, primary_key=True),
+        Column("workspace", String, primary_key=True),  # of the server; "" where each principal has its own
+        Column("cwd", LargeBinary, nullable=False),  # as the system has it: it need not be UTF-8
+        Column("moved_at", Float, nullable=False),
     )

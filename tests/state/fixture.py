@@ -1,7 +1,7 @@
 """Makes the fixture of the present schema, with rows in every table, by use of today's code. Whoever adds a version to
 the tables adds the fixture that this writes, and leaves those before as they are:
 
-    python -m tests.state.fixture > tests/state/fixtures/6.sql
+    python -m tests.state.fixture > tests/state/fixtures/7.sql
 """
 
 import asyncio
@@ -20,7 +20,9 @@ from toolgate.server.seal import Seal
 from toolgate.server.state import clients, grants, people
 from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.deferrals import Ledger
+from toolgate.server.state.places import Places
 from toolgate.server.state.plans import Plan
+from toolgate.server.state.sessions import Details, Message, SessionRecords, spelled
 from toolgate.server.state.store import VERSION, Store
 from toolgate.server.state.tasks import Tasks
 
@@ -47,11 +49,25 @@ async def _use(folder: Path) -> None:
     await clock.start()
     await asyncio.wait_for(fired.wait(), 20)
     await Ledger(store, clock.processes, time.time, "digest-of-the-server").put("d-1", "local", LONG, b"{}")
+    await _serve(store, clock)
     person = await Accounts(store).add("ada", "correct horse battery")
     await Keys(store, Seal(folder / "keys" / "signing", None)).rotate()
     await store.transact(lambda connection: _sign_in(connection, person.subject))
     await clock.stop()
     store.close()
+
+
+async def _serve(store: Store, clock: Clock) -> None:
+    """A session whose client has an answer to come for, and a principal that stands elsewhere."""
+    records, id = SessionRecords(store, clock.processes, "/srv/work"), "9d" * 32
+    details = Details("tests", "2025-11-25", {"roots": {}}, 1, ["note://one"], "/srv/work", b"/srv/work/deep", None)
+    told = spelled(details)
+    assert told is not None
+    await records.put(id, ("", "", ""), told)
+    await records.leave({id: time.time() + LONG}, {id: [Message("0a1b2c3d.1.MQ.0123456789", 2, b"{}")]})
+    place = Places(store, "/srv/work").of("local")
+    place.cwd = Path("/srv/work/deep")
+    await place.keep()
 
 
 async def _work(store: Store, clock: Clock, principal: str) -> None:

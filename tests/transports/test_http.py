@@ -17,6 +17,7 @@ import pytest
 from tests.http_wire import POSTED, Site, events
 from tests.transports.test_streamable_http import modern, opened, request, stream
 from tests.wire import COMMAND, eventually, processes_with
+from toolgate.transports.http_session import LOST
 
 MIB = 2**20
 ROUTES = [
@@ -370,7 +371,8 @@ def test_what_is_stuck_is_killed_after_the_grace_with_its_children(listen: Liste
     begun = time.monotonic()
     assert site.stop() == 0
     assert time.monotonic() - begun < 12
-    assert [event for event in events(response) if event.get("data")] == []
+    (event,) = [event for event in events(response) if event.get("data")]
+    assert json.loads(event["data"])["error"]["message"] == LOST
     assert not processes_with(mark)
     connection.close()
 

@@ -1,0 +1,81 @@
+"""Where each principal stands, in the state database: a client of the stateless era finds its working directory again
+after a restart. Knows nothing of whether the directory is still there: a command that is to run in it finds that out.
+"""
+
+import logging
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolgate.server.state.batch import Batch
+from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.tables import tables
+from toolgate.tools.context import Place
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+ANY = "places"  # flag: there are some
+MAX_PLACES = 10_000  # of one state; those that moved last are kept
+
+log = logging.getLogger(__name__)
+
+
+class Places:
+    """Those of one server; `workspace` is the one that all its principals have, "" where each has its own."""
+
+    def __init__(self, store: Store, workspace: str) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._batch = Batch(store)
+        self._stood: dict[str, Path] = {}  # when the server began, until they are asked for
+
+    async def recall(self) -> None:
+        """Read what an earlier process wrote. Raises StateError."""
+        if self._store.flagged(ANY, ""):
+            self._stood = await self._store.transact(self._read)
+
+    def of(self, principal: str) -> Place:
+        """Where the principal stands, to be asked for once."""
+        stood = self._stood.pop(principal, None)
+        place = Place(cwd=stood, saved=stood)
+        place.save = partial(self._save, principal, place)
+        return place
+
+    async def forget(self, principal: str) -> None:
+        """It begins anew, at the root of its workspace."""
+        self._stood.pop(principal, None)
+        if self._store.flagged(ANY, ""):
+            await self._batch.add(partial(self._put, principal, None))
+
+    async def _save(self, principal: str, place: Place) -> None:
+        cwd = place.cwd
+        try:
+            await self._batch.add(partial(self._put, principal, cwd))
+        except StateError as error:
+            log.warning("where %s stands is forgotten at the next start: %s", principal, error)
+        else:
+            place.saved = cwd
+
+    def _put(self, principal: str, cwd: Path | None, connection: "Connection") -> None:
+        of = tables().place
+        connection.execute(of.delete().where(of.c.principal == principal, of.c.workspace == self._workspace))
+        if cwd is not None:
+            row = {"principal": principal, "workspace": self._workspace, "cwd": os.fsencode(cwd)}
+            connection.execute(of.insert().values(row | {"moved_at": time.time()}))
+            self._store.flag(ANY, "", True)
+
+    def _read(self, connection: "Connection") -> dict[str, Path]:
+        of = tables().place
+        last = of.select().order_by(of.c.moved_at.desc()).limit(MAX_PLACES)
+        oldest = [row.moved_at for row in connection.execute(last)][MAX_PLACES - 1 :]
+        connection.execute(of.delete().where(of.c.moved_at < (oldest[0] if oldest else 0.0)))
+        mine = of.select().where(of.c.workspace == self._workspace)
+        stood = {row.principal: row.cwd for row in connection.execute(mine)}
+        return {principal: Path(os.fsdecode(cwd)) for principal, cwd in stood.items() if _is_one(cwd)}
+
+
+def _is_one(cwd: object) -> bool:
+    return isinstance(cwd, bytes) and cwd.startswith(b"/") and b"\0" not in cwd

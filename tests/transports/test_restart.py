@@ -1,0 +1,583 @@
+"""Sessions of Streamable HTTP that go on after the server's end, by SIGTERM or `kill -9`: whose they are, what they
+remember, what becomes of their streams, and which of them never come back."""
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PROBE
+from tests.http_wire import Site, events, site
+from tests.inside import Inside, inside
+from tests.wire import PATIENCE, STATELESS
+from toolgate.server.state.sessions import MAX_DETAILS
+from toolgate.transports.http_session import LOST
+
+ENDS = [signal.SIGTERM, signal.SIGKILL]
+VERSION = "2025-11-25"
+META = {
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+}
+
+
+def end(listening: Site, number: int) -> None:
+    listening.process.send_signal(number)
+    listening.process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def after(folder: Path, number: int, *options: str) -> Iterator[Callable[[], Site]]:
+    """`restarted()` ends the server by the signal and starts the next one, on the same state."""
+    with contextlib.ExitStack() as stack:
+        lives: list[Site] = []
+
+        def restarted() -> Site:
+            if lives:
+                end(lives[-1], number)
+            lives.append(stack.enter_context(site(folder, *PROBE, *options)))
+            return lives[-1]
+
+        yield restarted
+
+
+def begin(listening: Site, revision: str = VERSION, **capabilities: Any) -> str:
+    params = {
+        "protocolVersion": revision,
+        "capabilities": capabilities,
+        "clientInfo": {"name": "tests", "version": "1"},
+    }
+    response, _, _ = listening.ask("POST", "/mcp", message("initialize", params))
+    session = response.getheader("mcp-session-id")
+    assert session
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert listening.ask("POST", "/mcp", note, mcp_session_id=session)[0].status == 202
+    return session
+
+
+def message(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+
+
+def status(listening: Site, session: str, method: str = "POST") -> int:
+    return listening.ask(method, "/mcp", message("ping") if method == "POST" else None, mcp_session_id=session)[
+        0
+    ].status
+
+
+def called(listening: Site, session: str, tool: str, **arguments: Any) -> Any:
+    """The result of a call that ends within a second."""
+    asked = message("tools/call", {"name": tool, "arguments": arguments})
+    _, _, answer = listening.ask("POST", "/mcp", asked, mcp_session_id=session)
+    return answer["result"]
+
+
+def stateless(listening: Site, tool: str, **arguments: Any) -> Any:
+    asked = message("tools/call", {"name": tool, "arguments": arguments, "_meta": META})
+    told = {"mcp_protocol_version": STATELESS, "mcp_method": "tools/call", "mcp_name": tool}
+    return listening.ask("POST", "/mcp", asked, **told)[2]["result"]
+
+
+def text(result: Any) -> str:
+    return str(result["content"][0]["text"])
+
+
+def rows(state: Path, statement: str) -> list[Any]:
+    with contextlib.closing(sqlite3.connect(state / "state.db")) as connection:
+        found = connection.execute(statement).fetchall()
+        connection.commit()
+    return found
+
+
+@contextlib.contextmanager
+def streaming(
+    listening: Site, session: str, body: Any = None, last: str | None = None, method: str = "POST"
+) -> Iterator[Iterator[dict[str, str]]]:
+    """The events of a stream as they come."""
+    headers = {"Mcp-Session-Id": session, "Accept": "application/json, text/event-stream"}
+    headers |= {"Content-Type": "application/json"} if body is not None else {}
+    headers |= {"Last-Event-ID": last} if last is not None else {}
+    with contextlib.closing(listening.connect()) as connection:
+        connection.request(method, "/mcp", None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        yield events(response)
+
+
+def resumed(listening: Site, session: str, last: str) -> list[dict[str, str]]:
+    with streaming(listening, session, last=last, method="GET") as found:
+        return list(found)
+
+
+def data(found: list[dict[str, str]]) -> list[Any]:
+    return [json.loads(event["data"]) for event in found if event.get("data")]
+
+
+def call(id: Any, tool: str, **arguments: Any) -> dict[str, Any]:
+    return message("tools/call", {"name": tool, "arguments": arguments, "_meta": {"progressToken": f"of {id}"}}, id)
+
+
+# -- what goes on
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_session_goes_on_where_it_was(tmp_path: Path, number: int) -> None:
+    with after(tmp_path, number) as restarted:
+        first = restarted()
+        session, other = begin(first, "2025-06-18"), begin(first)
+        called(first, session, "Bash", command="mkdir -p deep/er && cd deep/er")
+        called(first, session, "TaskManager", action="create", query="repair the lamp", text="repair the lamp")
+        called(first, other, "PlanMode", action="enter", goal="think")
+        for _ in range(2):
+            later = restarted()
+            assert text(called(later, session, "Bash", command="pwd")).strip().endswith("/deep/er")
+            assert text(called(later, other, "Bash", command="pwd")).startswith("Bash is refused while a plan")
+            assert "think" in text(called(later, other, "PlanMode", action="status"))
+            assert "repair the lamp" in text(called(later, session, "TaskManager", action="list", query=""))
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_client_without_a_session_stands_where_it_stood(tmp_path: Path, number: int) -> None:
+    with after(tmp_path, number) as restarted:
+        stateless(restarted(), "Bash", command="mkdir -p deep/er && cd deep/er")
+        second = restarted()
+        assert text(stateless(second, "Bash", command="pwd")).strip().endswith("/deep/er")
+        stateless(second, "Bash", command="cd ../.. && rm -r deep && mkdir other && cd other")
+        third = restarted()
+        assert text(stateless(third, "Bash", command="pwd; rmdir $PWD")).strip().endswith("/other")
+        fourth = restarted()
+        assert "the working directory" in text(stateless(fourth, "Bash", command="pwd"))
+
+
+def test_what_a_client_declared_and_subscribed_to_is_remembered(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        first = restarted()
+        session = begin(first, elicitation={})
+        ask = message("resources/subscribe", {"uri": "note://one"})
+        assert first.ask("POST", "/mcp", ask, mcp_session_id=session)[2]["result"] == {}
+        second = restarted()
+        with streaming(second, session, method="GET") as heard:
+            next(heard)
+            called(second, session, "write_note", name="one", text="new")
+            told = next(json.loads(event["data"]) for event in heard if event.get("data"))
+            assert told["params"] == {"uri": "note://one"}
+        with streaming(second, session, call(1, "ask")) as heard:
+            asked = next(json.loads(event["data"]) for event in heard if "elicitation/create" in event.get("data", ""))
+            assert asked["id"] > 1_000  # none that the first server can have used: an answer to that would fit this
+
+
+# -- streams
+
+
+def test_a_call_that_kill_9_broke_off_gets_an_error_and_no_other(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        first = restarted()
+        session = begin(first)
+        with streaming(first, session, call("mine", "wait", seconds=30)) as heard:
+            last = next(event["id"] for event in heard if event.get("data"))
+            second = restarted()
+        found = resumed(second, session, last)
+        (answer,) = data(found)
+        assert answer["id"] == "mine" and answer["error"] == {"code": -32603, "message": LOST}
+        assert data(resumed(second, session, last)) == [answer]  # the client may have lost that, too
+        assert (
+            second.ask(
+                "GET", "/mcp", mcp_session_id=session, accept="text/event-stream", last_event_id=found[-1]["id"]
+            )[0].status
+            == 204
+        )
+        assert text(called(second, session, "echo", text="on")) == "on"
+
+
+def test_an_answer_that_nobody_took_before_sigterm_is_there_after_it_once(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGTERM) as restarted:
+        first = restarted()
+        session = begin(first)
+        with streaming(first, session, call(7, "wait", seconds=1.5)) as heard:
+            last = next(event["id"] for event in heard if event.get("data"))
+        second = restarted()  # which lets the call end first
+        found = resumed(second, session, last)
+        (answer,) = data(found)
+        assert answer["id"] == 7 and text(answer["result"]) == "waited"
+        final = found[-1]["id"]
+        assert (
+            second.ask("GET", "/mcp", mcp_session_id=session, accept="text/event-stream", last_event_id=final)[0].status
+            == 204
+        )
+        third = restarted()
+        assert (
+            third.ask("GET", "/mcp", mcp_session_id=session, accept="text/event-stream", last_event_id=final)[0].status
+            == 204
+        )
+        end(third, signal.SIGKILL)
+        fourth = restarted()
+        assert data(resumed(fourth, session, last)) == [answer]  # as it does to a client that has not got it yet
+
+
+def test_sigterm_tells_a_call_that_outlasts_the_grace_that_it_is_lost(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGTERM, "--grace", "0.2") as restarted:
+        first = restarted()
+        session = begin(first)
+        with streaming(first, session, call(1, "wait", seconds=30)) as heard:
+            last = next(event["id"] for event in heard if event.get("data"))
+            second = restarted()
+            (answer,) = data(list(heard))
+        assert answer["error"]["message"] == LOST
+        assert data(resumed(second, session, last)) == [answer]
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_the_stream_of_a_get_goes_on_under_ids_that_were_never_used(tmp_path: Path, number: int) -> None:
+    with after(tmp_path, number) as restarted:
+        session = begin(restarted())
+        seen: set[str] = set()
+        last = None
+        for _ in range(3):
+            now = restarted()
+            with streaming(now, session, method="GET", last=last) as heard:
+                ask = message("resources/subscribe", {"uri": "note://one"})
+                now.ask("POST", "/mcp", ask, mcp_session_id=session)
+                called(now, session, "write_note", name="one", text="new")
+                last = next(event["id"] for event in heard if event.get("data"))
+            assert last not in seen
+            seen.add(last)
+
+
+def test_event_ids_of_another_session_are_none_after_a_restart_either(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        first = restarted()
+        mine, other = begin(first), begin(first)
+        with streaming(first, other, call(1, "wait", seconds=30)) as heard:
+            last = next(event["id"] for event in heard if event.get("data"))
+        second = restarted()
+        name, _, number = last.rpartition("-")
+        made_up = f"{name[:-1]}{'0' if name[-1] != '0' else '1'}-{number}"
+        for event in (last, made_up, "", "-", "a.b.c.d-1", "ü.1..x-1", f"{name}-1x", "x" * 10_000):
+            answer = second.ask("GET", "/mcp", mcp_session_id=mine, accept="text/event-stream", last_event_id=event)
+            assert answer[0].status == 400, event
+
+
+def test_an_answer_to_what_the_server_asked_before_its_end_is_ignored(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        first = restarted()
+        session = begin(first, elicitation={})
+        with streaming(first, session, call("asks", "ask")) as heard:
+            event = next(event for event in heard if "elicitation/create" in event.get("data", ""))
+            second = restarted()
+        late = {"jsonrpc": "2.0", "id": json.loads(event["data"])["id"], "result": {"action": "accept", "content": {}}}
+        assert second.ask("POST", "/mcp", late, mcp_session_id=session)[0].status == 202
+        (answer,) = data(resumed(second, session, event["id"]))
+        assert (answer["id"], answer["error"]["message"]) == ("asks", LOST)
+
+
+def test_each_request_of_a_batch_gets_its_error(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        first = restarted()
+        session = begin(first, "2025-03-26")
+        both = [call(1, "wait", seconds=30), call("two", "wait", seconds=30)]
+        with streaming(first, session, both) as heard:
+            last = next(event["id"] for event in heard if event.get("data"))
+            second = restarted()
+        (answers,) = data(resumed(second, session, last))
+        assert {answer["id"]: answer["error"]["message"] for answer in answers} == {1: LOST, "two": LOST}
+
+
+# -- what does not come back
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_session_that_was_deleted_never_comes_back(tmp_path: Path, number: int) -> None:
+    with after(tmp_path, number) as restarted:
+        first = restarted()
+        ended, kept = begin(first), begin(first)
+        assert status(first, ended, "DELETE") == 204
+        second = restarted()
+        assert (status(second, ended), status(second, kept)) == (404, 200)
+        third = restarted()
+        assert status(third, kept, "DELETE") == 204  # by its first request here
+        assert status(restarted(), kept) == 404
+
+
+def test_the_state_names_no_session_so_that_who_reads_it_could_use_it(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGTERM) as restarted:
+        first = restarted()
+        session = begin(first)
+        called(first, session, "TaskManager", action="create", query="", text="one")
+        called(first, session, "SetCallback", action="set", message="tea", delay_seconds=3600)
+        second = restarted()
+        found = b"".join(path.read_bytes() for path in first.state.rglob("*") if path.is_file())
+        assert session.encode() not in found
+        ((digest,),) = rows(first.state, "SELECT id FROM session")
+        assert status(second, digest) == 404
+        assert status(second, session) == 200
+
+
+def test_made_up_ids_write_nothing(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        session = begin(restarted())
+        second = restarted()
+        assert status(second, session) == 200
+        sizes = [path.stat().st_size for path in sorted(second.state.glob("state.db*"))]
+        assert {status(second, f"{n:032}") for n in range(200)} == {404}
+        assert [path.stat().st_size for path in sorted(second.state.glob("state.db*"))] == sizes
+        assert status(second, session) == 200
+
+
+BROKEN = [
+    "UPDATE session SET details = '{'",
+    "UPDATE session SET details = 'null'",
+    "UPDATE session SET details = NULL WHERE 0; UPDATE session SET details = x'ff'",
+    "UPDATE session SET details = replace(CAST(details AS TEXT), '2025-11-25', '2026-07-28')",
+    "UPDATE session SET details = replace(CAST(details AS TEXT), '\"log_level\":1', '\"log_level\":99')",
+    "UPDATE session SET seen_at = 'x'",
+]
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_record_that_makes_no_sense_costs_its_session_alone(tmp_path: Path, how: str) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        first = restarted()
+        session = begin(first)
+        end(first, signal.SIGKILL)
+        for statement in how.split("; "):
+            rows(first.state, statement)
+        second = restarted()
+        assert status(second, session) == 404
+        assert status(second, begin(second)) == 200
+
+
+def test_a_client_that_declares_megabytes_is_served_and_not_remembered(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGKILL) as restarted:
+        first = restarted()
+        large, small = begin(first, experimental={"x": "x" * MAX_DETAILS}), begin(first)
+        assert (status(first, large), status(first, small)) == (200, 200)
+        second = restarted()
+        assert (status(second, large), status(second, small)) == (404, 200)
+
+
+def test_two_servers_on_one_state_leave_each_other_their_sessions(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE) as one:
+        session = begin(one)
+        (tmp_path / "two").mkdir()
+        with site(tmp_path / "two", *PROBE, "--state", str(one.state)) as two:
+            assert status(two, session) == 404
+            assert status(one, session) == 200
+
+
+def test_a_state_that_can_t_be_written_does_not_keep_a_client_from_a_session(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE) as listening:
+        session = begin(listening)
+        rows(listening.state, "CREATE TRIGGER no BEFORE INSERT ON session BEGIN SELECT RAISE(ABORT, 'no'); END")
+        other = begin(listening)
+        assert (status(listening, session), status(listening, other)) == (200, 200)
+        assert "not written down" in listening.log()
+
+
+# -- inside one process: whose they are, how many, how long
+
+
+def run(*bodies: Callable[[Inside], Any], folder: Path, **limits: Any) -> None:
+    """Each in a process of its own, as far as the state can tell: one goes on with the sessions of the one before."""
+
+    async def main() -> None:
+        for body in bodies:
+            async with asyncio.timeout(2 * PATIENCE), inside(folder, remembers=True, **limits) as here:
+                await body(here)
+
+    asyncio.run(main())
+
+
+async def answered(here: Inside, session: str, user: str = "ada") -> int:
+    return (await here.ask("POST", message("ping"), mcp_session_id=session, x_user=user).started()).status
+
+
+def test_nobody_else_can_take_up_a_session(tmp_path: Path) -> None:
+    session = ""
+
+    async def first(here: Inside) -> None:
+        nonlocal session
+        session = await here.session()
+
+    async def second(here: Inside) -> None:
+        for method in ("GET", "DELETE"):
+            assert (await here.ask(method, mcp_session_id=session, x_user="eve").started()).status == 404
+        assert await answered(here, session, "eve") == 404
+        assert await answered(here, session) == 200
+        assert await answered(here, session, "eve") == 404
+
+    run(first, second, folder=tmp_path)
+
+
+def test_what_is_taken_back_from_an_owner_between_two_servers_ends_what_nobody_has_taken_up(tmp_path: Path) -> None:
+    session = ""
+
+    async def first(here: Inside) -> None:
+        nonlocal session
+        session = await here.session()
+
+    async def second(here: Inside) -> None:
+        (principal,) = here.sessions.principals()
+        asked = here.ask("POST", message("ping"), mcp_session_id=session)  # which is looking for it
+        await asyncio.sleep(0)
+        here.sessions.close_of(principal.owner)
+        assert (await asked.started()).status == 404
+        assert await answered(here, session) == 404
+
+    async def third(here: Inside) -> None:
+        assert await answered(here, session) == 404
+
+    run(first, second, third, folder=tmp_path)
+
+
+def test_many_that_name_one_session_at_once_find_one(tmp_path: Path) -> None:
+    session = ""
+
+    async def first(here: Inside) -> None:
+        nonlocal session
+        session = await here.session()
+
+    async def second(here: Inside) -> None:
+        assert await asyncio.gather(*(answered(here, session) for _ in range(20))) == [200] * 20
+        assert len(here.sessions) == 1
+
+    async def third(here: Inside) -> None:
+        both = here.ask("DELETE", mcp_session_id=session), here.ask("POST", message("ping"), mcp_session_id=session)
+        deleted, pinged = [await exchange.started() for exchange in both]
+        assert deleted.status == 204 and pinged.status in (200, 404)
+        assert await answered(here, session) == 404
+        assert len(here.sessions) == 0
+
+    run(first, second, third, folder=tmp_path)
+
+
+def test_a_session_expires_by_the_time_that_no_server_ran_too(tmp_path: Path) -> None:
+    sessions: list[str] = []
+    now = time.time()
+
+    async def first(here: Inside) -> None:
+        sessions.append(await here.session())
+
+    async def later(here: Inside) -> None:
+        sessions.append(await here.session())
+        assert await answered(here, sessions[0]) == 200
+
+    async def latest(here: Inside) -> None:
+        assert await answered(here, sessions[0]) == 404
+        assert await answered(here, sessions[1]) == 404
+        assert len(here.sessions) == 0
+
+    async def main() -> None:
+        for body, passed in ((first, 0), (later, 1_000), (latest, 3_000)):
+            async with (
+                asyncio.timeout(2 * PATIENCE),
+                inside(tmp_path, remembers=True, now=lambda passed=passed: now + passed) as here,
+            ):
+                await body(here)
+
+    asyncio.run(main())
+    assert rows(tmp_path / "state", "SELECT id FROM session") == []
+
+
+def test_a_dormant_session_expires_when_its_time_has_come(tmp_path: Path) -> None:
+    async def first(here: Inside) -> None:
+        await here.session()
+
+    async def second(here: Inside) -> None:
+        assert len(here.sessions) == 1
+        async with asyncio.timeout(PATIENCE):
+            while len(here.sessions):
+                await asyncio.sleep(0.05)
+
+    run(first, second, folder=tmp_path, idle=2.0)
+    assert rows(tmp_path / "state", "SELECT id FROM session") == []
+
+
+def test_dormant_sessions_count_and_give_way_like_others(tmp_path: Path) -> None:
+    sessions: list[str] = []
+
+    async def first(here: Inside) -> None:
+        for _ in range(3):
+            sessions.append(await here.session())
+            await asyncio.sleep(0.01)  # the clock tells which was used last
+
+    async def second(here: Inside) -> None:
+        assert await answered(here, sessions[0]) == 200
+        sessions.append(await here.session())
+        assert [await answered(here, id) for id in sessions] == [200, 404, 200, 200]
+        assert len(here.sessions) == 3
+
+    run(first, second, folder=tmp_path, each=3)
+    assert len(rows(tmp_path / "state", "SELECT id FROM session")) == 3
+
+
+def test_of_ten_thousand_records_no_more_are_taken_than_there_may_be(tmp_path: Path) -> None:
+    async def first(here: Inside) -> None:
+        await here.session()
+
+    async def second(here: Inside) -> None:
+        assert len(here.sessions) == 500
+
+    run(first, folder=tmp_path)
+    rows(
+        tmp_path / "state",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) INSERT INTO session "
+        "SELECT printf('%064d', i), issuer, subject, client, process, details, began_at, seen_at + i * 0.001 "
+        "FROM session, n",
+    )
+    began = time.monotonic()
+    run(second, folder=tmp_path, most=500)
+    assert time.monotonic() - began < PATIENCE
+    assert rows(tmp_path / "state", "SELECT count(*) FROM session") == [(500,)]
+
+
+def test_a_server_that_is_ending_sends_nobody_away_for_good(tmp_path: Path) -> None:
+    session = ""
+
+    async def first(here: Inside) -> None:
+        nonlocal session
+        session = await here.session()
+        here.streamable.ending = True
+        await here.sessions.suspend_all()
+        for method in ("GET", "DELETE"):
+            assert (await here.ask(method, mcp_session_id=session).started()).status == 503
+        assert await answered(here, session) == 503
+
+    async def second(here: Inside) -> None:
+        assert await answered(here, session) == 200
+
+    run(first, second, folder=tmp_path)
+
+
+def test_which_sessions_are_used_is_noted_now_and_then_and_no_call_writes(tmp_path: Path) -> None:
+    async def body(here: Inside) -> None:
+        session = await here.session()
+        before = rows(tmp_path / "state", "SELECT seen_at, details FROM session")
+        here.app.store.close()  # from now on a write would be refused
+        for _ in range(3):
+            await here.call(session, 1, "climb").messages()
+        assert rows(tmp_path / "state", "SELECT seen_at, details FROM session") == before
+
+    run(body, folder=tmp_path)
+
+
+EVENT = re.compile(r"[0-9a-f]{8}\.[0-9a-f]+\.[\w-]*\.[0-9a-f]{10}-\d+a?")
+
+
+def test_event_ids_stay_short(tmp_path: Path) -> None:
+    async def body(here: Inside) -> None:
+        session = await here.session()
+        for id in (1, "a", "x" * 90, "x" * 10_000):
+            found = [event["id"] async for event in here.call(session, id, "climb").events() if "id" in event]
+            assert all(EVENT.fullmatch(one) and len(one) < 250 for one in found), found
+            assert [one.endswith("a") for one in found] == [False] * (len(found) - 1) + [True]
+
+    run(body, folder=tmp_path)
