@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -150,12 +151,33 @@ class App:
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
+        told = self._end_when_told()
         try:
+            site.listen()
             await self.start()
             self._start_later(self._open_state, 0.0)
             await site.serve()
+        except asyncio.CancelledError:
+            if not told.is_set():
+                raise
+            log.info("ended before it served")
         finally:
             await self.close()
+
+    @staticmethod
+    def _end_when_told() -> asyncio.Event:
+        """Have a signal that comes before the transports listen for signals end the start, in order."""
+        loop, task, told = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+        assert task is not None
+
+        def hear() -> None:
+            if not told.is_set():
+                told.set()
+                task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, hear)
+        return told
 
     def _server(self) -> Server:
         return Server(

@@ -5,6 +5,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,6 +175,7 @@ def _serve(options: config.Config, line: Line) -> int:
     from toolgate.server.state.store import Newer, StateError
 
     if options.remote:
+        signal.signal(signal.SIGTERM, _leave)  # until the server hears of it
         from toolgate.server import site  # start-up: stdio does without all of HTTP
 
         site.check(options)
@@ -193,6 +195,11 @@ def _serve(options: config.Config, line: Line) -> int:
         logs.stop()
     running.leave(code)
     return code
+
+
+def _leave(_number: int, _frame: object) -> None:
+    """Nothing is begun yet that would have to be ended."""
+    raise SystemExit(DONE)
 
 
 def _run_loop(options: config.Config) -> None:

@@ -16,6 +16,7 @@ from toolgate.server.errors import UsageError
 from toolgate.server.options import OPTIONS, Option
 from toolgate.server.words import OFF, is_loopback
 
+HANDED = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
@@ -37,11 +38,17 @@ class Config:
     """The value of every option, as attributes: `config.allow_private`. `file` is the config file that was named."""
 
     def __init__(
-        self, values: Mapping[str, Any], classic: Classic, environment: Mapping[str, str], file: Path | None = None
+        self,
+        values: Mapping[str, Any],
+        classic: Classic,
+        environment: Mapping[str, str],
+        file: Path | None = None,
+        handed: Mapping[str, str] | None = None,
     ) -> None:
         self.file = file
         self.classic = classic
         self.environment = environment
+        self.handed = handed or {}  # what a service manager says of the socket it hands over
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
@@ -154,7 +161,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
     """Put flags, environment and file together. Raises UsageError, which names the option at fault."""
-    environment = dict(os.environ) if environment is None else environment
+    is_ours = environment is None
+    environment = dict(os.environ if environment is None else environment)
+    handed = {name: environment.pop(name) for name in HANDED if name in environment}
+    for name in handed if is_ours else ():
+        del os.environ[name]  # no child may take it for its own
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
     given = _from_file(named, environment)
     for option in OPTIONS:
@@ -171,7 +182,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
             if option.later and value is not False:
                 raise UsageError(f"{source} is not available in this version")
             values[option.key] = value
-    return Config(values, _classic(Path(CLASSIC_FILE)), environment, Path(named) if named else None)
+    return Config(values, _classic(Path(CLASSIC_FILE)), environment, Path(named) if named else None, handed)
 
 
 def _convert(option: Option, source: str, raw: Any) -> Any:

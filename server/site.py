@@ -34,7 +34,7 @@ from toolgate.server.standing import EVERY, Standing
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
 from toolgate.server.words import is_loopback
-from toolgate.transports import http, metrics, sse, streamable_http
+from toolgate.transports import activation, http, metrics, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
 from toolgate.transports.events import Stream
 from toolgate.transports.forms import Forms
@@ -167,16 +167,23 @@ class Site:
             return None
         return token(config.metrics_token) if config.metrics_token else made(config.state / "keys" / "metrics")
 
-    async def serve(self) -> None:
-        """Serve until a signal comes. Raises UsageError when the port can't be had."""
+    def listen(self) -> None:
+        """Have clients wait for `serve`, rather than be refused. Raises UsageError when the port can't be had."""
         try:
-            bound = http.bind(self._config.host, self._config.port)
+            handed = activation.take_socket(self._config.handed, self._config.host, self._config.port)
+            self._bound = handed or http.bind(self._config.host, self._config.port)
         except OSError as error:
             raise UsageError(f"--host, --port: {self._config.host}:{self._config.port}: {error.strerror}") from None
+        self._is_handed = handed is not None
+
+    async def serve(self) -> None:
+        """Serve until a signal comes."""
+        bound = self._bound
         host, port = bound.getsockname()[:2]
         base = _base(host, port)
         served = [path for path, on in (("/mcp", self._config.http), ("/sse", self._config.sse)) if on]
-        log.info("serving %s", " and ".join(base + path for path in served))
+        where = ", on the socket that was handed over" if self._is_handed else ""
+        log.info("serving %s%s", " and ".join(base + path for path in served), where)
         if self._config.public and self._sandbox == "none":
             log.warning("--sandbox none: whoever may use the shell has all that this process has")
         reaches = self._sandbox == "none" or self._config.sandbox_network == "all"

@@ -377,6 +377,19 @@ def test_what_is_stuck_is_killed_after_the_grace_with_its_children(listen: Liste
     connection.close()
 
 
+def test_sigterm_while_it_still_starts_is_an_orderly_end(tmp_path: Path) -> None:
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "slow.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)\n"
+    )
+    words = [COMMAND, "-t", "--auth", "none", "--port", "0", "-p", "slow", "--state", "state"]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, env={"PATH": os.environ["PATH"]}) as process:
+        assert eventually((tmp_path / "begun").exists)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, "Traceback" in said.decode()) == (0, False), said
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(listen: Listen, number: int) -> None:
     site = listen("--grace", "60")
