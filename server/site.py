@@ -194,7 +194,7 @@ class Site:
             await self._offer_pairing()
             await self._recall()
             async with self._watched():
-                await http.serve(application, bound, self._finish)
+                await http.serve(application, bound, self._finish, is_handed=self._is_handed)
         finally:
             if self._access is not None:
                 await self._access.close()

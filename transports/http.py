@@ -198,8 +198,12 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(application: Any, bound: socket.socket, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once."""
+async def serve(
+    application: Any, bound: socket.socket, finish: Callable[[], Coroutine[Any, Any, None]], *, is_handed: bool = False
+) -> None:
+    """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once. Where
+    `bound` was handed over, clients leave at once, each with its answer: who connects anew waits for the next process.
+    """
     _raise_descriptor_limit()
     logging.getLogger("uvicorn.error").setLevel(
         logging.ERROR
@@ -230,6 +234,8 @@ async def serve(application: Any, bound: socket.socket, finish: Callable[[], Cor
     if await _first_of(serving, first.wait()):
         for server in getattr(listener, "servers", ()):
             server.close()
+        for connection in list(listener.server_state.connections) if is_handed else ():
+            connection.shutdown()
         finishing = loop.create_task(finish())
         if await _first_of(finishing, second.wait()):
             finishing.cancel()

@@ -16,20 +16,19 @@ import msgspec
 
 from toolgate.server.auth.principals import Principal
 from toolgate.server.auth.scopes import reach
-from toolgate.server.errors import InternalError
-from toolgate.server.messages import Failure, Outbound
+from toolgate.server.messages import Outbound
 from toolgate.server.revisions import WITH_SESSION
 from toolgate.server.session import Session
 from toolgate.server.state.sessions import Details, Message, SessionRecords, Taken, spelled
 from toolgate.server.state.store import StateError
 from toolgate.transports.event_ids import Asked, StreamNames
 from toolgate.transports.events import ANSWERED, Stream
+from toolgate.transports.replies import lost
 
 COMING = object()  # a reader that is not there yet
 MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
 MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
 MAX_LEFT = 2 * 2**20  # bytes of answers that one session leaves to the next process; the oldest stay behind
-LOST = "the server was restarted while this request was under way: whether it has had an effect is unknown"
 
 log = logging.getLogger("toolgate.http")
 
@@ -151,7 +150,7 @@ class HttpSession:
         for stream in self.streams.values():
             named = self._names.read(stream.id)
             if named is not None and named.asked is not None and not stream.ended and not stream.answered:
-                stream.send(_lost(named.asked))
+                stream.send(lost(named.asked))
                 stream.end()
         left, size = list[Message](), 0
         for message in (*self._unread(), *self._answers()):
@@ -185,7 +184,7 @@ class HttpSession:
         stream = Stream(name, numbered=True)
         stream.begin_after(number)
         if not is_answer:
-            stream.send(_lost(named.asked))
+            stream.send(lost(named.asked))
             self._keep(stream)
         stream.end()
         return stream, number
@@ -262,8 +261,3 @@ class HttpSession:
                 self._keep(Stream(message.stream, numbered=True)).restore(message.number, message.data)
             else:
                 self.standing().send(msgspec.Raw(message.data))
-
-
-def _lost(asked: Asked) -> Outbound:
-    error = InternalError(LOST)
-    return [Failure(id, error) for id in asked] if isinstance(asked, list) else Failure(asked, error)

@@ -6,12 +6,21 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from toolgate.server.messages import Notification, Outbound, Request, encode
+from toolgate.server.errors import InternalError
+from toolgate.server.messages import Failure, Notification, Outbound, Request, encode
 from toolgate.server.session import Channel
+from toolgate.transports.event_ids import Asked
 from toolgate.transports.events import Stream, is_answer
 from toolgate.transports.guard import Receive, Send
 
+LOST = "the server was restarted while this request was under way: whether it has had an effect is unknown"
 JSON = (b"content-type", b"application/json")
+
+
+def lost(asked: Asked) -> Outbound:
+    """The answer to a request, or to those of a batch, that the end of a server broke off."""
+    error = InternalError(LOST)
+    return [Failure(id, error) for id in asked] if isinstance(asked, list) else Failure(asked, error)
 
 
 class Reply:

@@ -281,8 +281,14 @@ class Endpoint:
         for kept in (tasks, self.running):
             kept.add(task)
             task.add_done_callback(kept.discard)
-        task.add_done_callback(reply.finish)
+        task.add_done_callback(partial(self._finish, reply, _asked(message)))
         return task
+
+    def _finish(self, reply: Reply, asked: Asked | None, task: "asyncio.Task[None]") -> None:
+        """The work is over. Where it is the end of the server that broke it off, the client is told so."""
+        if self.ending and task.cancelled() and asked is not None:
+            reply.send(replies.lost(asked))
+        reply.finish(task)
 
     # -- GET and DELETE: the sessions era only
 

@@ -17,7 +17,7 @@ import pytest
 from tests.http_wire import POSTED, Site, events
 from tests.transports.test_streamable_http import modern, opened, request, stream
 from tests.wire import COMMAND, eventually, processes_with
-from toolgate.transports.http_session import LOST
+from toolgate.transports.replies import LOST
 
 MIB = 2**20
 ROUTES = [

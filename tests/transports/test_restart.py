@@ -9,17 +9,18 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import PROBE
-from tests.http_wire import Site, events, site
+from tests.http_wire import POSTED, Site, events, site
 from tests.inside import Inside, inside
-from tests.wire import PATIENCE, STATELESS
+from tests.wire import PATIENCE, STATELESS, eventually
 from toolgate.server.state.sessions import MAX_DETAILS
-from toolgate.transports.http_session import LOST
+from toolgate.transports.replies import LOST
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]
 VERSION = "2025-11-25"
@@ -28,6 +29,10 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
 }
+
+WAIT = {"name": "wait", "arguments": {"seconds": 30}}
+WAITING = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {**WAIT, "_meta": META}}
+MODERN = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": "wait"}
 
 
 def end(listening: Site, number: int) -> None:
@@ -581,3 +586,20 @@ def test_event_ids_stay_short(tmp_path: Path) -> None:
             assert [one.endswith("a") for one in found] == [False] * (len(found) - 1) + [True]
 
     run(body, folder=tmp_path)
+
+
+def is_busy(listening: Site) -> bool:
+    return b'_requests_running{transport="http"} 1' in listening.ask("GET", "/metrics")[1]
+
+
+def test_sigterm_answers_a_call_that_has_no_stream_yet(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGTERM, "--grace", "0.1") as restarted:
+        first = restarted()
+        session = begin(first)
+        for told, asked in (({"Mcp-Session-Id": session}, message("tools/call", WAIT)), (MODERN, WAITING)):
+            with contextlib.closing(first.connect()) as connection:
+                connection.request("POST", "/mcp", json.dumps(asked), {**POSTED, **told})
+                assert eventually(partial(is_busy, first))
+                first = restarted()
+                answer = connection.getresponse().read()
+            assert LOST.encode() in answer
