@@ -98,7 +98,8 @@ check-deploy: .venv/.dev ## what runs it elsewhere: image, compose, Kubernetes, 
 	$(BIN)/kubernetes-validate --strict --quiet -k 1.33.0 $(MANIFESTS)
 	$(BIN)/kubernetes-validate --strict --quiet $(MANIFESTS)
 	@mkdir -p build && sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/toolgate.service >build/toolgate.service
-	@! command -v systemd-analyze >/dev/null || ! systemd-analyze verify --man=no build/toolgate.service 2>&1 | grep -v DelegateSubgroup
+	@cp deploy/systemd/toolgate.socket build
+	@! command -v systemd-analyze >/dev/null || ! systemd-analyze verify --man=no build/toolgate.service build/toolgate.socket 2>&1 | grep -v DelegateSubgroup
 
 reference: .venv/.run ## what docs/ say of options, commands and tools, written anew
 	$(BIN)/python -m tests.docs.reference

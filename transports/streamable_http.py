@@ -284,7 +284,7 @@ class Endpoint:
         task.add_done_callback(partial(self._finish, reply, _asked(message)))
         return task
 
-    def _finish(self, reply: Reply, asked: Asked | None, task: "asyncio.Task[None]") -> None:
+    def _finish(self, reply: Reply | JsonReply, asked: Asked | None, task: "asyncio.Task[None]") -> None:
         """The work is over. Where it is the end of the server that broke it off, the client is told so."""
         if self.ending and task.cancelled() and asked is not None:
             reply.send(replies.lost(asked))

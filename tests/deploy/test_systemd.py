@@ -21,10 +21,13 @@ ALONE = "[Unit]\nDefaultDependencies=no\n"
 # What asks systemd about the server once it takes work, and then ends everything
 LOOK = """
 for turn in $(seq 100); do toolgate health --port {port} && break; systemctl -q is-active toolgate || break; done
+(sleep 0.1; exec toolgate health --port {port}) >/run/told/waited 2>&1 &
+systemctl restart toolgate
+wait
 systemctl show toolgate -p ActiveState
 grep -E '^(NoNewPrivs|CapBnd|Seccomp):' /proc/$(systemctl show toolgate -p MainPID --value)/status
 stat -c '%U %a' /var/lib/toolgate
-systemctl stop toolgate
+systemctl stop toolgate.socket toolgate
 systemctl show toolgate -p Result -p ExecMainStatus
 systemctl exit 0
 """
@@ -72,6 +75,7 @@ def test_the_unit_runs_as_hardened_as_it_is_with_a_sandbox_and_ends_in_order(tmp
     (told / "look.sh").write_text(LOOK.format(port=port))
     (units / "toolgate.service").write_text((UNITS / "toolgate.service").read_text())
     heard = "[Service]\nStandardError=append:/run/told/log\n"
+    (units / "toolgate.socket").write_text((UNITS / "toolgate.socket").read_text().replace(":8080", f":{port}"))
     (units / "toolgate.service.d" / "tests.conf").write_text(ALONE + heard)
     looks = "[Service]\nType=oneshot\nExecStart=sh /run/told/look.sh\nStandardOutput=append:/run/told/look\n"
     (units / "look.service").write_text(f"{ALONE}After=toolgate.service\n{looks}")
@@ -97,6 +101,8 @@ def test_the_unit_runs_as_hardened_as_it_is_with_a_sandbox_and_ends_in_order(tmp
     assert (bound, unprivileged, filtered) == ("CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2")
     assert (result, status) == ("Result=success", "ExecMainStatus=0")
     assert "Traceback" not in log
+    assert log.count("on the socket that was handed over") == 2
+    assert (told / "waited").read_text() == "ready\n"  # it came while the service was down, and was not refused
 
 
 def installed(program: Path) -> list[Path]:
