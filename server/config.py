@@ -4,8 +4,10 @@ reads the environment; what options there are, options.py says.
 
 import argparse
 import os
+import pwd
 import re
 import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
 COLLECTOR_KEY = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # what our traces are let in with
+SYSTEM_STATE = Path("/var/lib/toolgate")
+USED = ("state.db", "audit", "workspaces/local")  # in a state folder that is worth keeping
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 
 
@@ -51,13 +55,17 @@ class Config:
         self.handed = handed or {}  # what a service manager says of the socket it hands over
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
-        defaults["state"] = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+        defaults["state"] = _state(environment)
         defaults["grace"] = 5.0 if values.get("http") or values.get("sse") else 1.5
         for key, value in {**defaults, **values}.items():
             setattr(self, key, value)
 
     def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
         raise AttributeError(name)
+
+    def is_given(self, key: str) -> bool:
+        """Whether the option has a value from flags, environment or file."""
+        return key in self._given
 
     @property
     def remote(self) -> bool:
@@ -264,6 +272,26 @@ def _classic(path: Path) -> Classic:
         else:
             unknown.append(name[:64])
     return Classic(tuple(hidden), streaming, tuple(unknown))
+
+
+def _state(environment: Mapping[str, str]) -> Path:
+    """The default state folder. Root's is the system's (FHS): other users, as whom commands run, can't pass through a
+    home such as /root. One that is in the home already stays in use, and so does a home that HOME names on purpose."""
+    own = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+    is_used = any((own / name).exists() for name in USED)
+    if sys.platform != "linux" or os.geteuid() != 0 or environment.get("XDG_DATA_HOME") or is_used:
+        return own
+    home = environment.get("HOME")
+    is_own = not SYSTEM_STATE.exists() or SYSTEM_STATE.stat().st_uid == 0  # a unit's is its user's
+    return SYSTEM_STATE if is_own and (not home or Path(home) == _home()) else own
+
+
+def _home() -> Path:
+    """Root's home, as the system knows it."""
+    try:
+        return Path(pwd.getpwuid(0).pw_dir)
+    except KeyError:  # a container may know no users
+        return Path("/root")
 
 
 def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:

@@ -4,9 +4,11 @@ principal. A part of the composition root; what a sandbox is, tools/sandbox/ kno
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
+import shutil
 import socket
 from dataclasses import replace
 from functools import partial
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from toolgate.server import grounds
-from toolgate.server.config import Config
+from toolgate.server.config import SYSTEM_STATE, Config
 from toolgate.server.errors import UsageError
 from toolgate.tools.guard import Allowed
 from toolgate.tools.limits import UNLIMITED, Limits, parse
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
     from toolgate.tools.cgroups import Cgroups, Group
     from toolgate.tools.proxy.outlet import Outlet
     from toolgate.tools.proxy.room import Room
-    from toolgate.tools.sandbox.levels import Sandbox
+    from toolgate.tools.sandbox.levels import Ground, Level, Sandbox
 
 CLOSE_WITHIN = 0.5  # seconds: nothing is left in them as a rule
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 THROUGH = 0o011  # may pass through a folder without seeing what is in it
 
 log = logging.getLogger("toolgate.sandbox")
@@ -41,7 +44,12 @@ class Confinement:
     def __init__(self, config: Config, state: Path, processes: Processes, *, public: bool) -> None:
         """Raises UsageError where what was asked for can't be had. `public`: callers come from elsewhere."""
         self.limits = _limits(config)
-        self.sandbox = chosen(config, state, self.limits, public=public)
+        self._passage = Passage(state)
+        try:
+            self.sandbox = chosen(config, state, self.limits, self._passage.ground, public=public)
+        except UsageError:
+            self._passage.settle(open_up=False)
+            raise
         self._state = state
         self._shared: Path | None = config.workspace
         self._processes = processes
@@ -53,7 +61,7 @@ class Confinement:
         if self.sandbox is not None:
             grounds.check(config, state, self.sandbox)
             _tell(self.sandbox, remote=config.remote)
-            _reach(state, self.sandbox.level == "uid")
+            self._passage.settle(open_up=self.sandbox.level == "uid")
             if self.sandbox.level != "none":
                 self._cgroups = _grouped()
 
@@ -81,6 +89,7 @@ class Confinement:
 
     async def close(self) -> None:
         """What is left of the groups; the workspaces are closed before."""
+        self._passage.release()
         if self._cgroups is not None:
             await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)
 
@@ -148,12 +157,64 @@ def _grouped() -> "Cgroups | None":
     return found
 
 
-def chosen(config: Config, state: Path, limits: Limits, *, public: bool) -> "Sandbox | None":
+class Passage:
+    """Whether users that commands run as may pass through the state folder, to the workspaces in it.
+
+    At level `uid` they must. Without them the folders are closed, unless another server needs them open: each that does
+    holds a lock on `workspaces`, until it ends.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._folders = (state, state / "spool", state / "workspaces")
+        self._state = state
+        self._held: int | None = None
+
+    def ground(self, level: "Level") -> Path:
+        """Return where commands of `level` are tried: in the state, as they will run."""
+        if level == "uid":
+            self._open()
+        return self._state
+
+    def settle(self, *, open_up: bool) -> None:
+        """Leave the folders open, or close them."""
+        if open_up:
+            self._open()
+            return
+        self.release()
+        held = os.open(self._folders[-1], FOLDER)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._chmod(0o700)
+        except BlockingIOError:
+            log.debug("%s stays open: another server needs that", self._state)
+        finally:
+            os.close(held)
+
+    def release(self) -> None:
+        """Need them open no longer. They stay as they are: another server may come to share them."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    def _open(self) -> None:
+        if self._held is None:
+            held = os.open(self._folders[-1], FOLDER)
+            fcntl.flock(held, fcntl.LOCK_SH)  # whoever has it alone is about to close them, and is quick
+            self._held = held
+        self._chmod(0o700 | THROUGH)
+
+    def _chmod(self, mode: int) -> None:
+        for folder in self._folders:
+            if folder.is_dir() and folder.stat().st_uid == os.geteuid():
+                folder.chmod(mode)
+
+
+def chosen(config: Config, state: Path, limits: Limits, ground: "Ground", *, public: bool) -> "Sandbox | None":
     """None where nobody asked for a sandbox. Raises UsageError."""
     level: Any = config.sandbox_level
     if level == "none" and not config.remote and config.sandbox_network in (None, "all"):
         return None
-    from toolgate.tools.sandbox.levels import UIDS, Unavailable, Wanted  # start-up
+    from toolgate.tools.sandbox.levels import UIDS, Unavailable, UnreachableError, Wanted  # start-up
     from toolgate.tools.sandbox.levels import chosen as tried
 
     network: Any = config.sandbox_network or (None if config.remote else "all")
@@ -166,16 +227,37 @@ def chosen(config: Config, state: Path, limits: Limits, *, public: bool) -> "San
         shown=config.sandbox_paths,
         hidden=grounds.secret(config, state),
         uids=config.sandbox_uids or UIDS,
+        ground=ground,
     )
     try:
         return tried(wanted)
+    except UnreachableError as error:
+        raise UsageError(f"--state: {error}: {_elsewhere(config, state)}") from None
     except Unavailable as error:
         raise UsageError(f"--sandbox: {error}{_way_out(level, public=public)}") from None
 
 
 def tried(config: Config) -> "Sandbox | None":
-    """The sandbox that a server of these options would have. Raises UsageError."""
-    return chosen(config, config.state, _limits(config), public=config.public)
+    """The sandbox that a server of these options would have. Changes nothing in the state. Raises UsageError."""
+    return chosen(config, config.state, _limits(config), partial(_beside, config.state), public=config.public)
+
+
+def _beside(state: Path, level: "Level") -> Path | None:
+    """Return where to try commands without opening the state: in it where users can pass, else in the folder above."""
+    is_open = level != "uid" or (state.exists() and state.stat().st_mode & THROUGH == THROUGH)
+    places = (state, *state.parents) if is_open else state.parents
+    for place in places:
+        if place.is_dir():
+            return place if os.access(place, os.W_OK | os.X_OK) else None
+    return None
+
+
+def _elsewhere(config: Config, state: Path) -> str:
+    """Return what helps where commands can't reach the state."""
+    is_kept = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
+    moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_kept else f"say --state {SYSTEM_STATE}"
+    has_bwrap = shutil.which("bwrap", path=config.environment.get("PATH")) is not None
+    return moved if has_bwrap else f"{moved}, or apt-get install bubblewrap"
 
 
 def _way_out(level: str, *, public: bool) -> str:
@@ -198,10 +280,3 @@ def _tell(sandbox: "Sandbox", *, remote: bool) -> None:
     for why in sandbox.lacking:
         log.warning("no stronger sandbox: %s", why)
     log.log(logging.WARNING if sandbox.level == "none" and remote else logging.INFO, "sandbox %s", sandbox.told())
-
-
-def _reach(state: Path, open_up: bool) -> None:
-    """Without namespaces a user has to pass through the state folder to reach its workspace; else nobody has to."""
-    for folder in (state, state / "spool", state / "workspaces"):
-        if folder.is_dir() and folder.stat().st_uid == os.geteuid():
-            folder.chmod(0o700 | (THROUGH if open_up else 0))

@@ -6,7 +6,9 @@ visited over HTTP+SSE and Streamable HTTP, on loopback. Exit code 0 only if all 
 
 import asyncio
 import os
+import shlex
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -100,7 +102,7 @@ class Tour:
 async def tour(config: Config) -> int:
     """Give the tour with a server that has the options of `config`; 0 when all worked."""
     screen = Screen(config.coloured, shown(config.environment))
-    folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
+    folder = _folder()
     begun = time.perf_counter()
     try:
         await _visit(config, screen, folder)
@@ -113,9 +115,27 @@ async def tour(config: Config) -> int:
     return 0
 
 
+def _folder() -> Path:
+    """Make a folder for the tour. As root's server has users of their own run commands, they can pass through it; some
+    systems close root's folder for temporary files to them."""
+    if os.geteuid() != 0:
+        return Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
+    places = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")]  # noqa: S108  # mkdtemp makes it ours alone
+    place = next((each for each in places if _is_open(each)), places[0])
+    folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-", dir=place))
+    folder.chmod(0o711)
+    return folder
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether every user can pass through the folder and those above."""
+    real = folder.resolve()
+    return real.is_dir() and all(each.stat().st_mode & stat.S_IXOTH for each in (real, *real.parents))
+
+
 async def _visit(config: Config, screen: Screen, folder: Path) -> None:
     work = folder / "work"
-    work.mkdir()
+    work.mkdir(mode=0o700)
     heard: list[str] = []
 
     def note(method: str, params: dict[str, Any]) -> None:
@@ -251,13 +271,13 @@ async def _trouble(tour: Tour) -> None:
 
 async def _cancel(tour: Tour) -> None:
     begun = time.perf_counter()
-    mark = f"86400.{os.getpid()}"
-    id, answer = tour.client.begin("tools/call", {"name": "Bash", "arguments": {"command": f"sleep {mark}"}})
-    await tour.client.call("ListBgTasks", {})
+    sleeper = shlex.quote(str(tour.work / "sleeper"))
+    command = f"echo $$ >{sleeper}; exec sleep 86400"
+    id, answer = tour.client.begin("tools/call", {"name": "Bash", "arguments": {"command": command}})
+    await tour.client.call("Bash", {"command": f"until [ -s {sleeper} ]; do sleep 0.02; done"})
     tour.client.notify("notifications/cancelled", {"requestId": id, "reason": "the tour goes on"})
-    gone = await tour.client.call(
-        "Bash", {"command": f"sleep 0.3; pgrep -fx 'sleep {mark}' || echo nothing left of it"}
-    )
+    look = f"sleep 0.3; kill -0 $(cat {sleeper}) && echo it goes on || echo nothing left of it"
+    gone = await tour.client.call("Bash", {"command": f"{{ {look}; }} 2>/dev/null"})
     text = gone["content"][0]["text"]
     if answer.done() or "nothing left" not in text:
         raise Failed(f"a cancelled command went on: {text}")

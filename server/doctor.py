@@ -6,11 +6,13 @@ import asyncio
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 from toolgate.server import VERSION, progress
 from toolgate.server.checks import Broken, Finding, Row, Skipped, report
@@ -18,6 +20,7 @@ from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
 from toolgate.server.looks import browser, documents, kept, machine, offered, serving
 
+RUN_WITHIN = 10.0  # seconds; it takes milliseconds
 OLDEST = 1_767_225_600.0  # 2026-01-01: a clock that says less was never set, and no certificate or token is good then
 DRIFT = 300.0  # seconds the files of the state may be newer than the clock
 
@@ -78,8 +81,10 @@ def _folder(folder: Path) -> str:
     if found.st_uid != os.geteuid():
         raise Broken(f"{folder} belongs to another user", f"chown it, or name another with --state: uid {found.st_uid}")
     for path in (folder, folder / "keys", folder / "state.db", *(folder / "keys").glob("*")):
-        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise Broken(f"{path} can be read by others", f"chmod go= {path}")
+        private = 0o066 if path == folder else 0o077  # at level uid users that commands run as pass through it
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & private:
+            remedy = f"chmod go-rw {path}" if path == folder else f"chmod go= {path}"
+            raise Broken(f"{path} can be read by others", remedy)
     return f"{folder}, private"
 
 
@@ -120,7 +125,21 @@ async def _commands(config: Config) -> str:
     shell = shutil.which("bash", path=config.environment.get("PATH"))
     if shell is None:
         raise Broken("there is no bash in PATH", "install it: Bash and BackgroundBash run it")
+    said = await asyncio.to_thread(_said, shell, config.children_environment)
+    if said != b"ready\n":
+        raise Broken(f"{shell} runs no command", "put a bash that works first in PATH: Bash and BackgroundBash run it")
     return shell
+
+
+def _said(shell: str, environment: Mapping[str, str]) -> bytes:
+    """Return the output of a command; nothing where it can't be run."""
+    try:
+        command = [shell, "-c", "echo ready"]
+        return subprocess.run(
+            command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, timeout=RUN_WITHIN, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return b""
 
 
 LOOKS: dict[str, Look] = {

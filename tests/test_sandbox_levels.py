@@ -3,13 +3,18 @@
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.faulty import verdicts
 from tests.http_wire import Site, site
+from tests.test_cli import run
+from tests.wire import served
+from toolgate.server import config
 from toolgate.tools.limits import UNLIMITED
 from toolgate.tools.sandbox import levels
 from toolgate.tools.sandbox.levels import Unavailable, Wanted, chosen
@@ -57,6 +62,13 @@ def bash(place: Site, command: str = "id -u") -> dict[str, object]:
     return result
 
 
+def said(place: Site, command: str) -> str:
+    """What a command over HTTP says."""
+    told = run(place.state.parent, "call", "Bash", f"command={command}", "--url", f"{place.url}/mcp")
+    assert told.returncode == 0, told.stderr
+    return told.stdout.removesuffix("\n")
+
+
 @ROOT
 def test_where_bubblewrap_is_missing_each_has_a_user_and_the_start_says_why(programs: Path, ground: Path) -> None:
     (programs / "bwrap").unlink()
@@ -75,6 +87,105 @@ def test_a_sandbox_that_is_gone_later_runs_nothing(programs: Path, ground: Path)
         result = bash(place, f"touch {ground}/ran")
         assert result["isError"] is True and "the sandbox can't be entered" in str(result["content"])
         assert not (ground / "ran").exists()
+
+
+@pytest.fixture
+def closed(ground: Path) -> Path:
+    """A folder that only root may enter, as root's home is."""
+    folder = ground / "closed"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@ROOT
+@pytest.mark.parametrize("level", ["uid", "auto"])
+def test_a_state_that_commands_can_t_reach_is_refused_with_the_folder_and_the_mend(
+    programs: Path, closed: Path, level: str
+) -> None:
+    (programs / "bwrap").unlink()
+    state = closed / "data" / "state"
+    state.mkdir(parents=True)
+    options = ("-t", "--auth", "none", "--port", "0", "--sandbox", level, "--state", str(state))
+    told = run(closed, *options, PATH=str(programs))
+    assert told.returncode == 2, told.stderr
+    assert told.stderr.splitlines()[-1] == (
+        f"toolgate: --state: users that commands run as can't pass through {closed}: say --state /var/lib/toolgate, "
+        "or apt-get install bubblewrap"
+    )
+    doctor = run(closed, "doctor", "--browser", "none", *options, PATH=str(programs))
+    assert (doctor.returncode, verdicts(doctor.stdout)["sandbox"]) == (1, "FAIL"), doctor.stdout
+    assert f"can't pass through {closed}" in doctor.stdout
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (closed, state)]
+    assert modes == [0o700, 0o700], "what is not open stays closed"
+
+
+@ROOT
+def test_namespaces_reach_a_state_that_other_users_can_t(programs: Path, closed: Path) -> None:
+    with site(closed, "--sandbox", "auto", env={"PATH": str(programs)}, workspace=False) as place:
+        assert place.ask("GET", "/ready")[2] == {"status": "ready", "sandbox": "bwrap"}
+        assert bash(place)["isError"] is False
+        assert stat.S_IMODE(place.state.stat().st_mode) == 0o700
+
+
+@ROOT
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_a_server_starts_only_where_a_command_runs(programs: Path, ground: Path, level: str) -> None:
+    broken = programs / "bash"
+    broken.unlink()
+    broken.write_text("#!/bin/sh\necho out of order\n")
+    broken.chmod(0o755)
+    shown = ("--sandbox-paths", str(programs))
+    options = ("-t", "--auth", "none", "--port", "0", "--sandbox", level, "--state", str(ground / "state"), *shown)
+    told = run(ground, *options, PATH=f"{programs}:/usr/bin:/bin")
+    assert told.returncode == 2 and f"--sandbox: {level}: out of order" in told.stderr, told.stderr
+    doctor = run(ground, "doctor", "--browser", "none", *options, PATH=f"{programs}:/usr/bin:/bin")
+    assert verdicts(doctor.stdout)["sandbox"] == "FAIL" and "out of order" in doctor.stdout
+    assert not list((ground / "state").glob(".trial-*")), "the trial leaves nothing"
+
+
+@ROOT
+def test_a_server_over_stdio_takes_nothing_from_one_that_serves_other_users(programs: Path, ground: Path) -> None:
+    first = ("call", "Bash", "command=echo hi", "--state", str(ground / "state"))
+    assert run(ground, *first).stdout == "hi\n\n"
+    with site(ground, "--sandbox", "uid", workspace=False) as place:
+        assert said(place, "echo one") == "one\n"
+        assert run(ground, *first).stdout == "hi\n\n"
+        assert said(place, "echo two") == "two\n", "with the other server ended"
+        (ground / "client").mkdir()
+        shared = ("--state", str(ground / "state"))
+        bwrap = site(ground / "beside", "--sandbox", "bwrap", *shared, workspace=False)
+        with served(ground / "client", *shared) as beside, bwrap:
+            assert beside.call("Bash", command="echo hi")
+            assert said(place, "echo three; cd /tmp") == "three\n", "with others beside it"
+        assert said(place, "pwd") == "/tmp\n"
+        doctor = run(ground, "doctor", "--browser", "none", "--state", str(ground / "state"))
+        assert verdicts(doctor.stdout)["state folder"] == "ok", doctor.stdout
+
+
+@ROOT
+def test_root_keeps_its_state_where_every_level_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system, home = tmp_path / "var" / "toolgate", tmp_path / "root"
+    monkeypatch.setattr(config, "SYSTEM_STATE", system)
+    monkeypatch.setattr(config, "_home", lambda: home)
+    own = home / ".local" / "share" / "toolgate"
+    assert state({"HOME": str(home)}) == state({}) == system
+    assert state({"HOME": str(tmp_path)}) == tmp_path / ".local" / "share" / "toolgate", (
+        "a home that is named on purpose"
+    )
+    assert state({"HOME": str(home), "XDG_DATA_HOME": "/data"}) == Path("/data/toolgate")
+    own.mkdir(parents=True)
+    assert state({"HOME": str(home)}) == system, "an empty one is not missed"
+    (own / "state.db").touch()
+    assert state({"HOME": str(home)}) == own, "one that was used stays in use"
+    (own / "state.db").unlink()
+    system.mkdir(parents=True)
+    os.chown(system, 1000, 1000)
+    assert state({"HOME": str(home)}) == own, "that of a unit's user is not root's"
+
+
+def state(environment: dict[str, str]) -> Path:
+    found: Path = config.load({}, environment).state
+    return found
 
 
 @pytest.mark.parametrize(

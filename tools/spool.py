@@ -75,14 +75,14 @@ class Spool:
         in use, before one can. Blocking; raises OSError."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.reader is None:
-            self.folder.chmod(0o700)
         self.lend(self.folder)
         self._last = os.open(self.folder / "last-id", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with self._alone():
             living = self._living()
             if not living:
                 deserted()
+                if self.reader is None:  # another server may have lent it to a user that commands run as
+                    self.folder.chmod(0o700)
             self._lock = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             runs = [run for run in self._runs() if run.server not in living]

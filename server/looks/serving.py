@@ -22,7 +22,10 @@ async def sandbox(config: Config) -> Finding:
     try:
         found = await asyncio.to_thread(confinement.tried, config)
     except UsageError as error:
-        raise Broken(str(error), kernel or "mend what is named, or name another --sandbox") from None
+        remedy = (
+            "do what it says" if str(error).startswith("--state") else "mend what is named, or name another --sandbox"
+        )
+        raise Broken(str(error), kernel or remedy) from None
     if found is None:
         raise Skipped("stdio has none unless --sandbox asks for one: commands run as whoever starts the client")
     lacking = "".join(f"; no stronger one: {why}" for why in found.lacking)

@@ -7,16 +7,14 @@ import logging
 import os
 import pwd
 import shutil
-import socket
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from toolgate.tools.limits import Limits
-from toolgate.tools.sandbox import syscalls
+from toolgate.tools.sandbox import syscalls, trial
 from toolgate.tools.sandbox.cell import PROGRAM, Cell
 from toolgate.tools.sandbox.view import SYSTEM, View
 
@@ -33,7 +31,6 @@ HELP = {  # what keeps a sandbox from being made, by what bwrap says of it
     "uid map": f"AppArmor keeps user namespaces from being of use: another profile helps; {GUIDE}",
     "failed rtm_": f"AppArmor keeps user namespaces from being of use: another profile helps; {GUIDE}",
 }
-TRY_WITHIN = 10.0  # seconds; it takes some hundredths
 INSTALL = "apt-get install bubblewrap"
 
 log = logging.getLogger("toolgate.sandbox")
@@ -41,6 +38,13 @@ log = logging.getLogger("toolgate.sandbox")
 
 class Unavailable(Exception):
     """The level that is wanted can't be had; the text says why and what helps."""
+
+
+class UnreachableError(Unavailable):
+    """The level works on this machine, but not where the state is. No weaker one is taken for that."""
+
+
+Ground = Callable[[Level], Path | None]  # the folder that a level is tried in; None: the one for temporary files
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Wanted:
     shown: Sequence[Path] = ()
     hidden: Sequence[Path] = ()
     uids: range = UIDS
+    ground: Ground = lambda level: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +131,11 @@ def chosen(wanted: Wanted) -> Sandbox:
 def _strongest(wanted: Wanted) -> Sandbox:
     lacking: list[str] = []
     tries: list[Callable[[], Sandbox]] = [lambda: _bwrap(wanted), lambda: _uid(wanted, lacking)]
-    for trial in tries:
+    for attempt in tries:
         try:
-            return trial()
+            return attempt()
+        except UnreachableError:
+            raise
         except Unavailable as error:
             lacking.append(str(error))
     if not wanted.unsandboxed or wanted.network not in (None, "all"):
@@ -159,7 +166,7 @@ def _bwrap(wanted: Wanted) -> Sandbox:
         shown=wanted.shown,
         hidden=wanted.hidden,
     )
-    _try(found)
+    _try(found, wanted)
     return found
 
 
@@ -179,7 +186,7 @@ def _uid(wanted: Wanted, lacking: Sequence[str]) -> Sandbox:
         hidden=wanted.hidden,
         lacking=lacking,
     )
-    _try(found)
+    _try(found, wanted)
     return found
 
 
@@ -190,55 +197,30 @@ def _filter(level: str, *, offline: bool = False) -> bytes:
         raise Unavailable(f"{level}: {error}") from None
 
 
-def _try(sandbox: Sandbox) -> None:
-    """Go into one and come out again. Raises Unavailable."""
+def _try(sandbox: Sandbox, wanted: Wanted) -> None:
+    """Run a command in one, where those of principals will run. Raises Unavailable."""
+    place = wanted.ground(sandbox.level)
+    uid = None if sandbox.uids is None else sandbox.uids[0]
+
+    def build(root: Path, spool: Path, places: Path) -> Cell:
+        return sandbox.cell(root, spool, places, uid, alone=False)  # another server may try as the same user now
+
     try:
-        said = _tried(sandbox)
+        said = trial.attempt(build, place, uid, wanted.path or "")
     except PermissionError as error:  # root has less than all it takes
         said = f"{error.strerror}, though this is root: it lacks {RIGHTS}; {GUIDE}"
-    if said is not None:
-        raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
-
-
-def _tried(sandbox: Sandbox) -> str | None:
-    """What went wrong. Raises PermissionError."""
-    with tempfile.TemporaryDirectory(prefix="toolgate-") as made:
-        folder = Path(made)
-        root, spool, places = (folder / name for name in ("root", "spool", "spool/places"))
-        uid = None if sandbox.uids is None else sandbox.uids[0]
-        folder.chmod(0o711)
-        for part in (root, spool, places):
-            part.mkdir()
-            if uid is not None:
-                os.chown(part, uid, uid)
-        return _entered(sandbox.cell(root, spool, places, uid))
+    if said is None:
+        return
+    if sandbox.level == "uid" and place is not None and uid is not None:
+        closed = trial.closed_folder(place, uid)
+        if closed is not None:
+            raise UnreachableError(f"users that commands run as can't pass through {closed}")
+    raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
 
 
 def _help(said: str) -> str:
     found = [help for mark, help in HELP.items() if mark in said.lower()]
     return f" ({found[0]})" if found else ""
-
-
-def _entered(cell: Cell) -> str | None:
-    """What went wrong."""
-    channel, theirs = socket.socketpair()
-    report, its_end = socket.socketpair()
-    report.settimeout(TRY_WITHIN)
-    said = b""
-    with channel, report:
-        with theirs, its_end:
-            try:
-                process = cell.spawn(theirs, its_end)
-            except OSError as error:
-                return error.strerror or str(error)
-        try:
-            while not said.endswith(b"ready") and (piece := report.recv(4096)):
-                said += piece
-        except TimeoutError:
-            said += b" it took too long"
-        process.kill()
-        process.wait()
-    return None if said.endswith(b"ready") else " ".join(said.decode("utf-8", "replace").split()) or "it can't be run"
 
 
 def _interpreter() -> list[Path]:

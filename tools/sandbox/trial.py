@@ -1,0 +1,142 @@
+"""Try a sandbox out as calls will use it: one command in a workspace, its output, and the word it leaves.
+
+All of it blocks. The folders of the trial lie where those of principals will lie: what keeps a user from the one keeps
+it from the other.
+"""
+
+import os
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from toolgate.tools import whereabouts
+from toolgate.tools.process import Launch, NotStarted
+from toolgate.tools.sandbox.cell import Cell
+from toolgate.tools.spool import Spool
+
+TRY_WITHIN = 10.0  # seconds for each half; it takes some hundredths
+PREFIX = ".trial-"  # in a state folder, names that begin with a dot are in no backup
+COMMAND = ": >written && echo ready"  # builtins of bash alone: PATH may hold nothing else
+OUTPUT = b"ready\n"
+MAX_SAID = 4096  # bytes of output, or of why there is none
+
+Build = Callable[[Path, Path, Path], Cell]  # the sandbox of a workspace, a spool and the places in it
+
+
+def attempt(build: Build, place: Path | None, uid: int | None, path: str) -> str | None:
+    """Return what went wrong, or None.
+
+    `place`: the folder to make those of the trial in; None is the system's for temporary files. `uid`: the user that
+    commands run as, if not the server's. `path`: their PATH. Raises PermissionError where root lacks a capability.
+    """
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=place) as made:
+        folder = Path(made).resolve()
+        folder.chmod(0o711)
+        root, spool = folder / "workspace", folder / "spool"
+        places = spool / "places"
+        for part in (root, spool, places):
+            part.mkdir(mode=0o700)
+            if uid is not None:
+                os.chown(part, -1 if part is spool else uid, uid)
+        cell = build(root, spool, places)
+        return _entered(cell, lambda channel: _used(channel, cell, root, spool, places, uid, path))
+
+
+def closed_folder(folder: Path, uid: int) -> Path | None:
+    """Return the first folder above `folder`, or itself, that lets `uid` not pass through, by its mode."""
+    for each in reversed((folder.resolve(), *folder.resolve().parents)):
+        try:
+            found = each.stat()
+        except OSError:
+            return None
+        if not found.st_mode & (stat.S_IXUSR if found.st_uid == uid else stat.S_IXOTH):
+            return each
+    return None
+
+
+def _entered(cell: Cell, then: Callable[[socket.socket], str | None]) -> str | None:
+    """Start the sandbox, do `then` with the channel of its zygote, and end it."""
+    channel, theirs = socket.socketpair()
+    report, its_end = socket.socketpair()
+    report.settimeout(TRY_WITHIN)
+    said = b""
+    with channel, report:
+        with theirs, its_end:
+            try:
+                process = cell.spawn(theirs, its_end)
+            except OSError as error:
+                return error.strerror or str(error)
+        try:
+            try:
+                while not said.endswith(b"ready") and (piece := report.recv(MAX_SAID)):
+                    said += piece
+            except TimeoutError:
+                said += b" it took too long"
+            if said.endswith(b"ready"):
+                return then(channel)
+        finally:
+            process.kill()
+            process.wait()
+    return _line(said) or "it can't be run"
+
+
+def _used(
+    channel: socket.socket, cell: Cell, root: Path, folder: Path, places: Path, uid: int | None, path: str
+) -> str | None:
+    """Run a command as a workspace does: with a file that bash reads first, and a place for its word."""
+    spool = Spool(folder)
+    spool.reader = uid
+    spool.open()
+    try:
+        run, output = spool.claim(COMMAND, None, background=False)
+        output.close()
+        rc, word = spool.path(run.id, "rc"), places / str(run.id)
+        environment = whereabouts.followed(cell.environment({"PATH": path} if path else {}), rc, word)
+        spool.lend(rc)
+        try:
+            launch = Launch(["bash", "-c", COMMAND], root, root, environment)
+            failure, said = _run(channel, launch.encoded())
+        except (NotStarted, OSError) as error:
+            return str(error)
+    finally:
+        spool.close()
+    if failure is not None:
+        return failure
+    if said != OUTPUT:
+        return _line(said) or "a command in it ended without a word"
+    if not (root / "written").exists() or not word.exists():
+        return "a command in it left nothing where it may write"
+    return None
+
+
+def _run(channel: socket.socket, request: bytes) -> tuple[str | None, bytes]:
+    """Have the zygote run a command: why it did not start, and its output. Raises OSError."""
+    control, theirs = socket.socketpair()
+    output, write_end = os.pipe()
+    heard = b""
+    with control, os.fdopen(output, "rb", buffering=0) as reader:
+        with theirs:
+            socket.send_fds(channel, [b"+"], [theirs.fileno(), write_end])
+        os.close(write_end)
+        deadline = time.monotonic() + TRY_WITHIN
+        control.settimeout(TRY_WITHIN)
+        control.sendall(request)
+        while not heard.endswith(b"gone\n") and (left := deadline - time.monotonic()) > 0:
+            control.settimeout(left)
+            piece = control.recv(MAX_SAID)
+            if not piece:
+                break
+            heard += piece
+        os.set_blocking(output, False)
+        said = reader.read(MAX_SAID) or b""
+    for line in heard.splitlines():
+        if line.startswith(b"failed "):
+            return os.fsdecode(line.removeprefix(b"failed ")), b""
+    return None if heard.endswith(b"gone\n") else "a command in it does not end", said
+
+
+def _line(said: bytes) -> str:
+    return " ".join(said.decode("utf-8", "replace").split())
