@@ -2,31 +2,35 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j2  # the system's packages come while Python's do
+endif
 
-.PHONY: setup demo test soak frameworks chromium sandbox proxies image conformance check check-deploy reference bench lock clean
+# Of Python, besides the one that PYTHON names: the core of the tests runs on each of them
+VERSIONS := 3.12 3.13
+
+.PHONY: setup demo test soak frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked conformance \
+	check check-deploy reference bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
 .venv/bin/python:
+	@PYTHON=$(PYTHON) .ci/packages python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Toolgate needs Python 3.11 or later; set PYTHON=…"; exit 1; }
-	@command -v bash >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy bash; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv; } \
-		|| { echo "Python's venv is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv .venv
 
 # uv takes a tenth of pip's time, where it finds the packages that pip does
-INSTALL = $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $(1) 2>/dev/null \
-	|| $(BIN)/python -m pip install -q --require-hashes -r $(1)
+INSTALL = $(BIN)/uv pip install -q --python $(2)/python --require-hashes -r $(1) 2>/dev/null \
+	|| $(2)/python -m pip install -q --require-hashes -r $(1)
 
 .venv/.run: .venv/bin/python requirements.lock requirements-uv.lock pyproject.toml
 	$(BIN)/python -m pip install -q --require-hashes -r requirements-uv.lock
-	$(call INSTALL,requirements.lock)
+	$(call INSTALL,requirements.lock,$(BIN))
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.lock
-	$(call INSTALL,requirements-dev.lock)
+	$(call INSTALL,requirements-dev.lock,$(BIN))
 	@touch $@
 
 node_modules: tests/interop/node_modules/.installed
@@ -51,34 +55,50 @@ frameworks: $(FRAMEWORKS)
 demo: setup ## the tour: every tool, called for real
 	$(BIN)/toolgate demo
 
-chromium: | .venv/bin/python ## the browsers that the tests of pages drive: Debian's
-	@command -v chromium >/dev/null && command -v chromium-headless-shell >/dev/null \
-		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium chromium-headless-shell; } \
-		|| { echo "Chromium is missing: apt-get install chromium chromium-headless-shell"; exit 1; }
+chromium sandbox proxies image: | .venv/bin/python ## Debian's packages: browsers, what keeps commands apart, …
+	@.ci/packages $@
 
-sandbox: | chromium ## what keeps commands apart, and what the tests of that use
-	@command -v bwrap >/dev/null && command -v setpriv >/dev/null && command -v tini >/dev/null && test -x /usr/bin/python3 && ldconfig -p | grep -q libseccomp.so.2 \
-		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends bubblewrap libseccomp2 util-linux python3 tini; } \
-		|| { echo "The sandbox is missing: apt-get install bubblewrap libseccomp2 util-linux python3 tini"; exit 1; }
+packages-of-tests: | .venv/bin/python
+	@.ci/packages $(GROUPS)
 
-image: | sandbox ## what builds the container's image without an engine, and a systemd to run the unit under
-	@command -v debootstrap >/dev/null && test -x /lib/systemd/systemd \
-		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends debootstrap systemd; } \
-		|| { echo "What builds images is missing: apt-get install debootstrap systemd"; exit 1; }
+# What an administrator has to install, and which Python is missing: said before anything else takes long
+requirements:
+	@PYTHON=$(PYTHON) .ci/packages --check $(GROUPS)
+	@.ci/find-python $(VERSIONS) >/dev/null
 
-# The packages start services, which take port 80: of those that come just now they are ended.
-proxies: | sandbox ## the proxies that the tests put in front, and what speaks HTTP/2 to them
-	@PATH="$$PATH:/usr/sbin"; command -v caddy >/dev/null && command -v nginx >/dev/null && command -v curl >/dev/null \
-		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && new=$$(for one in caddy nginx; do command -v $$one >/dev/null || echo $$one; done) \
-			&& apt-get install -qy --no-install-recommends caddy nginx-light curl \
-			&& for one in $$new; do systemctl disable -q --now $$one 2>/dev/null || service $$one stop >/dev/null 2>&1 || :; done; } \
-		|| { echo "The proxies are missing: apt-get install caddy nginx-light curl"; exit 1; }
+test: GROUPS := python chromium sandbox proxies
+test: requirements ## everything, against the real server; the core of it on each Python
+	@$(MAKE) --no-print-directory tested GROUPS="$(GROUPS)"
 
-test: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.rewritten chromium sandbox proxies ## everything, against the real server
+tested: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory $(VERSIONS:%=core-%)
 
-soak: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) chromium sandbox proxies image ## what takes longer than `make test` may
+soak: GROUPS := python chromium sandbox proxies image
+soak: requirements ## what takes longer than `make test` may, and all tests on each Python
+	@$(MAKE) --no-print-directory soaked GROUPS="$(GROUPS)"
+
+soaked: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) packages-of-tests
 	$(BIN)/python -m pytest -m soak
+	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
+
+# The protocol, the transports and the tools: what another Python could break, in a minute
+CORE := $(addprefix tests/,test_cli.py server/test_protocol.py server/test_progress.py server/test_isolated.py \
+	state/test_store.py tools/test_api.py tools/test_background.py tools/test_bash.py tools/test_callbacks.py \
+	tools/test_contract.py tools/test_docs.py tools/test_images.py tools/test_plan.py tools/test_search.py \
+	tools/test_skills.py tools/test_tasks.py tools/test_workers.py transports)
+$(VERSIONS:%=core-%): core-%: .venv-%/.dev
+	.venv-$*/bin/python -m pytest -n 3 --dist loadfile $(CORE)
+
+$(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed
+	.venv-$*/bin/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
+
+.venv-3.13/.dev: | .venv-3.12/.dev  # each writes beside the sources as it is installed
+$(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml | .venv/.run
+	python=$$(.ci/find-python $*) && $$python -m venv $(@D)
+	$(call INSTALL,requirements-dev.lock,$(@D)/bin)
+	$(@D)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, all of its runs
 	$(BIN)/python -m pytest tests/conformance -m ""
@@ -117,4 +137,4 @@ lock: .venv/.run ## resolve the dependencies anew: versions and hashes, no addre
 	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only
 
 clean:
-	rm -rf .venv build *.egg-info tests/interop/node_modules
+	rm -rf .venv .venv-* build *.egg-info tests/interop/node_modules

@@ -1,0 +1,44 @@
+"""A machine that has Python and nothing else: what `make` does there, for root and for a user without rights."""
+
+import socket
+import subprocess
+
+import pytest
+
+from tests.wire import ROOT
+
+WITHIN = 400  # seconds: some sixty packages may have to be downloaded
+
+
+def bare(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(ROOT / ".ci" / "bare"), *words]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN)
+    if told.stderr.startswith("bare: "):
+        pytest.fail(told.stderr.splitlines()[0], pytrace=False)
+    return told
+
+
+def test_root_needs_python_and_nothing_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:  # the network there is this machine's
+        port = free.getsockname()[1]
+    serve = f".venv/bin/toolgate -t --auth none --port {port} & server=$!; .venv/bin/toolgate call Bash command=pwd"
+    ready = f"until .venv/bin/toolgate health --port {port}; do kill -0 $server || exit; done"
+    call = f".venv/bin/toolgate call Bash command=pwd --url http://127.0.0.1:{port}/mcp"
+    told = bare(f"make demo && .venv/bin/toolgate doctor -t && {{ {serve}; {ready}; {call}; kill $server; }}")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "All of it worked" in told.stdout and "its sandbox: uid" in told.stdout
+    assert "/var/lib/toolgate/workspaces/local" in told.stdout.splitlines(), "served, with stdio beside it"
+
+
+def test_a_user_without_rights_needs_python_and_nothing_else() -> None:
+    told = bare("--user", "make demo")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "All of it worked" in told.stdout and "its sandbox: none" in told.stdout
+
+
+def test_a_user_without_rights_is_told_in_one_line_what_the_tests_need() -> None:
+    told = bare("--user", "make test")
+    asked = [line for line in told.stderr.splitlines() if not line.startswith("make")]
+    assert told.returncode == 2 and told.stdout == ""
+    assert len(asked) == 1 and asked[0].startswith("Ask an administrator to run: apt-get install"), told.stderr
+    assert {"bubblewrap", "chromium", "caddy"} <= set(asked[0].split())
