@@ -83,10 +83,11 @@ soaked: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) packages-
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
 # The protocol, the transports and the tools: what another Python could break, in a minute
-CORE := $(addprefix tests/,test_cli.py server/test_protocol.py server/test_progress.py server/test_isolated.py \
-	state/test_store.py tools/test_api.py tools/test_background.py tools/test_bash.py tools/test_callbacks.py \
-	tools/test_contract.py tools/test_docs.py tools/test_images.py tools/test_plan.py tools/test_search.py \
-	tools/test_skills.py tools/test_tasks.py tools/test_workers.py transports)
+CORE := $(addprefix tests/,test_cli.py test_sandbox_levels.py server/test_isolated.py server/test_progress.py \
+	server/test_protocol.py state/test_store.py tools/test_background.py tools/test_bash.py tools/test_callbacks.py \
+	tools/test_contract.py tools/test_docs.py tools/test_images.py tools/test_plan.py tools/test_skills.py \
+	tools/test_tasks.py tools/test_workers.py transports/test_http.py transports/test_matrix.py transports/test_sse.py \
+	transports/test_stdio.py transports/test_streamable_http.py transports/test_streams.py)
 $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	.venv-$*/bin/python -m pytest -n 3 --dist loadfile $(CORE)
 

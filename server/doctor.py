@@ -1,5 +1,5 @@
 """`toolgate doctor`: whether this machine can serve, a line a finding; with a URL, whether a hosted client can come
-there (chain.py). Looks, and changes nothing.
+there (chain.py). Looks, and changes nothing; what a trial makes, it removes.
 """
 
 import asyncio

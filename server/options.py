@@ -96,7 +96,13 @@ OPTIONS = (
     Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
     Option("verbose", "debug log", truth, False, short="-v"),
     Option("log-format", "text (default), or json: an object a line", one_of("text", "json"), "text", metavar="FORMAT"),
-    Option("state", "keys, database, spools (default: the XDG data folder; root's is /var/lib/toolgate)", folder, None, metavar="DIR"),
+    Option(
+        "state",
+        "keys, database, spools (default: the XDG data folder; root's is /var/lib/toolgate)",
+        folder,
+        None,
+        metavar="DIR",
+    ),
     Option(
         "workspace",
         "where tools work (default: over stdio the current directory, over HTTP a folder a person in the state)",

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,6 +142,25 @@ def test_a_server_starts_only_where_a_command_runs(programs: Path, ground: Path,
     doctor = run(ground, "doctor", "--browser", "none", *options, PATH=f"{programs}:/usr/bin:/bin")
     assert verdicts(doctor.stdout)["sandbox"] == "FAIL" and "out of order" in doctor.stdout
     assert not list((ground / "state").glob(".trial-*")), "the trial leaves nothing"
+
+
+@ROOT
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_a_full_disk_takes_no_sandbox_away(ground: Path, level: str) -> None:
+    full = ground / "full"
+    full.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=711", "full", full], capture_output=True)
+    assert mounted.returncode == 0, "the tests run as root, which may mount"
+    try:
+        for folder in ("", "spool", "keys", "workspaces"):
+            (full / "state" / folder).mkdir(mode=0o700)
+        with pytest.raises(OSError, match="No space left"), (full / "rest").open("wb", buffering=0) as rest:
+            while True:
+                rest.write(b"x" * 4096)
+        found = chosen(wanted(level, path=os.environ["PATH"], ground=lambda level: full))
+        assert found.level == level
+    finally:
+        subprocess.run(["umount", "-l", full], check=True)
 
 
 @ROOT

@@ -41,7 +41,7 @@ class Unavailable(Exception):
 
 
 class UnreachableError(Unavailable):
-    """The level works on this machine, but not where the state is. No weaker one is taken for that."""
+    """The level works on this machine, but not where the state is. `auto` does not end up as `none` for that."""
 
 
 Ground = Callable[[Level], Path | None]  # the folder that a level is tried in; None: the one for temporary files
@@ -130,14 +130,17 @@ def chosen(wanted: Wanted) -> Sandbox:
 
 def _strongest(wanted: Wanted) -> Sandbox:
     lacking: list[str] = []
+    unreachable: UnreachableError | None = None
     tries: list[Callable[[], Sandbox]] = [lambda: _bwrap(wanted), lambda: _uid(wanted, lacking)]
     for attempt in tries:
         try:
             return attempt()
-        except UnreachableError:
-            raise
         except Unavailable as error:
             lacking.append(str(error))
+            if isinstance(error, UnreachableError):
+                unreachable = unreachable or error
+    if unreachable is not None:
+        raise unreachable
     if not wanted.unsandboxed or wanted.network not in (None, "all"):
         raise Unavailable("; ".join(lacking))
     return _none(wanted, lacking)
@@ -200,22 +203,32 @@ def _filter(level: str, *, offline: bool = False) -> bytes:
 def _try(sandbox: Sandbox, wanted: Wanted) -> None:
     """Run a command in one, where those of principals will run. Raises Unavailable."""
     place = wanted.ground(sandbox.level)
+    said = _tried(sandbox, wanted, place)
+    if said == trial.NO_ROOM and place is not None:  # a full disk takes no sandbox away
+        said = _tried(sandbox, wanted, None)
+    if said is None:
+        return
+    if place is not None and _tried(sandbox, wanted, None) is None:
+        closed = None if sandbox.uids is None else trial.closed_folder(place, sandbox.uids[0])
+        if sandbox.level == "uid" and closed is not None:
+            raise UnreachableError(f"users that commands run as can't pass through {closed}")
+        raise UnreachableError(f"{sandbox.level}: no command runs in {place}: {said}")
+    raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
+
+
+def _tried(sandbox: Sandbox, wanted: Wanted, place: Path | None) -> str | None:
+    """Return what went wrong."""
     uid = None if sandbox.uids is None else sandbox.uids[0]
 
     def build(root: Path, spool: Path, places: Path) -> Cell:
         return sandbox.cell(root, spool, places, uid, alone=False)  # another server may try as the same user now
 
     try:
-        said = trial.attempt(build, place, uid, wanted.path or "")
+        return trial.attempt(build, place, uid, wanted.path or "")
     except PermissionError as error:  # root has less than all it takes
-        said = f"{error.strerror}, though this is root: it lacks {RIGHTS}; {GUIDE}"
-    if said is None:
-        return
-    if sandbox.level == "uid" and place is not None and uid is not None:
-        closed = trial.closed_folder(place, uid)
-        if closed is not None:
-            raise UnreachableError(f"users that commands run as can't pass through {closed}")
-    raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
+        return f"{error.strerror}, though this is root: it lacks {RIGHTS}; {GUIDE}"
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _help(said: str) -> str:

@@ -4,6 +4,7 @@ All of it blocks. The folders of the trial lie where those of principals will li
 it from the other.
 """
 
+import errno
 import os
 import socket
 import stat
@@ -21,6 +22,7 @@ TRY_WITHIN = 10.0  # seconds for each half; it takes some hundredths
 PREFIX = ".trial-"  # in a state folder, names that begin with a dot are in no backup
 COMMAND = ": >written && echo ready"  # builtins of bash alone: PATH may hold nothing else
 OUTPUT = b"ready\n"
+NO_ROOM = os.strerror(errno.ENOSPC)
 MAX_SAID = 4096  # bytes of output, or of why there is none
 
 Build = Callable[[Path, Path, Path], Cell]  # the sandbox of a workspace, a spool and the places in it
@@ -30,7 +32,7 @@ def attempt(build: Build, place: Path | None, uid: int | None, path: str) -> str
     """Return what went wrong, or None.
 
     `place`: the folder to make those of the trial in; None is the system's for temporary files. `uid`: the user that
-    commands run as, if not the server's. `path`: their PATH. Raises PermissionError where root lacks a capability.
+    commands run as, if not the server's. `path`: their PATH. Raises OSError: there is no room, or root lacks a right.
     """
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=place) as made:
         folder = Path(made).resolve()
@@ -99,12 +101,14 @@ def _used(
         try:
             launch = Launch(["bash", "-c", COMMAND], root, root, environment)
             failure, said = _run(channel, launch.encoded())
-        except (NotStarted, OSError) as error:
+        except NotStarted as error:
             return str(error)
     finally:
         spool.close()
     if failure is not None:
         return failure
+    if NO_ROOM.encode() in said:
+        return NO_ROOM
     if said != OUTPUT:
         return _line(said) or "a command in it ended without a word"
     if not (root / "written").exists() or not word.exists():
