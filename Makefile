@@ -84,7 +84,8 @@ soaked: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) packages-
 
 # The protocol, the transports and the tools: what another Python could break, in a minute
 CORE := $(addprefix tests/,test_cli.py test_sandbox_levels.py server/test_isolated.py server/test_progress.py \
-	server/test_protocol.py state/test_store.py tools/test_background.py tools/test_bash.py tools/test_callbacks.py \
+	server/test_protocol.py state/test_backup.py state/test_store.py state/test_upgrading.py \
+	tools/test_background.py tools/test_bash.py tools/test_callbacks.py \
 	tools/test_contract.py tools/test_docs.py tools/test_images.py tools/test_plan.py tools/test_skills.py \
 	tools/test_tasks.py tools/test_workers.py transports/test_http.py transports/test_matrix.py transports/test_sse.py \
 	transports/test_stdio.py transports/test_streamable_http.py transports/test_streams.py)

@@ -32,6 +32,7 @@ MAX_MARKS = 2  # accents of one letter: Vietnamese and Hebrew need two
 IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff]")
 BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 QUOTES = frozenset('"«»“”„‟″‴‶‷❝❞❠〝〞〟＂״˝ʺˮ⁗⹂\U0001f676\U0001f677\U0001f678')
+MAX_DEPTH = 16  # of what is kept; a key set has five levels
 MAX_TEXT = 2_000  # characters of any other member that is kept
 MAX_KEYS = 10  # of one client: it has one, two while they change
 MAX_METADATA = 16_384  # characters of all that is kept of a client, its keys too
@@ -246,12 +247,25 @@ def _check_uris(given: object) -> None:
 
 def _within(kept: dict[str, Any]) -> dict[str, Any]:
     try:
-        size = len(msgspec.json.encode(kept))
-    except (ValueError, RecursionError):  # nested deep, or a lone surrogate
+        size = len(msgspec.json.encode(kept)) if _is_flat(kept) else MAX_METADATA + 1
+    except ValueError:  # a lone surrogate
         size = MAX_METADATA + 1
     if size > MAX_METADATA:
         raise Rejected("invalid_client_metadata", "the client's metadata is too large or too deep")
     return kept
+
+
+def _is_flat(kept: Any) -> bool:
+    """Whether it nests no deeper than MAX_DEPTH. How deep Python itself can go differs by its version."""
+    level = [kept]
+    for _ in range(MAX_DEPTH):
+        level = [
+            part
+            for each in level
+            if isinstance(each, (dict, list))
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+    return not level
 
 
 def _public(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def copy(database: Path, to: Path) -> None:
     OSError, and then there is no file."""
     import sqlite3  # start-up
 
-    with contextlib.closing(sqlite3.connect(database, BUSY)) as source:
+    with contextlib.closing(sqlite3.connect(database, timeout=BUSY)) as source:
         _copy(source, to)
 
 
@@ -33,7 +33,7 @@ def snapshot(database: Path, to: Path, moment: Callable[[], T]) -> tuple[int, T]
     try:
         with contextlib.ExitStack() as held:
             writer, source = (
-                held.enter_context(contextlib.closing(sqlite3.connect(database, BUSY, isolation_level=None)))
+                held.enter_context(contextlib.closing(sqlite3.connect(database, timeout=BUSY, isolation_level=None)))
                 for _ in range(2)
             )
             writer.execute("BEGIN IMMEDIATE")

@@ -54,7 +54,7 @@ def newest(path: Path) -> tuple[str, str, float] | None:
     used = path.with_name(f"{path.name}-wal").exists()
     place = f"{path.absolute().as_uri()}?{'mode=ro' if used else 'immutable=1'}"
     try:
-        with contextlib.closing(sqlite3.connect(place, WITHIN, uri=True)) as raw:
+        with contextlib.closing(sqlite3.connect(place, timeout=WITHIN, uri=True)) as raw:
             if raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'oauth_key'").fetchone() is None:
                 return None
             row = raw.execute("SELECT kid, sealed, made_at FROM oauth_key ORDER BY made_at DESC LIMIT 1").fetchone()

@@ -91,7 +91,7 @@ def fold(path: Path) -> None:
 
     if not path.is_file():
         return
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, LOOK)) as raw:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=LOOK)) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
@@ -130,7 +130,7 @@ def _read_only(path: Path) -> "sqlite3.Connection":
 
     used = path.with_name(f"{path.name}-wal").exists()  # where nobody has it open, SQLite would leave this one behind
     place = f"{path.absolute().as_uri()}?{'mode=ro' if used else 'immutable=1'}"
-    return sqlite3.connect(place, LOOK, uri=True)
+    return sqlite3.connect(place, timeout=LOOK, uri=True)
 
 
 def _prepare(raw: object, record: object) -> None:

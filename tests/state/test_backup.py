@@ -326,7 +326,7 @@ def test_the_database_is_copied_as_it_was_in_one_instant(tmp_path: Path, monkeyp
         copy(source, to)
 
     def moment() -> str:
-        with contextlib.closing(sqlite3.connect(database, 0)) as other, pytest.raises(sqlite3.OperationalError):
+        with contextlib.closing(sqlite3.connect(database, timeout=0)) as other, pytest.raises(sqlite3.OperationalError):
             other.execute("DELETE FROM plan")
         return "then"
 
@@ -368,10 +368,11 @@ def entry(name: str, size: int = 1, kind: bytes = tarfile.REGTYPE, link: str = "
 
 
 def put(tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
-    """What it says, and a block of data, whatever it says."""
-    tar.addfile(info)
-    if info.size and tar.fileobj is not None:
-        tar.fileobj.write(b"x" * 512)
+    """What it says, and a block of data, whatever it says: since 3.13 `addfile` takes no size without that much."""
+    assert tar.fileobj is not None
+    head = info.tobuf(tar.format or tarfile.GNU_FORMAT)
+    tar.fileobj.write(head + (b"x" * 512 if info.size else b""))
+    tar.offset += len(head)
 
 
 def packed(*entries: tarfile.TarInfo) -> bytes:
