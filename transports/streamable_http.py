@@ -188,7 +188,7 @@ class Endpoint:
         id = given.get(b"mcp-session-id")
         if id is not None:
             try:
-                held = await self._session(id, principal)
+                held = await self._session(id, principal, self.running)
             except StateError as error:
                 await _refuse_for_now(send, str(error))
                 return
@@ -205,11 +205,23 @@ class Endpoint:
             missing = message.error if isinstance(message, Malformed) else InvalidRequest("Mcp-Session-Id is missing")
             await replies.answer(send, Failure(_id_of(message), missing), 400)
 
-    async def _session(self, id: bytes, principal: Principal) -> HttpSession | None:
-        """The session of that id, if it is the principal's. Raises StateError."""
+    async def _session(
+        self, id: bytes, principal: Principal, running: "set[asyncio.Task[None]] | None" = None
+    ) -> HttpSession | None:
+        """The session of that id, if it is the principal's. One that has to be taken up takes a while: meanwhile the
+        request is one of those `running`, which are waited for at the end. Raises StateError."""
         key = id.decode("latin-1")
         held = self._sessions.find(key, principal)
-        return held if held is not None else await self._sessions.take_up(key, principal)
+        if held is not None:
+            return held
+        arriving = asyncio.current_task()
+        if running is None or arriving is None:
+            return await self._sessions.take_up(key, principal)
+        running.add(arriving)
+        try:
+            return await self._sessions.take_up(key, principal)
+        finally:
+            running.discard(arriving)
 
     async def _open(self, principal: Principal, given: Headers, message: Request, receive: Receive, send: Send) -> None:
         held = self._sessions.open(principal)

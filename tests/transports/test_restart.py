@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -603,3 +604,25 @@ def test_sigterm_answers_a_call_that_has_no_stream_yet(tmp_path: Path) -> None:
                 first = restarted()
                 answer = connection.getresponse().read()
             assert LOST.encode() in answer
+
+
+def test_a_request_whose_session_is_being_taken_up_is_waited_for_at_the_end(tmp_path: Path) -> None:
+    session = ""
+
+    async def first(here: Inside) -> None:
+        nonlocal session
+        session = await here.session()
+
+    async def second(here: Inside) -> None:
+        gate = threading.Event()
+        held = asyncio.ensure_future(here.app.store.transact(lambda _: gate.wait(PATIENCE)))
+        asked = here.ask("POST", message("ping"), mcp_session_id=session)
+        async with asyncio.timeout(PATIENCE):
+            while not here.streamable.running:
+                await asyncio.sleep(0.01)
+        gate.set()
+        assert await held
+        assert (await asked.started()).status == 200
+        assert not here.streamable.running
+
+    run(first, second, folder=tmp_path)
