@@ -112,6 +112,7 @@ class Caller:
         self._ending = "over"  # or "asking" the client, or "waiting" for what was left
         self._heart: asyncio.TimerHandle | None = None
         self._last_progress = -math.inf
+        self._progressed = self._began  # when progress was last sent
         token = call.meta.get("progressToken")
         self._token = token if streaming and type(token) in (int, str) else None
         self._hasty: set[str] = set()  # questions whose answers came sooner than a person gives them
@@ -138,6 +139,7 @@ class Caller:
         if progress <= self._last_progress:  # it must grow (basic/utilities/progress)
             progress = math.nextafter(self._last_progress, math.inf)
         self._last_progress = progress
+        self._progressed = time.monotonic()
         params: dict[str, Any] = {"progressToken": self._token, "progress": progress}
         if total is not None and math.isfinite(total):
             params["total"] = total
@@ -146,12 +148,15 @@ class Caller:
         self._call.channel.send(Notification("notifications/progress", params))
 
     def start_heartbeat(self, seconds: float) -> None:
-        """Tell a client that waits, every so often, that the call lives."""
+        """Tell a client that waits that the call lives, whenever it was told nothing for so many seconds."""
         self._heart = asyncio.get_running_loop().call_later(seconds, self._beat, seconds)
 
     def _beat(self, seconds: float) -> None:
-        self.progress(max(self._last_progress, 0.0), None, "still running")
-        self.start_heartbeat(seconds)
+        left = self._progressed + seconds - time.monotonic()
+        if left <= 0:
+            self.progress(max(self._last_progress, 0.0), None, "still running")
+            left = seconds
+        self._heart = asyncio.get_running_loop().call_later(left, self._beat, seconds)
 
     def stop(self) -> None:
         """The call is answered: no progress may follow (basic/patterns/progress)."""
