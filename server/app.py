@@ -193,6 +193,7 @@ class App:
             observers=self.observation.observers(),
             followed=self.observation.traces.followed if self.observation.traces is not None else None,
             streaming=self.config.classic.streaming,
+            full_structure=self.config.structured_output == "full",
             schemes=self._schemes(),
             calls=parts.calls(self.config),
             rules=self.rules,

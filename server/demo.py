@@ -180,10 +180,8 @@ def over_http(base: str, note: Note) -> dict[str, Callable[[], AbstractAsyncCont
 async def _abroad(tour: Tour) -> None:
     """What a client far away sees of the same tools."""
     await _offer(tour)
-    said = await tour.tool("Bash", "hello over HTTP", command="echo hello over HTTP")
-    level = said.get("structuredContent", {}).get("sandbox")
-    if level is not None:  # the oldest revision has no place for it
-        tour.screen.said(f"its sandbox: {level}")
+    await tour.tool("Bash", "hello over HTTP", command="echo hello over HTTP")
+    await tour.tool("BackgroundBash", "sandbox: ", command="true")
     await tour.tool("TaskManager", "Feed the gulls", action="create", query="", text="Feed the gulls")
     tour.heard.clear()
     await tour.tool("Bash", "ready", command="for s in ready steady go; do echo $s; sleep 0.15; done")

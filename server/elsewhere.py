@@ -46,7 +46,9 @@ class FarTool(Tool):
     def __init__(self, told: ToldTool, plugin: Plugin) -> None:
         function = FarFunction(told.source, has_context=told.has_context)
         words = (told.name, told.title, told.description, told.annotations)
-        super().__init__(function, *words, None, told.output, told.scope, told.icons, told.meta, told.as_task)
+        super().__init__(
+            function, *words, None, told.output, told.scope, told.icons, told.meta, told.as_task, told.lean
+        )
         self.input = told.input  # verified and compiled over there
         self._plugin = plugin
 
@@ -56,7 +58,7 @@ class FarTool(Tool):
         except CannotAsk:
             raise
         except ToolError as error:  # of its process
-            return Output([Text(error.text)], error.structured, is_error=True)
+            return Output([Text(error.text)], is_error=True)
         return output
 
 

@@ -21,7 +21,7 @@ from toolgate.tools.web import Refused, TimedOut, Unreachable
 MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
 LENGTH = struct.Struct(">I")
 NOTHING = msgspec.Raw(b"null")
-NAMED = {
+NAMED: dict[str, type[ToolError]] = {
     error.__name__: error
     for error in (
         *(ToolError, NotFound, WrongArguments, CannotAsk, Unanswered, StillWaiting, NoTasks),
@@ -47,7 +47,6 @@ class Error(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     text: str = ""
     arguments: list[Any] = []
-    structured: Any = None
     required: Any = None
 
 
@@ -66,6 +65,7 @@ class ToldTool(msgspec.Struct, frozen=True, tag="tool"):
     icons: list[dict[str, Any]] | None = None
     meta: dict[str, Any] | None = None
     as_task: bool = False
+    lean: bool = False
     has_context: bool = False
 
 
@@ -252,7 +252,7 @@ def told(error: BaseException) -> Error | None:
         if NAMED.get(kind.__name__) is kind:
             assert isinstance(error, ToolError)
             required = error.required if isinstance(error, CannotAsk) else None
-            return Error(kind.__name__, str(error.text), structured=error.structured, required=required)
+            return Error(kind.__name__, str(error.text), required=required)
         if PLAIN.get(kind.__name__) is kind:
             return Error(kind.__name__, arguments=[_plain(argument) for argument in error.args])
     return None
@@ -266,7 +266,7 @@ def raised(error: Error) -> Exception:
     if issubclass(kind, CannotAsk):
         required: Mapping[str, Any] = error.required if isinstance(error.required, dict) else {}
         return kind(error.text, dict(required))
-    return kind(error.text, error.structured)
+    return kind(error.text)
 
 
 def _plain(value: Any) -> Any:

@@ -211,6 +211,7 @@ def told(part: Part) -> Told:
                 icons,
                 meta,
                 as_task=part.as_task,
+                lean=part.lean,
                 has_context=part.function.context is not None,
             )
         case Prompt():

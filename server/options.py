@@ -113,6 +113,13 @@ OPTIONS = (
     Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
     Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
     Option(
+        "structured-output",
+        "which tools send structured results: full, all; lean (default), all but those whose text is the whole answer",
+        one_of("lean", "full"),
+        "lean",
+        metavar="WHICH",
+    ),
+    Option(
         "grace", "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)", seconds, metavar="SECONDS"
     ),
     Option(

@@ -84,6 +84,7 @@ class Server:
     observers: Observers = field(default_factory=Observers)  # of each tools/call
     followed: Callable[[Method], Method] | None = None  # each method, as it is when somebody follows its calls
     streaming: bool = True  # progress is sent at all
+    full_structure: bool = False  # lean tools have structured content too
     calls: Calls | None = None  # how many a minute; None: any number
     used: Callable[[str], None] | None = None  # told of each call of a principal
     place: Callable[[str], Place] = _nowhere  # of a principal, whatever the session

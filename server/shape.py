@@ -21,15 +21,18 @@ PAYLOADS = {"input_required": "inputRequests", "completed": "result", "failed": 
 CACHE_FOR = 60_000  # ms a list may be held: plugins and skills change while people watch
 
 
-def tool(offered: Tool, revision: Revision, schemes: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """A tool as `tools/list` spells it. `schemes`: how one signs in for it, which hosts look for in either place."""
+def tool(
+    offered: Tool, revision: Revision, schemes: list[dict[str, Any]] | None = None, *, full: bool = False
+) -> dict[str, Any]:
+    """A tool as `tools/list` spells it. `schemes`: how one signs in for it, which hosts look for in either place.
+    `full`: lean tools have structured content too."""
     spelled = _part(offered, revision)
     if schemes is not None:
         spelled["securitySchemes"] = schemes
         if revision.part_meta:
             spelled["_meta"] = {**spelled.get("_meta", {}), "securitySchemes": schemes}
     spelled["inputSchema"] = offered.input
-    if offered.output is not None and _may_be_structured(offered.output.get("type") == "object", revision):
+    if is_structured(offered, revision, full=full):
         spelled["outputSchema"] = offered.output
     if revision.tool_annotations:
         hints = offered.annotations
@@ -82,13 +85,18 @@ def contents(held: Contents, revision: Revision) -> Contents:
     return held if revision.part_meta or held.meta is None else msgspec.structs.replace(held, meta=None)
 
 
-def output(answer: Output, revision: Revision, has_schema: bool) -> dict[str, Any]:
-    """A tool's answer as `tools/call` spells it."""
+def is_structured(offered: Tool, revision: Revision, *, full: bool) -> bool:
+    """Whether a client of `revision` is told the tool's output schema, and is sent what fits it."""
+    if (offered.lean and not full) or not revision.structured or offered.output is None:
+        return False
+    return revision.any_structured or offered.output.get("type") == "object"
+
+
+def output(answer: Output, revision: Revision, structured: Any) -> dict[str, Any]:
+    """A tool's answer as `tools/call` spells it; `structured` is what is sent as data, None for nothing."""
     spelled: dict[str, Any] = {"content": [_block(block, revision) for block in answer.content]}
-    if answer.structured is not None and has_schema:
-        is_object = not isinstance(answer.structured, (list, tuple, str, int, float))
-        if _may_be_structured(is_object, revision):
-            spelled["structuredContent"] = answer.structured
+    if structured is not None:
+        spelled["structuredContent"] = structured
     spelled["isError"] = answer.is_error
     return spelled
 
@@ -173,10 +181,6 @@ _SPELLERS: Mapping[str, Callable[[Any, Revision], dict[str, Any]]] = {
 def _instant(seconds: float) -> str:
     """ISO 8601, UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _may_be_structured(is_object: bool, revision: Revision) -> bool:
-    return revision.structured and (is_object or revision.any_structured)
 
 
 def _block(block: Content, revision: Revision) -> Content:

@@ -16,7 +16,6 @@ from toolgate.tools.tool import tool
 SLOTS = 8
 MAX_MESSAGE = 2_048  # characters
 MAX_REPEATS = 1_000_000  # eleven days at one a second: beyond that it is for ever, which is -1
-SHOWN = 200  # characters of a message in a list
 INBOX = "callback://inbox"
 
 Delay = Annotated[int | None, msgspec.Meta(ge=1, le=3600), "seconds between firings, 1 to 3600"]
@@ -27,10 +26,12 @@ class Slot(msgspec.Struct, frozen=True):
     message: str
     fires_in_ms: int
     left: int
+    delay_seconds: int
 
 
-class Slots(msgspec.Struct, frozen=True):
+class Slots(msgspec.Struct, frozen=True, omit_defaults=True):
     callbacks: list[Slot]
+    note: str | None = None  # what was done
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -77,7 +78,8 @@ async def set_callback(
             return await _set(ctx, message, delay_seconds, repeat_count, callback_id)
         case "list":
             held = await ctx.callbacks.list()
-            return _output("\n".join(_line(callback) for callback in held) or "No callbacks are set.", held)
+            lines = "\n".join(map(_line, held)) or "No callbacks are set."
+            return Output([Text(lines)], _slots(held))
         case "cancel":
             return await _cancel(ctx, callback_id)
 
@@ -119,13 +121,15 @@ def _scheduled(callback: Callback) -> str:
 
 def _line(callback: Callback) -> str:
     message = " ".join(callback.message.split())
-    if len(message) > SHOWN:
-        message = f"{message[:SHOWN]}…"
     left = "until cancelled" if callback.left < 0 else f"{callback.left} left"
     seconds = f"{callback.fires_in_ms / 1000:.0f}"
     return f"{callback.id}: in {seconds}s, every {callback.delay}s, {left}: {message}"
 
 
 def _output(text: str, callbacks: Sequence[Callback]) -> Output:
-    rows = [Slot(held.id, held.message, held.fires_in_ms, held.left) for held in callbacks]
-    return Output([Text(text)], Slots(rows))
+    return Output([Text(text)], _slots(callbacks, text))
+
+
+def _slots(callbacks: Sequence[Callback], note: str | None = None) -> Slots:
+    rows = [Slot(held.id, held.message, held.fires_in_ms, held.left, held.delay) for held in callbacks]
+    return Slots(rows, note)

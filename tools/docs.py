@@ -35,13 +35,15 @@ MAX_PDF = 32 * 2**20  # bytes; manuals with pictures are larger than any page
 PLAIN = "fetched without a browser: scripts did not run"
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
     title: str
     status: int
     format: Format
     rendered: bool
     truncated: bool
+    text: str
+    note: str | None = None
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -73,6 +75,7 @@ Source = Callable[[Context, Wanted], Awaitable[Loaded]]
     output=Document,
     scope="tools:web",
     as_task=True,
+    lean=True,
 )
 async def read_docs(
     url: Annotated[str, "http or https"],
@@ -147,14 +150,12 @@ async def _answer(ctx: Context, loaded: Loaded, wanted: Wanted) -> Output:
         readable = await _read(ctx, raw)
     except (Overtaxed, ToolError) as error:
         if not is_fault:
-            document = Document(page.url, "", page.status, wanted.format, loaded.rendered, truncated=False)
-            raise ToolError(_unconverted(page.url, raw.kind, error), document) from None
+            raise ToolError(_unconverted(page.url, raw.kind, error)) from None
         readable = Readable(raw.kind, "", "", len(page.body))
     if is_fault:
         return _fault(loaded, readable, wanted.format)
     if readable.text is None:
-        document = Document(page.url, "", page.status, wanted.format, loaded.rendered, truncated=False)
-        raise ToolError(_unreadable(page.url, readable.kind), document)
+        raise ToolError(_unreadable(page.url, readable.kind))
     return _shown(loaded, readable, wanted)
 
 
@@ -177,21 +178,22 @@ async def _read(ctx: Context, raw: "Raw") -> "Readable":
 
 def _shown(loaded: Loaded, readable: "Readable", wanted: Wanted) -> Output:
     page = loaded.page
-    lines = [f"Title: {readable.title}"] if readable.title else []
-    lines.append(f"URL: {page.url}")
-    notes = [*(loaded.notes if readable.is_html else ()), readable.note]
-    lines += [f"({folded(note, MAX_NOTE)})" for note in notes if note]
-    taken = sum(map(len, lines)) + len(page.url)  # it may be said again
+    head = [f"Title: {readable.title}"] if readable.title else []
+    head.append(f"URL: {page.url}")
+    said = [*(loaded.notes if readable.is_html else ()), readable.note]
+    notes = [f"({folded(note, MAX_NOTE)})" for note in said if note]
+    taken = sum(map(len, [*head, *notes])) + len(page.url)  # it may be said again
     text = cut(readable.text or "", MAX_ANSWER - taken - MAX_WORDS)
     end = wanted.offset + len(text)
     truncated = end < readable.length or page.truncated
     if truncated or wanted.offset:
-        lines.append(_told_cut(loaded, readable, wanted.offset, end))
+        notes.append(_told_cut(loaded, readable, wanted.offset, end))
     if not text:
-        lines.append(_told_empty(loaded, readable, wanted.offset))
+        notes.append(_told_empty(loaded, readable, wanted.offset))
     form = wanted.format if readable.is_html else "text"
-    document = Document(page.url, readable.title, page.status, form, loaded.rendered, truncated)
-    return Output([Text("\n".join([*lines, "", text]).rstrip())], document)
+    note = "\n".join(notes) or None
+    document = Document(page.url, readable.title, page.status, form, loaded.rendered, truncated, text, note)
+    return Output([Text("\n".join([*head, *notes, "", text]).rstrip())], document)
 
 
 def _told_cut(loaded: Loaded, readable: "Readable", start: int, end: int) -> str:
@@ -216,8 +218,8 @@ def _fault(loaded: Loaded, readable: "Readable", form: Format) -> Output:
     page = loaded.page
     text = cut(readable.text or "", MAX_FAULT)
     truncated = len(text) < readable.length
-    document = Document(page.url, readable.title, page.status, form, loaded.rendered, truncated)
     head = f"{page.url} answered with HTTP status {_named(page.status)}"
+    document = Document(page.url, readable.title, page.status, form, loaded.rendered, truncated, text, head)
     return Output([Text(f"{head}\n\n{text}".rstrip())], document, is_error=True)
 
 

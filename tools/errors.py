@@ -14,15 +14,11 @@ from typing import Any
 
 
 class ToolError(Exception):
-    """The tool's own work failed. The text goes to the model: say what failed and what to do next.
+    """The tool's own work failed. The text goes to the model: say what failed and what to do next."""
 
-    `structured` is sent beside the text when the tool got as far as having it; it must fit the output schema.
-    """
-
-    def __init__(self, text: str, structured: Any = None) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
-        self.structured = structured
 
 
 class NotFound(ToolError):

@@ -1,11 +1,11 @@
 """What is shown of a run: its command, its output and how it ended. Knows nothing of where output comes from."""
 
 import asyncio
-import codecs
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from toolgate.tools.escapes import Cleaner
 from toolgate.tools.spool import Run
 
 CHUNK = 2**18  # bytes at a time, so that 64 MiB are counted without being held
@@ -14,36 +14,36 @@ Reader = Callable[[int, int], Awaitable[bytes]]  # offset and limit, in bytes
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """`text` is all, or beginning and end around a note, less `dropped` characters; it took `used` bytes."""
+    """`text` is all, or beginning and end with notes around them, less `dropped` characters; it took `used` bytes."""
 
     text: str
     dropped: int
     used: int
 
 
-def decoded(data: bytes, *, final: bool) -> tuple[str, int]:
-    """The text of `data`, and how many bytes that took: unless `final`, a character cut short at the end is left."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(data, final)
-    return text, len(data) - len(decoder.getstate()[0])
-
-
 async def excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool) -> Excerpt:
-    """The first `size` bytes as text of at most `limit` characters. `rest` says where the model can find the rest."""
+    """The first `size` bytes as clean text of at most `limit` characters. `rest` says where all of it is:
+    that stands first and last, since clients cut the middle out once more."""
 
-    def note(dropped: int) -> str:
-        return f"\n[… {dropped:,} characters dropped; {rest} …]\n"
+    def first(total: int) -> str:
+        return f"[{total:,} characters of output, the middle is left out; {rest}]\n"
 
-    half = max(0, limit - len(note(size))) // 2
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    def middle(dropped: int) -> str:
+        return f"\n[… {dropped:,} characters dropped …]\n"
+
+    last = f"[{rest}]"
+    half = max(0, limit - len(first(size) + middle(size) + last) - 1) // 2
+    cleaner = Cleaner()
     head = tail = ""
     total = offset = 0
-    while offset < size:
+    is_over = size == 0
+    while not is_over:
         data = await read(offset, min(CHUNK, size - offset))
-        if not data:
-            break
         offset += len(data)
-        piece = decoder.decode(data, final and offset >= size)
+        is_over = not data or offset >= size
+        piece = cleaner.feed(data)
+        if is_over:
+            piece += cleaner.end(final=final)
         total += len(piece)
         if len(head) <= limit:  # the head holds all of it until there is too much
             head += piece
@@ -52,11 +52,10 @@ async def excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool
             tail += piece
         tail = tail[-half:] if half else ""
         await asyncio.sleep(0)  # others run too
-    used = offset - len(decoder.getstate()[0])
     if total <= limit:
-        return Excerpt(head, 0, used)
+        return Excerpt(head, 0, cleaner.used)
     dropped = total - 2 * half
-    return Excerpt(head[:half] + note(dropped) + tail, dropped, used)
+    return Excerpt(with_notes(first(total) + head[:half] + middle(dropped) + tail, last), dropped, cleaner.used)
 
 
 def with_notes(text: str, *notes: str) -> str:

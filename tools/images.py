@@ -17,14 +17,16 @@ from toolgate.tools.workers import Overtaxed
 MAX_FILE = 64 * 2**20  # bytes; the largest photographs are about half of it
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """The picture as it was sent: `bytes` before base64, `scaled` when it had to be made to fit."""
+class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The picture as it was sent: `bytes` before base64, `scaled` when it had to be made to fit. The picture itself is
+    a block alone."""
 
     format: str
     width: int
     height: int
     bytes: int
     scaled: bool
+    note: str | None = None  # how it was made to fit
 
 
 @tool(
@@ -35,6 +37,7 @@ class Shape(msgspec.Struct, frozen=True):
     open_world=False,
     output=Shape,
     scope="tools:read",
+    lean=True,
 )
 async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -> Output:
     """Look at an image file: png, jpeg, gif, webp, bmp or tiff, told by its content.
@@ -51,7 +54,8 @@ async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -
         picture = await ctx.workers.run("picture", raw, Fitted)
     except Overtaxed as error:
         raise ToolError(f"{file_path} {error} when decoded; make a smaller copy of it") from None
-    shape = Shape(picture.format, picture.width, picture.height, len(picture.data), picture.scaled)
+    size = (picture.width, picture.height, len(picture.data))
+    shape = Shape(picture.format, *size, picture.scaled, picture.note or None)
     text = f"{file_path}: {shape.format}, {shape.width} × {shape.height}, {shape.bytes:,} bytes"
     if picture.note:
         text += f" ({picture.note})"

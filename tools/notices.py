@@ -24,6 +24,9 @@ class Notices:
         self._held: dict[str, Notice] = {}
         self._times: dict[str, int] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
     def add(self, key: str, text: str, scope: str) -> None:
         """Keep `text` under `key`; a later notice under the same key takes its place, and is counted."""
         self._held.pop(key, None)

@@ -8,7 +8,8 @@ import msgspec
 
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
-from toolgate.tools.excerpts import Excerpt, decoded, ending, excerpt, with_notes
+from toolgate.tools.escapes import clean_output
+from toolgate.tools.excerpts import Excerpt, ending, excerpt, with_notes
 from toolgate.tools.spool import Run
 
 MAX_TEXT = 30_000  # characters of output in a result: what a model's context is spent on
@@ -19,6 +20,7 @@ LOOK = 1.0  # seconds in which a call that became a task begins to show how it g
 HEARTBEAT = 8.0  # seconds: clients are promised progress every 10
 DISK_FULL = "the disk is full: of the output little is kept, and `cd` does not last"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
+MAX_TIMEOUT = 600_000  # milliseconds
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -31,6 +33,7 @@ class Ran(msgspec.Struct, frozen=True):
     cwd: str
     sandbox: str
     task_id: int | None
+    note: str | None  # all that the text says besides
 
 
 class Call:
@@ -45,7 +48,7 @@ class Call:
     async def watch(self, run_id: int) -> None:
         """Wait for the command to end, as long as a call is held; with progress, where that is wanted."""
         ctx, workspace = self.ctx, self.ctx.workspace
-        offset = 0
+        offset = size = 0
         while (left := self._left()) > 0:
             if not ctx.wants_progress:
                 if await workspace.wait_shell(run_id, left):
@@ -53,8 +56,11 @@ class Call:
                 continue
             if await workspace.wait_shell(run_id, min(THROTTLE, left)):
                 return
-            size = await workspace.grown(run_id, offset, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
+            before = size
+            size = await workspace.grown(run_id, size, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
             text, offset = await self._fresh(run_id, offset, size)
+            if not text and (size > before or await workspace.wait_shell(run_id, 0.0)):
+                continue  # what came is not whole, or nothing will come
             elapsed = time.monotonic() - self.began
             await ctx.progress(elapsed, None, text or f"running for {elapsed:.0f} s")
         await workspace.wait_shell(run_id, 0.0)
@@ -82,6 +88,11 @@ class Call:
         if not is_welcome:
             notes.append(f"what it left running was ended: {workspace.bounds.crowded}")
         shown = await self._shown(run, path, gone)
+        notes += self._fate(run, ended, gone)
+        hits = [why for why in workspace.bounds.reached(run, shown.text) if why != run.reason]
+        notes += hits
+        if path is None:
+            notes.append(DISK_FULL)
         ran = Ran(
             stdout_and_stderr=shown.text,
             exit_code=None if run.timed_out or not ended else run.exit_code,
@@ -92,12 +103,8 @@ class Call:
             cwd=str(cwd),
             sandbox=workspace.sandbox,
             task_id=None if gone else run_id,
+            note="\n".join(notes) or None,
         )
-        notes += self._fate(run, ended, gone)
-        hits = [why for why in workspace.bounds.reached(run, shown.text) if why != run.reason]
-        notes += hits
-        if path is None:
-            notes.append(DISK_FULL)
         failed = run.timed_out or not is_welcome or (hits and run.exit_code != 0) or run.status in ("killed", "lost")
         return Output([Text(with_notes(shown.text, *notes))], ran, is_error=bool(failed))
 
@@ -105,8 +112,9 @@ class Call:
         """Output from `offset` on, the newest of it if there is much, and the offset to go on from."""
         start = max(offset, size - MAX_PROGRESS)
         data = await self.ctx.workspace.read(run_id, start, size - start)
-        text, used = decoded(data, final=False)
-        return text if start == offset else f"…{text}", start + used
+        begin = data.find(b"\n") + 1 if start > offset else 0  # of a line: an escape sequence may be cut
+        text, used = clean_output(data[begin:], final=False)
+        return f"…{text}" if start > offset else text, start + begin + used
 
     async def _shown(self, run: Run, path: Path | None, gone: bool) -> Excerpt:
         """The output to show; what is not needed after that is removed."""
@@ -138,7 +146,8 @@ class Call:
         """What became of the command, where that is worth saying."""
         notes: list[str] = []
         if run.timed_out:
-            notes.append(f"timed out after {self.timeout} ms")
+            more = f"a larger timeout (at most {MAX_TIMEOUT} ms), or " if self.timeout < MAX_TIMEOUT else ""
+            notes.append(f"timed out after {self.timeout} ms; for what takes longer use {more}BackgroundBash")
         elif run.status in ("killed", "lost"):
             notes.append(f"the command {ending(run)}")
         elif ended and run.exit_code:

@@ -26,6 +26,14 @@ class Plan(msgspec.Struct, frozen=True):
     started_at: str | None
 
 
+class PlanNoted(msgspec.Struct, frozen=True):
+    active: bool
+    goal: str
+    plan_file: str | None
+    started_at: str | None
+    note: str | None  # what the text says, where that is no JSON
+
+
 @resource(CURRENT, name="plan", title="Plan", mime_type="application/json", scope="tools:workflow")
 async def current_plan(ctx: Context) -> Plan:
     """Whether a plan is active, what it is for, where it will be written, and when it began."""
@@ -39,7 +47,7 @@ async def current_plan(ctx: Context) -> Plan:
     destructive=True,  # exit replaces plan_file
     idempotent=False,
     open_world=False,
-    output=Plan,
+    output=PlanNoted,
     scope="tools:workflow",
 )
 async def plan_mode(
@@ -62,49 +70,44 @@ async def plan_mode(
             return await _exit(ctx, plan_file)
         case "status":
             state = await ctx.plan.state()
-            return Output([Text(_status(state))], _shown(state))
+            return _noted(state, _status(state))
         case "json":
-            shown = _shown(await ctx.plan.state())
-            return Output([Text(msgspec.json.encode(shown).decode())], shown)
+            state = await ctx.plan.state()
+            return Output([Text(msgspec.json.encode(_shown(state)).decode())], _with_note(state, None))
         case "reset":
             state = await ctx.plan.reset()
             ctx.updated(CURRENT)
-            return Output([Text("Plan mode is off, and the plan is forgotten.")], _shown(state))
+            return _noted(state, "Plan mode is off, and the plan is forgotten.")
 
 
 async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
     state = await ctx.plan.state()
     if state.active:
-        raise ToolError(f"a plan is active already ({_line(state.goal)}): exit or reset it first", _shown(state))
+        raise ToolError(f"a plan is active already ({_line(state.goal)}): exit or reset it first")
     if not goal:
-        raise ToolError("enter needs the goal: say in a sentence what is to be planned", _shown(state))
+        raise ToolError("enter needs the goal: say in a sentence what is to be planned")
     if len(goal) > MAX_GOAL:
-        raise ToolError(f"the goal is {len(goal)} characters long, {MAX_GOAL} are allowed", _shown(state))
+        raise ToolError(f"the goal is {len(goal)} characters long, {MAX_GOAL} are allowed")
     if plan_file is not None:
-        try:
-            ctx.workspace.check_file(plan_file, suffix=SUFFIX)
-        except ToolError as error:
-            raise ToolError(error.text, _shown(state)) from None
+        ctx.workspace.check_file(plan_file, suffix=SUFFIX)
     state = await ctx.plan.enter(goal, plan_file)
     ctx.updated(CURRENT)
-    return Output([Text(f"Plan mode is on: {_line(goal)}. Leave it with exit.")], _shown(state))
+    file = f" On exit it is written to {plan_file}." if plan_file else ""
+    return _noted(state, f"Plan mode is on: {_line(goal)}. Leave it with exit.{file}")
 
 
 async def _exit(ctx: Context, plan_file: str | None) -> Output:
     state = await ctx.plan.state()
     if not state.active:
-        raise ToolError("no plan is active: enter one first", _shown(state))
+        raise ToolError("no plan is active: enter one first")
     path = plan_file or state.plan_file
     if path is not None:  # before the plan ends: a plan that can't be written stays active
         document = _document(state, await ctx.tasks.all())
-        try:
-            await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
-        except ToolError as error:
-            raise ToolError(error.text, _shown(state)) from None
+        await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
     ended = await ctx.plan.exit(path)
     ctx.updated(CURRENT)
     written = f" The plan is in {path}." if path is not None else ""
-    return Output([Text(f"Plan mode is off after {_duration(state)}.{written}")], _shown(ended))
+    return _noted(ended, f"Plan mode is off after {_duration(state)}.{written}")
 
 
 def _status(state: PlanState) -> str:
@@ -134,6 +137,15 @@ def _document(state: PlanState, tasks: Sequence[Task]) -> str:
 def _shown(state: PlanState) -> Plan:
     started = _stamp(state.started_at) if state.started_at is not None else None
     return Plan(state.active, state.goal, state.plan_file, started)
+
+
+def _noted(state: PlanState, text: str) -> Output:
+    return Output([Text(text)], _with_note(state, text))
+
+
+def _with_note(state: PlanState, note: str | None) -> PlanNoted:
+    shown = _shown(state)
+    return PlanNoted(shown.active, shown.goal, shown.plan_file, shown.started_at, note)
 
 
 def _duration(state: PlanState) -> str:

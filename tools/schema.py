@@ -17,6 +17,12 @@ MAX_SUBSCHEMAS = 2_000  # a schema larger than this is an attack on the validato
 MAX_FINDINGS = 5  # a model corrects a few at a time
 MAX_SHOWN = 120  # characters of an offending value told back
 
+NEWS = "meanwhile"  # the property of structured content that says what happened meanwhile
+OPEN_KEYWORDS = {  # beside these keywords a further property fits, whatever they say
+    *("type", "properties", "required", "title", "description", "default", "examples", "deprecated"),
+    *("$defs", "definitions", "$schema", "$id", "$comment", "additionalProperties"),
+}
+
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 
 Check = Callable[[Any], str | None]
@@ -64,6 +70,38 @@ def of_type(annotation: Any) -> dict[str, Any]:
         schema = {**schema, "$defs": definitions}
     plain: dict[str, Any] = _untitled(schema)
     return plain
+
+
+def has_schema(annotation: Any) -> bool:
+    """Whether JSON Schema can say what the type is."""
+    try:
+        of_type(annotation)
+    except TypeError:
+        return False
+    return True
+
+
+def add_news(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object with a further property for news, where it can have one."""
+    properties = schema.get("properties", {})
+    if schema.get("type") != "object" or NEWS in properties or not OPEN_KEYWORDS.issuperset(schema):
+        return schema
+    return {**schema, "properties": {**properties, NEWS: {"type": "array", "items": {"type": "string"}}}}
+
+
+def allows_news(schema: dict[str, Any]) -> bool:
+    """Whether an object that fits the schema still does with news in it: what is not sure counts as no."""
+    properties = schema.get("properties", {})
+    if schema.get("type") != "object" or not isinstance(properties, dict):
+        return False
+    if NEWS in properties:
+        declared = properties[NEWS]
+        return isinstance(declared, dict) and declared.get("type") == "array" and _are_strings(declared)
+    return OPEN_KEYWORDS.issuperset(schema) and schema.get("additionalProperties", True) is True
+
+
+def _are_strings(array: dict[str, Any]) -> bool:
+    return array.get("items", True) in (True, {"type": "string"}) and array.keys().isdisjoint(("maxItems", "enum"))
 
 
 def context_parameter(function: Callable[..., Any], context: type) -> str | None:

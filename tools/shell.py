@@ -13,8 +13,9 @@ from msgspec import Meta
 from toolgate.tools.content import Output, ResourceLink, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import NotFound, ToolError
-from toolgate.tools.excerpts import decoded, ending, shortened, with_notes
-from toolgate.tools.outcome import DISK_FULL, Call, Ran, gone
+from toolgate.tools.escapes import clean_output
+from toolgate.tools.excerpts import ending, shortened, with_notes
+from toolgate.tools.outcome import DISK_FULL, MAX_TIMEOUT, Call, Ran, gone
 from toolgate.tools.resource import resource
 from toolgate.tools.spool import Run, Status
 from toolgate.tools.tool import tool
@@ -27,9 +28,10 @@ MAX_LINE = 4 * 2**10  # bytes of it that are dropped to begin with a line
 LOOK = 3600.0  # seconds: longest wait for output
 
 
-class Started(msgspec.Struct, frozen=True):
+class Started(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: int
     sandbox: str
+    note: str | None = None
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -38,34 +40,37 @@ class Read(msgspec.Struct, frozen=True):
     status: Status
     exit_code: int | None
     truncated: bool
+    note: str
 
 
-class Listed(msgspec.Struct, frozen=True):
+class Listed(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: int
     command: str
     status: Status
     runtime_ms: int
     exit_code: int | None
+    note: str | None = None
 
 
 class Tasks(msgspec.Struct, frozen=True):
     tasks: list[Listed]
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: int
     status: Status
     exit_code: int | None
+    note: str | None = None
 
 
 TaskId = Annotated[int, "as told when the task began"]
 
 
-@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell", as_task=True)
+@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell", as_task=True, lean=True)
 async def bash(
     command: str,
     ctx: Context,
-    timeout: Annotated[int, "milliseconds, default 30000, at most 600000", Meta(ge=1, le=600_000)] = 30_000,
+    timeout: Annotated[int, "milliseconds, default 30000, at most 600000", Meta(ge=1, le=MAX_TIMEOUT)] = 30_000,
 ) -> Output:
     """Run a bash command and return stdout and stderr together, and the exit code when it isn't 0.
 
@@ -99,12 +104,11 @@ async def background_bash(command: str, ctx: Context) -> Output:
     run_id = await ctx.workspace.start(command, cwd=asked, background=True)
     ctx.list_changed()
     run = await ctx.workspace.run(run_id)
-    text = f"background task {run_id} started"
-    if run.moved:
-        text = with_notes(text, gone(ctx, asked))
+    notes = [gone(ctx, asked)] if run.moved else []
     if ctx.workspace.output_path(run_id) is None:
-        text = with_notes(text, DISK_FULL)
-    return Output([Text(text)], Started(run_id, ctx.workspace.sandbox))
+        notes.append(DISK_FULL)
+    text = with_notes(f"background task {run_id} started (sandbox: {ctx.workspace.sandbox})", *notes)
+    return Output([Text(text)], Started(run_id, ctx.workspace.sandbox, "\n".join(notes) or None))
 
 
 @tool(
@@ -115,6 +119,7 @@ async def background_bash(command: str, ctx: Context) -> Output:
     open_world=False,
     output=Read,
     scope="tools:read",
+    lean=True,
 )
 async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     """Return what a background task wrote since the last read, and its status.
@@ -130,7 +135,7 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
         notes.append(f"[more waits: read again{f', or see {path}' if path else ''}]")
     if run.status != "running":
         workspace.told(task_id)
-    read = Read(task_id, text, run.status, _code(run), more)
+    read = Read(task_id, text, run.status, _code(run), more, "\n".join(notes))
     return Output([Text(with_notes(text, *notes))], read)
 
 
@@ -153,8 +158,7 @@ async def list_bg_tasks(ctx: Context) -> Output:
         if run.status != "running":
             ctx.workspace.told(run.id)
     lines = [f"{run.id}  {shortened(run.command, LISTED)}  {ending(run)}" for run in runs]
-    listed = [Listed(run.id, run.command, run.status, run.runtime_ms, _code(run)) for run in runs]
-    return Output([Text("\n".join(lines) or "no background tasks")], Tasks(listed))
+    return Output([Text("\n".join(lines) or "no background tasks")], Tasks(list(map(_listed, runs))))
 
 
 @tool(
@@ -174,13 +178,14 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     workspace = ctx.workspace
     before = (await _task(workspace, task_id)).status
     run = await workspace.kill(task_id)
-    ended = Ended(task_id, run.status, _code(run))
     if run.status == "running":
-        raise ToolError(f"background task {task_id} can't be killed: some of it runs as another user", ended)
+        raise ToolError(f"background task {task_id} can't be killed: some of it runs as another user")
     workspace.told(task_id)
     code = f" (exit code {run.exit_code})" if run.status == "killed" and run.exit_code is not None else ""
-    already = "" if before == "running" else "; it had ended before"
-    return Output([Text(f"background task {task_id} {ending(run)}{code}{already}")], ended)
+    already = [] if before == "running" else ["it had ended before"]
+    text = "; ".join([f"background task {task_id} {ending(run)}{code}", *already])
+    note = "; ".join([*_reasons(run), *already])
+    return Output([Text(text)], Ended(task_id, run.status, _code(run), note or None))
 
 
 @resource("bg://{id}/output", name="output", title="Output", mime_type="text/plain", scope="tools:shell")
@@ -244,7 +249,7 @@ async def _tail(workspace: Workspace, run: Run) -> str:
     begin = max(0, await workspace.size(run.id) - MAX_TAIL)
     data = await workspace.read(run.id, begin, MAX_TAIL)
     cut = data.find(b"\n", 0, MAX_LINE) + 1 if begin else 0
-    text, _ = decoded(data[cut:], final=is_final)
+    text, _ = clean_output(data[cut:], final=is_final)
     if not begin:
         return text
     path = workspace.output_path(run.id)
@@ -254,6 +259,16 @@ async def _tail(workspace: Workspace, run: Run) -> str:
 async def _found(workspace: Workspace, id: str) -> Run | None:
     """The background task of a URI."""
     return next((run for run in await workspace.list() if str(run.id) == id), None)
+
+
+def _listed(run: Run) -> Listed:
+    note = "; ".join(_reasons(run)) or None
+    return Listed(run.id, run.command, run.status, run.runtime_ms, _code(run), note)
+
+
+def _reasons(run: Run) -> list[str]:
+    """Why it was killed, or which limits it reached: what its text says besides its status."""
+    return [run.reason] if run.status == "killed" and run.reason else run.hits if run.status == "exited" else []
 
 
 def _code(run: Run) -> int | None:

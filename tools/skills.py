@@ -167,7 +167,8 @@ class Skills:
 class Invoked(msgspec.Struct, frozen=True):
     name: str
     path: str
-    files: list[str]
+    files: list[str]  # the first MAX_TOLD_FILES
+    body: str  # with the arguments filled in
 
 
 @tool(
@@ -179,6 +180,7 @@ class Invoked(msgspec.Struct, frozen=True):
     open_world=False,
     output=Invoked,
     scope="tools:workflow",
+    lean=True,
 )
 async def invoke_skill(
     skill_name: Annotated[str, "a name from the list"],
@@ -223,7 +225,8 @@ def _invoked(skills: Skills, name: str, arguments: str) -> tuple[str, Invoked]:
     except frontmatter.SkillError as error:
         raise ToolError(f"skill {name!r} has just become unusable: {error}") from None
     files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_TOLD_FILES]
-    return f"{_filled(body, arguments)}\n\n{_place(skill, files)}", Invoked(skill.name, str(skill.folder), files)
+    filled = _filled(body, arguments)
+    return f"{filled}\n\n{_place(skill, files)}", Invoked(skill.name, str(skill.folder), files, filled)
 
 
 def _filled(body: str, arguments: str) -> str:

@@ -36,9 +36,10 @@ class TaskRow(msgspec.Struct, frozen=True):
     steps: list[StepRow]
 
 
-class TaskList(msgspec.Struct, frozen=True):
+class TaskList(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: int | None
     tasks: list[TaskRow]
+    note: str | None = None  # what the text says besides
 
 
 class AllTasks(msgspec.Struct, frozen=True):
@@ -185,13 +186,15 @@ async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) 
     ]
     shown = _newest(found, MAX_LISTED, MAX_CHARACTERS)
     lines = [line for task in shown for line in _lines(task)]
+    note = None
     if len(shown) < len(found):
-        lines.append(f"… and {len(found) - len(shown)} older ones: narrow it down with query.")
-    if not lines:
+        note = f"… and {len(found) - len(shown)} older ones: narrow it down with query."
+    elif not lines:
         kind = "open task" if open_only else "task"
-        lines.append(f"No {kind} mentions {query!r}." if query else f"There is no {kind}.")
+        note = f"No {kind} mentions {query!r}." if query else f"There is no {kind}."
     current = await ctx.tasks.current()
-    return Output([Text("\n".join(lines))], TaskList(current, [_row(task) for task in shown]))
+    text = "\n".join(lines if note is None else [*lines, note])
+    return Output([Text(text)], TaskList(current, [_row(task) for task in shown], note))
 
 
 async def _which(ctx: Context, action: Action, task_id: int | None, query: str) -> int:
@@ -275,7 +278,7 @@ def _box(done: bool) -> str:
 
 
 def _about(task: Task, text: str) -> Output:
-    return Output([Text(text)], TaskList(task.id, [_row(task)]))
+    return Output([Text(text)], TaskList(task.id, [_row(task)], text))
 
 
 def _row(task: Task) -> TaskRow:

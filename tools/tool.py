@@ -3,6 +3,8 @@
 import copy
 import inspect
 import re
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,8 +34,9 @@ class Annotations:
 class Tool:
     """A named function that a client may call.
 
-    `input` and `output` are JSON Schemas; an input schema that was handed in raw reaches clients verbatim. `icons` and
-    `meta` are sent as they are, to revisions that know them. `as_task`: a call that takes long becomes a task.
+    `input` and `output` are JSON Schemas; one that was handed in raw reaches clients verbatim. `icons` and `meta` are
+    sent as they are, to revisions that know them. `as_task`: a call that takes long becomes a task. `lean`: its payload
+    is text or a picture, and it has an output schema with `--structured-output full` only.
     """
 
     kind: ClassVar = "tools"
@@ -51,6 +54,7 @@ class Tool:
         icons: Sequence[Mapping[str, Any]] | None = None,
         meta: Mapping[str, Any] | None = None,
         as_task: bool = False,
+        lean: bool = False,
     ) -> None:
         self.function = function
         self.name = name
@@ -61,6 +65,7 @@ class Tool:
         self.icons = icons
         self.meta = meta
         self.as_task = as_task
+        self.lean = lean
         self.plugin: str | None = None  # the name of the plugin that it comes from; None: it is built in
         self._input = input
         self._output = output
@@ -89,7 +94,12 @@ class Tool:
     def output(self) -> dict[str, Any] | None:
         if self._output is None or isinstance(self._output, dict):
             return self._output
-        return schema.of_type(self._output)
+        return schema.add_news(schema.of_type(self._output))
+
+    @cached_property
+    def allows_news(self) -> bool:
+        """Whether structured content with news in it (`schema.NEWS`) still fits the output schema."""
+        return self.output is not None and schema.allows_news(self.output)
 
     @cached_property
     def mirrored(self) -> dict[str, tuple[str, ...]]:
@@ -146,7 +156,7 @@ class Tool:
         except CannotAsk:
             raise
         except ToolError as error:
-            return Output([Text(error.text)], error.structured, is_error=True)
+            return Output([Text(error.text)], is_error=True)
         return self._shaped(value)
 
     @cached_property
@@ -184,6 +194,8 @@ class Tool:
 
     def _shaped(self, value: Any) -> Output:
         match value:
+            case Output(content=[]) if value.structured is not None:
+                return Output([Text(_to_json(value.structured))], value.structured, value.is_error)
             case Output():
                 return value
             case str():
@@ -195,8 +207,7 @@ class Tool:
             case _ if isinstance(value, Content):
                 return Output([value])
             case _:
-                text = msgspec.json.encode(value).decode()
-                return Output([Text(text)], value if self.output is not None else None)
+                return Output([Text(_to_json(value))], value if self.output is not None else None)
 
 
 @overload
@@ -219,6 +230,7 @@ def tool(
     meta: Mapping[str, Any] | None = None,
     scope: str = "tools:plugins",
     as_task: bool = False,
+    lean: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -239,14 +251,16 @@ def tool(
     meta: Mapping[str, Any] | None = None,
     scope: str = "tools:plugins",
     as_task: bool = False,
+    lean: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed function a tool. Its docstring is its description: it is written to the model.
 
     `read_only`, `destructive`, `idempotent`, `open_world`: the hints of ToolAnnotations; a tool that is not read-only
     counts as destructive unless it says otherwise. `input`: a raw JSON Schema in place of the signature's.
     `output`: a type or a JSON Schema that the structured content fits; by default the return type, when it is a
-    struct, dataclass or TypedDict. `as_task`: a call that takes longer than a few seconds becomes a task by itself,
-    where the client knows tasks (`Context.as_task`). A plain `def` runs in a thread.
+    struct, a dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds
+    becomes a task by itself, where the client knows tasks (`Context.as_task`). `lean`: the text or picture is the whole
+    answer, so structured content is sent with `--structured-output full` only. A plain `def` runs in a thread.
     """
 
     def declare(call: Callable[..., Any]) -> Tool:
@@ -262,16 +276,39 @@ def tool(
             open_world=open_world,
         )
         shape = output if output is not None else _returned(call)
-        return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task)
+        return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task, lean)
 
     return declare if function is None else declare(function)
 
 
+def _to_json(value: Any) -> str:
+    """The value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
 def _returned(function: Callable[..., Any]) -> Any:
-    """The return type, where it is one that has an object schema of its own."""
+    """The return type, where it is data with a schema of its own."""
     hint = inspect.get_annotations(function, eval_str=True).get("return")
-    if not isinstance(hint, type) or issubclass(hint, (Output, Content)):
+    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+    kind = typing.get_origin(bare) or bare
+    if not isinstance(kind, type) or issubclass(kind, (Output, Content)):
         return None
-    is_struct = issubclass(hint, msgspec.Struct) or hasattr(hint, "__dataclass_fields__")
-    is_typed_dict = issubclass(hint, dict) and hasattr(hint, "__required_keys__")
-    return hint if is_struct or is_typed_dict else None
+    is_typed_dict = issubclass(kind, dict) and hasattr(kind, "__required_keys__")
+    if issubclass(kind, msgspec.Struct) or hasattr(kind, "__dataclass_fields__") or is_typed_dict:
+        return hint
+    if issubclass(kind, Mapping) or (issubclass(kind, (list, tuple)) and _are_data(typing.get_args(bare))):
+        return hint if schema.has_schema(hint) else None
+    return None
+
+
+def _are_data(items: Sequence[Any]) -> bool:
+    """Whether no item of these types can be a content block: a list of blocks is content."""
+    flat = [part for item in items for part in (typing.get_args(item) if _is_union(item) else (item,))]
+    kinds = [typing.get_origin(part) or part for part in flat]
+    return bool(items) and not any(
+        kind in (typing.Any, object) or (isinstance(kind, type) and issubclass(kind, Content)) for kind in kinds
+    )
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)

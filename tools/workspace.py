@@ -13,7 +13,8 @@ from pathlib import Path
 from toolgate.tools import files, whereabouts
 from toolgate.tools.bounds import Bounds
 from toolgate.tools.errors import ToolError
-from toolgate.tools.excerpts import decoded, ending, shortened
+from toolgate.tools.escapes import clean_output
+from toolgate.tools.excerpts import ending, shortened
 from toolgate.tools.notices import Notices
 from toolgate.tools.process import Launch, NotStarted
 from toolgate.tools.quarters import Quarters
@@ -24,6 +25,7 @@ from toolgate.tools.steps import step
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
+NEAR = 4096  # bytes before the end of a take in which it ends with a line, where one ends there
 LAST = 4096  # bytes of output that may tell of a limit
 NAMED = 60  # characters of a command in a notice
 TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
@@ -127,15 +129,20 @@ class Workspace:
         return output.size if output else self._spool.size(run_id)
 
     async def take(self, run_id: int, limit: int) -> tuple[str, bool]:
-        """The text that nobody took before, from at most `limit` bytes, and whether more waits.
+        """The clean text that nobody took before, from at most `limit` bytes, and whether more waits.
 
-        No character is split between two takes; bytes that are not UTF-8 are replaced.
+        No character, escape sequence or, where one ends near the limit, line is split between two takes; bytes that are
+        not UTF-8 are replaced.
         """
         run = await self.run(run_id)
         offset, size = run.read, await self.size(run_id)
         data = await self.read(run_id, offset, limit)
         more = offset + len(data) < size
-        text, used = decoded(data, final=not more and run.status != "running")
+        if more:
+            data = data[: data.rfind(b"\n", -NEAR) + 1] or data
+        text, used = clean_output(data, final=not more and run.status != "running")
+        if more and not used:  # a take that takes nothing would never end
+            text, used = clean_output(data, final=True)
         await self.taken(run_id, offset + used)
         return text, more
 
@@ -404,7 +411,7 @@ class Workspace:
     def _last_words(self, run: Run) -> str:
         """The end of what a run said that failed."""
         begin = max(0, run.size - LAST)
-        return decoded(self._spool.read(run.id, begin, LAST), final=True)[0] if run.exit_code else ""
+        return clean_output(self._spool.read(run.id, begin, LAST), final=True)[0] if run.exit_code else ""
 
     def _on_end(self, running: Running) -> None:
         run = running.run

@@ -28,7 +28,8 @@ from toolgate.tools.tool import Tool
 
 def _spelled_tool(server: Server) -> lists.Spell:
     def spell(tool: Tool, revision: Revision) -> dict[str, Any]:
-        return shape.tool(tool, revision, server.schemes(tool.scope) if server.schemes is not None else None)
+        schemes = server.schemes(tool.scope) if server.schemes is not None else None
+        return shape.tool(tool, revision, schemes, full=server.full_structure)
 
     return spell
 

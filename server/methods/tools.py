@@ -8,14 +8,13 @@ from toolgate.server.caller import InputRequired
 from toolgate.server.deferrals import Deferral
 from toolgate.server.errors import InvalidParams
 from toolgate.server.hold import Hold
-from toolgate.server.methods import deferring, pacing
+from toolgate.server.methods import deferring, news, pacing
 from toolgate.server.methods.attending import TookTooLong, Work, attend
 from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.content import Output, Text
 from toolgate.tools.context import Context
 from toolgate.tools.errors import CannotAsk, ToolError, Unanswered
-from toolgate.tools.notices import Notices
 from toolgate.tools.tool import Tool
 
 PLANNING = frozenset(("TaskManager", "PlanMode", "AskUserQuestion", "InvokeSkill", "SetCallback"))
@@ -69,9 +68,13 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
 def _spelled(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """The result. A task's takes no news along: it may be read never, or more than once."""
     call.output = output
+    is_structured = shape.is_structured(tool, call.revision, full=server.full_structure)
+    structured = output.structured if is_structured else None
     if not call.deferred:
-        output = _with_notices(output, server.notices(call.session.principal), call)
-    return shape.output(output, call.revision, tool.output is not None)
+        notices = server.notices(call.session.principal)
+        if notices:
+            output, structured = news.add_news(notices, call, tool, output, structured)
+    return shape.output(output, call.revision, structured)
 
 
 async def run(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
@@ -111,15 +114,3 @@ def _asked(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
 
 def _refusal(text: str) -> Output:
     return Output([Text(text)], is_error=True)
-
-
-def _with_notices(output: Output, notices: Notices, call: Call) -> Output:
-    """What happened meanwhile rides along as the last block, once; it is kept when the answer does not go out."""
-    session = call.session
-    news = notices.take() if session.scopes is None else notices.take(lambda scope: session.allows(frozenset((scope,))))
-    if not news:
-        return output
-    if call.flight is not None:
-        call.flight.undo = lambda: notices.restore(news)
-    block = Text("Meanwhile:\n" + "\n".join(f"- {notice.text}" for notice in news.values()))
-    return Output([*output.content, block], output.structured, output.is_error)

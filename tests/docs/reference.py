@@ -13,6 +13,7 @@ from tests.wire import ROOT
 from toolgate.server import cli, snippets
 from toolgate.server.builtin import TOOLS
 from toolgate.server.options import OPTIONS, Option
+from toolgate.tools.schema import NEWS
 from toolgate.tools.tool import Tool
 
 PART = re.compile(r"(<!-- ([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)
@@ -116,7 +117,9 @@ def _kind(one: dict[str, Any]) -> str:
 
 
 def _results(tool: Tool) -> str:
-    names = ", ".join(f"`{name}`" for name in (tool.output or {}).get("properties", {}))
+    names = ", ".join(f"`{name}`" for name in (tool.output or {}).get("properties", {}) if name != NEWS)
+    if tool.lean:
+        return f"Its result is not structured by default; with `--structured-output full` it has {names} too."
     return f"Its structured result has {names}."
 
 

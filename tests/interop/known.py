@@ -25,6 +25,7 @@ WAYS = [Way(carrier, mode) for carrier in CARRIERS for mode in MODES if (carrier
 OVER_HTTP = [way for way in WAYS if way.carrier != "stdio"]
 AUTO = (Way("http", "auto"),)  # once it has asked it is Way("http", "2026-07-28")
 
+LEAN = {"Bash", "ReadImage", "ReadDocs", "InvokeSkill", "ReadBgOutput"}  # without structured output by default
 THIRTEEN = [
     "Bash",
     "ReadImage",

@@ -198,10 +198,7 @@ def test_a_command_that_takes_long_becomes_a_task_and_runs_on_past_the_hold(know
     id = created(server, "Bash", command=command, timeout=600_000)
     assert eventually(lambda: get(server, id).get("statusMessage"))  # "begun", or how long it runs: past the hold
     file.touch()
-    result = ended(server, id)["result"]
-    assert result["structuredContent"]["stdout_and_stderr"] == "begun\ndone\n"
-    assert result["structuredContent"]["task_id"] is None
-    assert result["structuredContent"]["duration_ms"] > 1_000
+    assert text(ended(server, id)) == "begun\ndone\n"
 
 
 @pytest.mark.brief("stdio", "http")

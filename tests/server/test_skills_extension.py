@@ -122,7 +122,7 @@ def test_what_is_listed_is_what_invoke_skill_offers(connect: Start, tmp_path: Pa
     odd = folder / "odd"
     odd.mkdir()
     (odd / "SKILL.md").write_text('---\nname: odd\ndescription: x\nnote: "\\ud800"\n---\n')  # no message can hold it
-    server = connect("--skills", str(folder), revision=STATELESS)
+    server = connect("--skills", str(folder), "--structured-output", "full", revision=STATELESS)
     found = entries(server)
     assert "skill://broken/SKILL.md" not in found
     assert "skill://odd/SKILL.md" not in found

@@ -1,6 +1,7 @@
 """The tool API through the real server: schemas from signatures, validation, content by revision, structured answers,
 collisions, notices."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -231,7 +232,7 @@ def test_a_plan_of_the_stateless_era_holds_the_next_request_back(connect: Start)
 def test_a_call_is_held_no_longer_than_the_hold(connect: Start) -> None:
     server = connect("--hold", "2")
     answer = server.call("Bash", {"command": "sleep 60; echo late", "timeout": 90000})
-    task = answer["structuredContent"]["task_id"]
+    task = int(re.findall(r"as background task (\d+)", answer["content"][0]["text"])[0])
     assert task is not None and str(task) in answer["content"][0]["text"]
     assert server.call("KillBgTask", {"task_id": task})["structuredContent"]["status"] == "killed"
 

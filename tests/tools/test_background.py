@@ -27,7 +27,10 @@ def test_what_is_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> N
             f"background task {task}: ReadBgOutput reads on, KillBgTask ends it"
         )
         read = (await me.call("ReadBgOutput", task_id=task)).structured
-        assert read == {"task_id": task, "output": "", "status": "running", "exit_code": None, "truncated": False}
+        assert read == {"task_id": task, "output": "", "status": "running", "exit_code": None, "truncated": False} | {
+            "note": read["note"]
+        }
+        assert re.fullmatch(rf"\[task {task} is running for [\d.]+ s\]", read["note"])
         (me.workspace.root / "go").touch()
         assert await me.workspace.wait(task, BOUND)
         (notice,) = me.notices.take().values()
@@ -37,7 +40,10 @@ def test_what_is_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> N
             notice.text,
         )
         read = (await me.call("ReadBgOutput", task_id=task)).structured
-        assert read == {"task_id": task, "output": "two\n", "status": "exited", "exit_code": 4, "truncated": False}
+        assert read == {"task_id": task, "output": "two\n", "status": "exited", "exit_code": 4, "truncated": False} | {
+            "note": read["note"]
+        }
+        assert re.fullmatch(rf"\[task {task} exited with code 4 after [\d.]+ s\]", read["note"])
 
     on_caller(body, tmp_path)
 
@@ -91,7 +97,8 @@ def test_a_background_task_lives_and_is_read_and_is_killed(tmp_path: Path) -> No
         assert killed.structured == {"task_id": task, "status": "killed", "exit_code": 143}
         assert re.fullmatch(rf"background task {task} was killed after [\d.]+ s \(exit code 143\)", text_of(killed))
         again = await me.call("KillBgTask", task_id=task)
-        assert again.structured == killed.structured and "it had ended before" in text_of(again)
+        assert again.structured == {**killed.structured, "note": "it had ended before"}
+        assert "it had ended before" in text_of(again)
         assert me.notices.take() == {}
 
     on_caller(body, tmp_path)
@@ -105,7 +112,7 @@ def test_a_task_that_ended_by_itself_is_told_once_and_stays_as_it_was(tmp_path: 
         assert (listed["status"], listed["exit_code"]) == ("exited", 5)
         assert me.notices.take() == {}
         killed = await me.call("KillBgTask", task_id=task)
-        assert killed.structured == {"task_id": task, "status": "exited", "exit_code": 5}
+        assert killed.structured == {"task_id": task, "status": "exited", "exit_code": 5, "note": "it had ended before"}
         outputs = [(await me.call("ReadBgOutput", task_id=task)).structured["output"] for _ in range(3)]
         assert outputs == ["out", "", ""]
 

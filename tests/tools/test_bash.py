@@ -37,6 +37,7 @@ def test_output_comes_in_order_with_the_exit_code(tmp_path: Path) -> None:
             "cwd": str(me.workspace.root),
             "sandbox": "none",
             "task_id": None,
+            "note": "exit code: 3",
         }
 
     on_caller(body, tmp_path)
@@ -125,11 +126,14 @@ def test_long_output_loses_its_middle_and_says_where_all_of_it_is(tmp_path: Path
         text, file = told(output), output.structured["output_file"]
         assert output.structured["truncated"] and output.structured["exit_code"] == 2
         assert len(text) <= 30_000
-        head, count, tail = re.split(r"\n\[… ([\d,]+) characters dropped; all of it is in .*? …\]\n", text)
+        first, _, rest = text.partition("\n")
+        rest, _, last = rest.rpartition("\n[")
+        head, count, tail = re.split(r"\n\[… ([\d,]+) characters dropped …\]\n", f"{rest}\n")
         assert whole.startswith(head) and whole.endswith(tail)
+        assert first == f"[{len(whole):,} characters of output, the middle is left out; all of it is in {file}]"
+        assert last == f"all of it is in {file}]"
         assert len(head) + int(count.replace(",", "")) + len(tail) == len(whole)
-        assert file in text
-        assert text_of(output) == f"{text}exit code: 2"
+        assert text_of(output) == f"{text}\nexit code: 2"
         assert told(await me.bash(f"wc -c < {shlex.quote(file)}")).strip() == str(len(whole))
 
     on_caller(body, tmp_path)

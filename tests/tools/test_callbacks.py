@@ -24,7 +24,8 @@ def test_set_says_what_it_scheduled(tmp_path: Path, delay: int, count: dict[str,
         async with Lent(tmp_path) as lent:
             output = await lent.call(set_callback, action="set", message="look", delay_seconds=delay, **count)
             row = {"callback_id": 0, "message": "look", "fires_in_ms": delay * 1000, "left": left}
-            assert (said(output), data(output)) == (text, {"callbacks": [row]})
+            assert said(output) == text
+            assert data(output) == {"callbacks": [{**row, "delay_seconds": delay}], "note": text}
 
     run(body())
 
@@ -40,12 +41,11 @@ def test_list_shows_the_slots_with_their_times(tmp_path: Path) -> None:
             listed = await lent.call(set_callback, action="list")
             assert said(listed).split("\n") == [
                 "0: in 20s, every 30s, 20 left: one line",
-                f"1: in 30s, every 40s, until cancelled: {'x' * 200}…",
+                f"1: in 30s, every 40s, until cancelled: {'x' * 2048}",
             ]
-            assert data(listed)["callbacks"] == [
-                {"callback_id": 0, "message": "one\nline", "fires_in_ms": 20_000, "left": 20},
-                {"callback_id": 1, "message": "x" * 2048, "fires_in_ms": 30_000, "left": -1},
-            ]
+            one = {"callback_id": 0, "message": "one\nline", "fires_in_ms": 20_000, "left": 20, "delay_seconds": 30}
+            two = {"callback_id": 1, "message": "x" * 2048, "fires_in_ms": 30_000, "left": -1, "delay_seconds": 40}
+            assert data(listed) == {"callbacks": [one, two]}
 
     run(body())
 
@@ -61,7 +61,8 @@ def test_cancel_ends_one_or_all_and_shows_the_rest(tmp_path: Path) -> None:
             told = refused(await lent.call(set_callback, action="cancel", callback_id=2))
             assert told == "callback 2 is not set (of 0 to 7 there are: 0, 1, 3)"
             every = await lent.call(set_callback, action="cancel")
-            assert (said(every), data(every)) == ("Cancelled: 0, 1, 3.", {"callbacks": []})
+            assert said(every) == "Cancelled: 0, 1, 3."
+            assert data(every) == {"callbacks": [], "note": "Cancelled: 0, 1, 3."}
             none = await lent.call(set_callback, action="cancel")
             assert said(none) == "No callbacks are set, so there was nothing to cancel."
 

@@ -276,7 +276,12 @@ def test_a_skill_is_returned_with_its_arguments_folder_and_files(tmp_path: Path)
         "# Review\n\nLook at $ARGUMENTS and\nmain.py. Again: $ARGUMENTS and\nmain.py\n\n"
         f"Skill folder: {folder}\nFiles in it:\n- a/script.py\n- b.md"
     )
-    assert data(output) == {"name": "review", "path": str(folder), "files": ["a/script.py", "b.md"]}
+    assert data(output) == {
+        "name": "review",
+        "path": str(folder),
+        "files": ["a/script.py", "b.md"],
+        "body": said(output).partition("\n\nSkill folder")[0],
+    }
 
 
 def test_arguments_without_a_place_for_them_are_appended(tmp_path: Path) -> None:

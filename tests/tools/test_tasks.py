@@ -23,14 +23,18 @@ def test_a_task_from_its_first_step_to_its_end(tmp_path: Path) -> None:
     async def body() -> None:
         async with Lent(tmp_path) as lent:
             made = await lent.call(task_manager, action="create", query="", text="ship it")
-            assert data(made) == {"task_id": 1, "tasks": [row(1, "ship it", current=True)]}
+            assert data(made) == {
+                "task_id": 1,
+                "tasks": [row(1, "ship it", current=True)],
+                "note": "Task 1 created, now current: ship it",
+            }
             await lent.call(task_manager, action="add", query="", text="test")
             added = await lent.call(task_manager, action="add", query="", text="release")
             assert said(added) == "Step 2 added to task 1 (ship it)."
             done = await lent.call(task_manager, action="complete", query="", step_id=1)
             assert said(done) == "Step 1 of task 1 completed. 1 step to go."
             expected = row(1, "ship it", step(1, "test", True), step(2, "release"), current=True)
-            assert data(done) == {"task_id": 1, "tasks": [expected]}
+            assert data(done) == {"task_id": 1, "tasks": [expected], "note": said(done)}
             listed = await lent.call(task_manager, action="list", query="")
             assert data(listed) == {"task_id": 1, "tasks": [expected]}
             assert said(listed) == "[ ] task 1: ship it (current)\n    [x] 1. test\n    [ ] 2. release"
@@ -151,7 +155,8 @@ def test_without_a_current_task_one_must_be_named(tmp_path: Path, arguments: dic
         async with Lent(tmp_path) as lent:
             assert "none is current" in refused(await lent.call(task_manager, query="", **arguments))
             nothing = await lent.call(task_manager, action="list", query="")
-            assert (said(nothing), data(nothing)) == ("There is no task.", {"task_id": None, "tasks": []})
+            assert said(nothing) == "There is no task."
+            assert data(nothing) == {"task_id": None, "tasks": [], "note": "There is no task."}
 
     run(body())
 

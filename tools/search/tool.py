@@ -13,20 +13,25 @@ from toolgate.tools.search.fusion import Result, fused
 from toolgate.tools.tool import tool
 
 MAX_QUERY = 400  # characters; engines take no more
+FAILED = "the search failed: no engine answered; try again later, or read a known URL with ReadDocs"
+NOTHING = "no results; try other or fewer words"
 
 
-class Row(msgspec.Struct, frozen=True):
-    """How one engine did. `count` is the number of its results that could be used, `ms` how long it took."""
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How one engine did. `count` is the number of its results that could be used, `ms` how long it took; `note`: why
+    it has no more, or how old its answer is."""
 
     name: str
     status: Status
     count: int
     ms: int
+    note: str | None = None
 
 
-class Findings(msgspec.Struct, frozen=True):
+class Findings(msgspec.Struct, frozen=True, omit_defaults=True):
     results: list[Result]
     engines: list[Row]
+    note: str | None = None
 
 
 @tool(
@@ -52,18 +57,16 @@ async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> O
         raise ToolError(f"the query is {len(words)} characters long; give at most {MAX_QUERY}")
     outcomes = await ctx.search.ask(ctx.principal, words, ctx.settings.hold)
     results = fused((one.name, one.found) for one in outcomes)
-    rows = [Row(one.name, one.status, len(one.found), one.ms) for one in outcomes]
+    rows = [Row(one.name, one.status, len(one.found), one.ms, _note(one)) for one in outcomes]
     failed = not any(one.status in ("ok", "empty") for one in outcomes)
-    return Output([Text(_text(results, outcomes, failed))], Findings(results, rows), is_error=failed)
+    note = FAILED if failed else None if results else NOTHING
+    return Output([Text(_text(results, outcomes, note))], Findings(results, rows, note), is_error=failed)
 
 
-def _text(results: list[Result], outcomes: list[Outcome], failed: bool) -> str:
+def _text(results: list[Result], outcomes: list[Outcome], note: str | None) -> str:
     lines = [_listed(number, result) for number, result in enumerate(results, start=1)]
-    if failed:
-        lines.append("the search failed: no engine answered; try again later, or read a known URL with ReadDocs")
-    elif not results:
-        lines.append("no results; try other or fewer words")
-    return "\n\n".join([*lines, f"engines: {', '.join(map(_told, outcomes))}"])
+    notes = [] if note is None else [note]
+    return "\n\n".join([*lines, *notes, f"engines: {', '.join(map(_told, outcomes))}"])
 
 
 def _listed(number: int, result: Result) -> str:
@@ -76,3 +79,8 @@ def _told(one: Outcome) -> str:
     how = f"{one.ms} ms" if one.age is None else f"as {one.age:.0f} s ago"
     why = f": {one.reason}" if one.reason else ""
     return f"{one.name} {one.status} {len(one.found)} ({how}{why})"
+
+
+def _note(one: Outcome) -> str | None:
+    age = [] if one.age is None else [f"as {one.age:.0f} s ago"]
+    return ": ".join([*age, *([one.reason] if one.reason else [])]) or None

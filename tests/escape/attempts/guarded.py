@@ -28,8 +28,7 @@ def racing(ground: "Ground", fine: str, bad: str, place: str) -> int:
 def image(ground: "Ground", path: str) -> str:
     """The evidence: the outside picture is 7 × 3."""
     result = ground.call("ReadImage", file_path=path)
-    size = (result.get("structuredContent") or {}).get("width")
-    return "the picture outside" if size == 7 else ""
+    return "the picture outside" if any("7 × 3" in block.get("text", "") for block in result["content"]) else ""
 
 
 def picture_by_a_link(ground: "Ground") -> str:
@@ -167,7 +166,7 @@ def planted_files(ground: "Ground") -> str:
     }
     for name, text in plants.items():
         ground.bash(f"mkdir -p $(dirname {name}); cat > {name} <<'END'\n{text}\nEND")
-    sandbox = ground.bash("true")["structuredContent"]["sandbox"]
+    sandbox = ground.call("BackgroundBash", command="true")["structuredContent"]["sandbox"]
     listed = json.dumps(ground.ask("tools/list"))
     ground.clear(*plants)
     taken = outside.exists() or '"evil"' in listed or sandbox != ground.level
