@@ -1,0 +1,4 @@
+"""Real agents, driven by a scripted model: what their model is sent of each answer of Toolgate's.
+
+`test_agents` is the way in, `matrix` writes the table of docs/clients.md. Only tests and tests/docs import it.
+"""

@@ -1,0 +1,205 @@
+"""Name the agents: their programs, how each is given a server and a model, and what keeps it off the network."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.node import node
+
+FOLDER = Path(__file__).parent
+MODULES = FOLDER / "node_modules"
+INSTALL = "make agents"
+ARCH = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+PROMPT = "Go on as the script says."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one agent runs: its home, its working folder, its model, and the server it is given."""
+
+    home: Path
+    work: Path
+    model: str  # the URL
+    command: Sequence[str] = ()  # starts the server over stdio
+    url: str = ""  # the server over HTTP
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    title: str
+    package: str  # whose version is the agent's
+    program: Callable[[], list[str]]
+    arguments: Sequence[str]  # of a run without a screen
+    configure: Callable[[Place], dict[str, str]]  # writes its files; gives its environment
+    login: Sequence[str] = ()  # signs in at the server; without, it can't do so without a screen
+
+
+def packaged(*parts: str) -> Path:
+    """Return a file of an installed package. Raises RuntimeError with the line that installs it."""
+    path = MODULES.joinpath(*parts)
+    if not path.exists():
+        raise RuntimeError(f"{path.name} is missing; install it with: {INSTALL}")
+    return path
+
+
+def version(agent: Agent) -> str:
+    """Return the version that the lock file names."""
+    lock = json.loads((FOLDER / "package-lock.json").read_text())
+    return str(lock["packages"][f"node_modules/{agent.package}"]["version"])
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+
+
+# -- Claude Code
+
+
+def _claude() -> list[str]:
+    return [str(packaged("@anthropic-ai", f"claude-code-linux-{ARCH}", "claude"))]
+
+
+def _configure_claude(place: Place) -> dict[str, str]:
+    environment = {
+        "ANTHROPIC_BASE_URL": place.model,
+        "ANTHROPIC_API_KEY": "dummy",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+    }
+    given = ["--transport", "http", "toolgate", place.url] if place.url else ["toolgate", "--", *place.command]
+    run_configuring([*_claude(), "mcp", "add", "--scope", "user", *given], place, environment)
+    return environment
+
+
+def run_configuring(words: Sequence[str], place: Place, environment: Mapping[str, str]) -> None:
+    """Run a command of the agent's that writes its configuration."""
+    subprocess.run(words, env=surroundings(place, environment), cwd=place.work, check=True, timeout=60, stdin=-3)
+
+
+def surroundings(place: Place, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of an agent: nothing of the tests' own goes in but the path."""
+    home = str(place.home)
+    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home, "TERM": "dumb", **environment}
+
+
+# -- Codex
+
+
+def _codex() -> list[str]:
+    triple = {"x64": "x86_64", "arm64": "aarch64"}.get(ARCH, ARCH) + "-unknown-linux-musl"
+    vendor = packaged("@openai", f"codex-linux-{ARCH}", "vendor", triple)
+    return [str(next(vendor.glob("*/codex")))]
+
+
+def _configure_codex(place: Place) -> dict[str, str]:
+    where = (
+        f"url = {json.dumps(place.url)}"
+        if place.url
+        else f"command = {json.dumps(place.command[0])}\nargs = {json.dumps(place.command[1:])}\nrequired = true"
+    )
+    config = f"""model = "scripted"
+model_provider = "scripted"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.scripted]
+name = "scripted"
+base_url = "{place.model}/v1"
+env_key = "SCRIPTED_KEY"
+wire_api = "responses"
+[mcp_servers.toolgate]
+{where}
+"""
+    _write(place.home / ".codex" / "config.toml", config)
+    return {"SCRIPTED_KEY": "dummy"}
+
+
+# -- opencode
+
+
+def _opencode() -> list[str]:
+    return [str(packaged(f"opencode-linux-{ARCH}", "bin", "opencode"))]
+
+
+def _configure_opencode(place: Place) -> dict[str, str]:
+    server = (
+        {"type": "remote", "url": place.url} if place.url else {"type": "local", "command": list(place.command)}
+    ) | {"enabled": True}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{place.model}/v1", "apiKey": "dummy"},
+        "models": {"scripted": {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}},
+    }
+    config = {
+        "provider": {"scripted": provider},
+        "model": "scripted/scripted",
+        "small_model": "scripted/scripted",
+        "autoupdate": False,
+        "share": "disabled",
+        "permission": "allow",
+        "mcp": {"toolgate": server},
+    }
+    _write(place.home / ".config" / "opencode" / "opencode.json", config)
+    names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+    return {f"OPENCODE_DISABLE_{name}": "1" for name in names}
+
+
+# -- Gemini CLI
+
+
+def _gemini() -> list[str]:
+    return [node(), str(packaged("@google", "gemini-cli", "bundle", "gemini.js"))]
+
+
+def _configure_gemini(place: Place) -> dict[str, str]:
+    server = (
+        {"httpUrl": place.url} if place.url else {"command": place.command[0], "args": list(place.command[1:])}
+    ) | {"trust": True}
+    settings = {
+        "mcpServers": {"toolgate": server},
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "model": {"name": "gemini-2.5-flash"},
+    }
+    _write(place.home / ".gemini" / "settings.json", settings)
+    return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": place.model, "GEMINI_CLI_NO_RELAUNCH": "true"}
+
+
+AGENTS: dict[str, Agent] = {
+    "claude-code": Agent(
+        "Claude Code",
+        "@anthropic-ai/claude-code",
+        _claude,
+        ("-p", PROMPT, "--allowedTools", "mcp__toolgate"),
+        _configure_claude,
+        login=("mcp", "login", "toolgate"),
+    ),
+    "codex": Agent(
+        "Codex",
+        "@openai/codex",
+        _codex,
+        ("exec", "--skip-git-repo-check", PROMPT),
+        _configure_codex,
+        login=("mcp", "login", "toolgate"),
+    ),
+    "opencode": Agent(
+        "opencode",
+        "opencode-linux-x64",
+        _opencode,
+        ("run", PROMPT),
+        _configure_opencode,
+        login=("mcp", "auth", "toolgate"),
+    ),
+    "gemini-cli": Agent("Gemini CLI", "@google/gemini-cli", _gemini, ("-p", PROMPT, "--yolo"), _configure_gemini),
+}

@@ -1,0 +1,171 @@
+"""Run one agent against one server, in a network of its own, and tell what its model was sent.
+
+`run_agent` is the way in; it starts this file as a program in namespaces with nothing but a loopback interface, whose
+processes end with it.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.agents.clients import AGENTS, Agent, Place, surroundings
+from tests.agents.dialects import Shown
+from tests.agents.drive import Scene, serve_pages, write_script
+from tests.agents.model import Model, serve_model
+from tests.forked import COMMAND, ROOT
+
+CARRIERS = ("stdio", "http")
+DEADLINE = 150.0  # seconds a run may take: they take 20 to 40 on an idle machine
+START = 30.0  # seconds that a server may take to listen
+NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+UP = 0x1  # IFF_UP
+
+
+@dataclass
+class Outcome:
+    """What came of a run. `shown` and `offered` are by the names of the script's steps."""
+
+    code: int = -1  # the agent's exit code
+    done: bool = False  # whether the script was followed to its end
+    shown: dict[str, Shown] = field(default_factory=dict)
+    offered: dict[str, list[str]] = field(default_factory=dict)  # names of tools, when the model made the call
+    first: str = ""  # the first request that offered our tools
+    output: str = ""  # the end of what the agent printed
+
+
+def run_agent(agent: str, carrier: str, folder: Path) -> Outcome:
+    """Run an agent in namespaces of its own. Raises TimeoutExpired, RuntimeError."""
+    words = [*_apart(), sys.executable, "-m", "tests.agents.run", agent, carrier, str(folder)]
+    folder.mkdir(parents=True)
+    with (folder / "run.log").open("wb") as log:
+        process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        try:
+            code = process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the namespaces end with it, and all that is in them
+            process.wait()
+            raise
+    if code != 0:
+        raise RuntimeError((folder / "run.log").read_text(errors="replace")[-2000:])
+    said = json.loads((folder / "outcome.json").read_text())
+    said["shown"] = {name: Shown(**value) for name, value in said["shown"].items()}
+    return Outcome(**said)
+
+
+def _apart() -> list[str]:
+    """Return the command that starts a program in namespaces; an ordinary user has them as root of a user namespace."""
+    more = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return [*NAMESPACES, *more, "--"]
+
+
+def _bring_up_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", UP)
+        fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
+
+
+class HttpServer:
+    """A Toolgate that listens, and can be killed and started again where it was."""
+
+    def __init__(self, scene: Scene, *options: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self._words = [COMMAND, "-t", "--port", str(self.port), "--sandbox", "none", *scene.options, *options]
+        self._scene = scene
+        self._process = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self._scene.folder / "home"), "LANG": "C.UTF-8"}
+        with (self._scene.folder / "server.log").open("ab") as log:
+            process = subprocess.Popen(
+                self._words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._scene.work, env=environment
+            )
+        until = time.monotonic() + START
+        while not self._is_ready():
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError("the server does not start: see server.log")
+            time.sleep(0.05)
+        return process
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready") as response:
+            return bool(response.status == 200)
+        return False
+
+    def restart(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process = self._start()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(START)
+
+
+@contextlib.contextmanager
+def _served(scene: Scene, carrier: str) -> Iterator[HttpServer | None]:
+    if carrier == "stdio":
+        yield None
+        return
+    server = HttpServer(scene, "--auth", "none")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
+    """Let the agent follow the script, and gather what its model was sent."""
+    with serve_pages() as pages:
+        scene = Scene(folder, pages)
+        scene.prepare()
+        with _served(scene, carrier) as server:
+            script = write_script(scene, server and server.restart)
+            model = Model(list(script.values()), folder / "model.jsonl")
+            with serve_model(model) as url:
+                command = () if server else (COMMAND, *scene.options)
+                place = Place(scene.folder / "home", scene.work, url, command, server.url if server else "")
+                environment = surroundings(place, agent.configure(place))
+                words = [*agent.program(), *agent.arguments]
+                with (folder / "agent.log").open("wb") as log:
+                    code = subprocess.run(
+                        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=scene.work, env=environment
+                    ).returncode
+    names = [*script, "end"]
+    record = model.record
+    return Outcome(
+        code=code,
+        done=record.done,
+        shown={names[step]: shown for step, shown in record.shown.items()},
+        offered={names[step]: offers for step, offers in record.offered.items()},
+        first=record.first,
+        output=(folder / "agent.log").read_text(errors="replace")[-2000:],
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("agent", choices=list(AGENTS))
+    parser.add_argument("carrier", choices=CARRIERS)
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    _bring_up_loopback()
+    outcome = _follow(AGENTS[given.agent], given.carrier, given.folder)
+    (given.folder / "outcome.json").write_text(json.dumps(asdict(outcome)))
+
+
+if __name__ == "__main__":
+    main()
