@@ -35,7 +35,7 @@ class Agent:
     program: Callable[[], list[str]]
     arguments: Sequence[str]  # of a run without a screen
     configure: Callable[[Place], dict[str, str]]  # writes its files; gives its environment
-    login: Sequence[str] = ()  # signs in at the server; without, it can't do so without a screen
+    login: Sequence[str] = ()  # signs in at the server; empty where that takes a screen
 
 
 def packaged(*parts: str) -> Path:
@@ -50,6 +50,26 @@ def version(agent: Agent) -> str:
     """Return the version that the lock file names."""
     lock = json.loads((FOLDER / "package-lock.json").read_text())
     return str(lock["packages"][f"node_modules/{agent.package}"]["version"])
+
+
+def surroundings(place: Place, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of an agent: nothing of the tests' own goes in but the path."""
+    home = str(place.home)
+    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home, "TERM": "dumb", **environment}
+
+
+def run_logged(agent: Agent, arguments: Sequence[str], place: Place, environment: Mapping[str, str], log: Path) -> int:
+    """Run the agent to its end, and return its exit code."""
+    words = [*agent.program(), *arguments]
+    with log.open("wb") as file:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            cwd=place.work,
+            env=surroundings(place, environment),
+        ).returncode
 
 
 def _write(path: Path, content: object) -> None:
@@ -74,19 +94,9 @@ def _configure_claude(place: Place) -> dict[str, str]:
         "DISABLE_ERROR_REPORTING": "1",
     }
     given = ["--transport", "http", "toolgate", place.url] if place.url else ["toolgate", "--", *place.command]
-    run_configuring([*_claude(), "mcp", "add", "--scope", "user", *given], place, environment)
+    words = [*_claude(), "mcp", "add", "--scope", "user", *given]
+    subprocess.run(words, env=surroundings(place, environment), cwd=place.work, check=True, stdin=subprocess.DEVNULL)
     return environment
-
-
-def run_configuring(words: Sequence[str], place: Place, environment: Mapping[str, str]) -> None:
-    """Run a command of the agent's that writes its configuration."""
-    subprocess.run(words, env=surroundings(place, environment), cwd=place.work, check=True, timeout=60, stdin=-3)
-
-
-def surroundings(place: Place, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of an agent: nothing of the tests' own goes in but the path."""
-    home = str(place.home)
-    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home, "TERM": "dumb", **environment}
 
 
 # -- Codex

@@ -55,7 +55,7 @@ class Dialect(Protocol):
 
 def bare_name(name: str) -> str | None:
     """Return the server's own name of a tool, or None if it is no tool of our server."""
-    head, found, tail = name.rpartition(SERVER)
+    _, found, tail = name.rpartition(SERVER)
     return tail.lstrip("_-") if found and tail.lstrip("_-") else None
 
 

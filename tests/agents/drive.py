@@ -3,18 +3,26 @@
 import contextlib
 import http.server
 import json
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
+from tests.agents.dialects import Shown
 from tests.agents.model import Step
 
 PAGE = b"<html><head><title>Lantern</title></head><body><main><h1>Lantern</h1><p>%s</p></main></body></html>"
 ON_THE_PAGE = "The lantern hangs in the hall since the winter of the long frost, and burns oil of the finest kind."
 IN_THE_SKILL = "Trim the wick before you light it."
+REMINDER = "Repair the lamp"
+TODO = "Paint the fence"
+GOAL = "Mow the lawn"
+PLUGIN_TOOL = "measure_lantern"
+LATER = "weigh_lantern"  # a plugin that comes while the agent runs
+TASK = re.compile(r'(?:background task |"task_id": ?)(\d+)')
 FOUND = "A history of lanterns"
 PLUGIN = '''
 from dataclasses import dataclass
@@ -33,7 +41,8 @@ async def {name}(width: int) -> Size:
     """Measure a lantern."""
     return Size(width * 7, "of brass")
 '''
-QUESTIONS = {"questions": [{"question": "Which glass does the lantern get?", "options": ["clear", "frosted"]}]}
+QUESTION = "Which glass does the lantern get?"
+QUESTIONS = {"questions": [{"question": QUESTION, "options": ["clear", "frosted"]}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +70,53 @@ class Scene:
         skill = f"---\nname: wicks\ndescription: Care for wicks.\n---\n{IN_THE_SKILL} For $ARGUMENTS.\n"
         (self.folder / "skills" / "wicks" / "SKILL.md").write_text(skill)
         Image.new("RGB", (64, 48), (200, 120, 0)).save(self.work / "lantern.png")
-        self.add_plugin("measure_lantern")
+        self.add_plugin(PLUGIN_TOOL)
 
     def add_plugin(self, name: str) -> None:
         (self.folder / "plugins" / f"{name}.py").write_text(PLUGIN.format(name=name))
 
 
-def write_script(scene: Scene, restart: Callable[[], None] | None) -> dict[str, Step]:
+def write_script(scene: Scene, carrier: str, restart: Callable[[], None] | None) -> dict[str, Step]:
     """Return the calls of a run in order, by name. `restart` ends the server by kill -9 and starts it again."""
-    image = str(scene.work / "lantern.png")
-    script = {
-        "shell": Step("Bash", {"command": "mkdir -p deep && cd deep; echo said-$((40 + 2)); (exit 3)"}),
-        "folder": Step("Bash", {"command": "pwd"}),
-        "page": Step("ReadDocs", {"url": f"{scene.pages}/page.html"}),
-        "skill": Step("InvokeSkill", {"skill_name": "wicks", "arguments": "lanterns"}),
-        "picture": Step("ReadImage", {"file_path": image}),
-        "question": Step("AskUserQuestion", {"questions_json": json.dumps(QUESTIONS)}),
-        "search": Step("WebSearch", {"query": "lanterns"}),
-        "todo": Step("TaskManager", {"action": "create", "query": "", "text": "Paint the fence"}),
-        "plan": Step("PlanMode", {"action": "enter", "goal": "Mow the lawn"}),
-        "end of plan": Step("PlanMode", {"action": "exit"}),
-        "background": Step("BackgroundBash", {"command": "echo from-behind"}),
-        "callback": Step("SetCallback", _reminder()),
-        "long": Step("Bash", {"command": "sleep 61; echo late", "timeout": 120000}),
-        "output": Step("ReadBgOutput", {"task_id": 1}),
-        "tasks": Step("ListBgTasks", {}, before=lambda: scene.add_plugin("weigh_lantern")),
-        "wait": Step("Bash", {"command": "sleep 2"}),
-        "kill": Step("KillBgTask", {"task_id": 2}),
-        "plugin": Step("measure_lantern", {"width": 6}),
-    }
+    script = {"shell": Step("Bash", {"command": "mkdir -p deep && cd deep; echo said-$((40 + 2)); (exit 3)"})}
+    if carrier != "signin":
+        script |= _write_tools(scene)
     if restart is not None:
         script["restart"] = Step("Bash", {"command": "pwd; echo again-$((50 + 5))"}, before=restart)
     return script
 
 
-def _reminder() -> dict[str, object]:
-    return {"action": "set", "message": "Repair the lamp", "delay_seconds": 1, "repeat_count": 1}
+def _write_tools(scene: Scene) -> dict[str, Step]:
+    reminder = {"action": "set", "message": REMINDER, "delay_seconds": 1, "repeat_count": 1}
+    return {
+        "folder": Step("Bash", {"command": "pwd"}),
+        "page": Step("ReadDocs", {"url": f"{scene.pages}/page.html"}),
+        "skill": Step("InvokeSkill", {"skill_name": "wicks", "arguments": "lanterns"}),
+        "picture": Step("ReadImage", {"file_path": str(scene.work / "lantern.png")}),
+        "question": Step("AskUserQuestion", {"questions_json": json.dumps(QUESTIONS)}),
+        "search": Step("WebSearch", {"query": "lanterns"}),
+        "todo": Step("TaskManager", {"action": "create", "query": "", "text": TODO}),
+        "plan": Step("PlanMode", {"action": "enter", "goal": GOAL}),
+        "end of plan": Step("PlanMode", {"action": "exit"}),
+        "background": Step("BackgroundBash", {"command": "echo from-behind"}),
+        "callback": Step("SetCallback", reminder),
+        "long": Step("Bash", {"command": "sleep 61; echo late", "timeout": 120000}),
+        "output": Step("ReadBgOutput", task_of("background")),
+        "tasks": Step("ListBgTasks", before=lambda: scene.add_plugin(LATER)),
+        "wait": Step("Bash", {"command": "sleep 2"}),
+        "kill": Step("KillBgTask", task_of("long")),
+        "plugin": Step(PLUGIN_TOOL, {"width": 6}),
+    }
+
+
+def task_of(step: str) -> Callable[[Mapping[str, Shown]], dict[str, int]]:
+    """Return what finds, as a model would, the background task in what was shown of a step."""
+
+    def find(shown: Mapping[str, Shown]) -> dict[str, int]:
+        found = TASK.search(shown[step].text)
+        return {"task_id": int(found[1]) if found else 0}
+
+    return find
 
 
 class _Pages(http.server.BaseHTTPRequestHandler):

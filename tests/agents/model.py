@@ -4,7 +4,7 @@ import contextlib
 import http.server
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from typing import Any
 from tests.agents.dialects import DIALECTS, Dialect, Shown
 
 DONE = "That is all."
+END = "end"  # the step after the last: there is nothing to call any more
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A call that the model makes. `before` runs once before it, and may name what else goes into the arguments."""
+    """A call that the model makes. Its arguments may come of what was shown before; `before` runs once, first."""
 
     tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] | Callable[[Mapping[str, Shown]], Mapping[str, Any]] = field(default_factory=dict)
     before: Callable[[], object] | None = None
 
 
@@ -28,19 +29,20 @@ class Record:
     """What the model was sent so far."""
 
     first: str = ""  # the first request that is part of the script
-    shown: dict[int, Shown] = field(default_factory=dict)  # by step
-    offered: dict[int, list[str]] = field(default_factory=dict)  # the server's tools, when the step was due
+    shown: dict[str, Shown] = field(default_factory=dict)  # by the name of the step
+    offered: dict[str, list[str]] = field(default_factory=dict)  # the server's tools, when the step was due
     done: bool = False
 
 
 class Model:
     """The scripted model. An agent that asks again is given the same step again."""
 
-    def __init__(self, script: Sequence[Step], log: Path | None = None) -> None:
+    def __init__(self, script: Mapping[str, Step], log: Path | None = None) -> None:
         self.record = Record()
         self._script = script
+        self._names = [*script, END]
         self._log = log
-        self._begun: set[int] = set()
+        self._begun: set[str] = set()
         self._lock = threading.Lock()
 
     def answer(self, path: str, body: Any) -> Iterator[Any]:
@@ -64,19 +66,21 @@ class Model:
             return dialect.say(body, "{}")  # a title, a summary, a classifier: no part of the script
         self.record.first = self.record.first or json.dumps(body)
         shown = dialect.shown(body)
-        self.record.shown.update(shown)
+        self.record.shown |= {self._names[step]: answer for step, answer in shown.items()}
         at = max(shown, default=-1) + 1
-        self.record.offered[at] = sorted({*offers, *deferred})
-        if at >= len(self._script):
+        name = self._names[at]
+        self.record.offered[name] = sorted({*offers, *deferred})
+        if name == END:
             self.record.done = True
             return dialect.say(body, DONE)
-        step = self._script[at]
-        if at not in self._begun:
-            self._begun.add(at)
+        step = self._script[name]
+        if name not in self._begun:
+            self._begun.add(name)
             if step.before is not None:
                 step.before()
         if step.tool in offers:
-            return dialect.call(body, at, offers[step.tool], step.arguments)
+            arguments = step.arguments(self.record.shown) if callable(step.arguments) else step.arguments
+            return dialect.call(body, at, offers[step.tool], arguments)
         if step.tool in deferred:
             return dialect.load(body, deferred.values())
         return dialect.say(body, f"There is no {step.tool}.")

@@ -14,21 +14,24 @@ import socket
 import struct
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.agents.clients import AGENTS, Agent, Place, surroundings
+from tests.agents.clients import AGENTS, Agent, Place, run_logged
 from tests.agents.dialects import Shown
 from tests.agents.drive import Scene, serve_pages, write_script
 from tests.agents.model import Model, serve_model
+from tests.agents.server import HttpServer
+from tests.agents.signin import sign_in
 from tests.forked import COMMAND, ROOT
 
-CARRIERS = ("stdio", "http")
+CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's own
+    "stdio": (),
+    "http": ("--auth", "none"),
+    "signin": ("--auth", "oauth", "--registration", "dynamic"),
+}
 DEADLINE = 150.0  # seconds a run may take: they take 20 to 40 on an idle machine
-START = 30.0  # seconds that a server may take to listen
 NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 UP = 0x1  # IFF_UP
 
@@ -76,51 +79,12 @@ def _bring_up_loopback() -> None:
         fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
 
 
-class HttpServer:
-    """A Toolgate that listens, and can be killed and started again where it was."""
-
-    def __init__(self, scene: Scene, *options: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._words = [COMMAND, "-t", "--port", str(self.port), "--sandbox", "none", *scene.options, *options]
-        self._scene = scene
-        self._process = self._start()
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self._scene.folder / "home"), "LANG": "C.UTF-8"}
-        with (self._scene.folder / "server.log").open("ab") as log:
-            process = subprocess.Popen(
-                self._words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._scene.work, env=environment
-            )
-        until = time.monotonic() + START
-        while not self._is_ready():
-            if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError("the server does not start: see server.log")
-            time.sleep(0.05)
-        return process
-
-    def _is_ready(self) -> bool:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready") as response:
-            return bool(response.status == 200)
-        return False
-
-    def restart(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._process = self._start()
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(START)
-
-
 @contextlib.contextmanager
 def _served(scene: Scene, carrier: str) -> Iterator[HttpServer | None]:
     if carrier == "stdio":
         yield None
         return
-    server = HttpServer(scene, "--auth", "none")
+    server = HttpServer(scene, *CARRIERS[carrier])
     try:
         yield server
     finally:
@@ -133,24 +97,21 @@ def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
         scene = Scene(folder, pages)
         scene.prepare()
         with _served(scene, carrier) as server:
-            script = write_script(scene, server and server.restart)
-            model = Model(list(script.values()), folder / "model.jsonl")
+            script = write_script(scene, carrier, server and server.restart)
+            model = Model(script, folder / "model.jsonl")
             with serve_model(model) as url:
                 command = () if server else (COMMAND, *scene.options)
-                place = Place(scene.folder / "home", scene.work, url, command, server.url if server else "")
-                environment = surroundings(place, agent.configure(place))
-                words = [*agent.program(), *agent.arguments]
-                with (folder / "agent.log").open("wb") as log:
-                    code = subprocess.run(
-                        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=scene.work, env=environment
-                    ).returncode
-    names = [*script, "end"]
+                place = Place(scene.folder / "home", scene.work, url, command, server.url + "/mcp" if server else "")
+                environment = agent.configure(place)
+                if carrier == "signin" and server:
+                    sign_in(agent, place, environment, server)
+                code = run_logged(agent, agent.arguments, place, environment, folder / "agent.log")
     record = model.record
     return Outcome(
         code=code,
         done=record.done,
-        shown={names[step]: shown for step, shown in record.shown.items()},
-        offered={names[step]: offers for step, offers in record.offered.items()},
+        shown=record.shown,
+        offered=record.offered,
         first=record.first,
         output=(folder / "agent.log").read_text(errors="replace")[-2000:],
     )
@@ -159,7 +120,7 @@ def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("agent", choices=list(AGENTS))
-    parser.add_argument("carrier", choices=CARRIERS)
+    parser.add_argument("carrier", choices=list(CARRIERS))
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
     _bring_up_loopback()

@@ -1,0 +1,53 @@
+"""Start a Toolgate that listens, kill it, and start it again where it was."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import urllib.request
+
+from tests.agents.drive import Scene
+from tests.forked import COMMAND
+from tests.wire import PATIENCE, eventually
+
+
+class HttpServer:
+    """A server at `url`, a person's for `tests.auth.walk.Person`."""
+
+    def __init__(self, scene: Scene, *options: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._words = [COMMAND, "-t", "--port", str(self.port), "--sandbox", "none", *scene.options, *options]
+        self._work = scene.work
+        self._home = scene.folder / "home"
+        self._log = scene.folder / "server.log"
+        self._process = self._start()
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def restart(self) -> None:
+        """End the server by kill -9, and start it again."""
+        self._process.kill()
+        self._process.wait()
+        self._process = self._start()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self._home), "LANG": "C.UTF-8"}
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                self._words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._work, env=environment
+            )
+        assert eventually(lambda: self._is_ready() or process.poll() is not None)
+        assert process.poll() is None, self.log()
+        return process
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/ready", timeout=PATIENCE) as response:
+            return bool(response.status == 200)
+        return False
