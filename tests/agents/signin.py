@@ -14,7 +14,7 @@ from tests.interop.gated import visit
 from tests.wire import PATIENCE, eventually
 
 BROWSERS = ("xdg-open", "open", "www-browser", "x-www-browser", "sensible-browser")
-QUESTION = re.compile(r"http://[^\s\x1b\x07\"]+code_challenge=[^\s\x1b\x07\"]+")
+QUESTION = re.compile(r"http://[^\s\x1b\x07\"]+code_challenge=[^\s\x1b\x07\"]+(?=\s)")
 
 
 def sign_in(agent: Agent, place: Place, environment: Mapping[str, str], server: HttpServer) -> None:
@@ -37,19 +37,21 @@ def sign_in(agent: Agent, place: Place, environment: Mapping[str, str], server: 
     os.set_blocking(ours, False)
     said = bytearray()
 
-    def is_asked() -> bool:
+    def listen() -> str | None:
+        """Return the question that the agent printed, or opened a browser with."""
         said.extend(_read(ours))
-        return QUESTION.search(asked.read_text()) is not None or process.poll() is not None
+        found = QUESTION.search(asked.read_text()) or QUESTION.search(said.decode(errors="replace"))
+        return found and found[0]
 
     def is_over() -> bool:
-        said.extend(_read(ours))
+        listen()
         return process.poll() is not None
 
     try:
-        assert eventually(is_asked), said.decode(errors="replace")
-        question = QUESTION.search(asked.read_text())
+        assert eventually(lambda: listen() is not None or is_over()), said.decode(errors="replace")
+        question = listen()
         assert question, said.decode(errors="replace")
-        assert visit(Person(server).decide(question[0])) < 400
+        assert visit(Person(server).decide(question)) < 400
         assert eventually(is_over), said.decode(errors="replace")
         assert process.returncode == 0, said.decode(errors="replace")
     finally:
