@@ -9,8 +9,8 @@ endif
 # Of Python, besides the one that PYTHON names: the core of the tests runs on each of them
 VERSIONS := 3.12 3.13
 
-.PHONY: setup demo test soak frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked conformance \
-	check check-deploy reference bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
+.PHONY: setup demo test soak agents frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked \
+	conformance check check-deploy reference bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -47,6 +47,11 @@ frameworks: $(FRAMEWORKS)
 		|| $(BIN)/python -m pip --python $(@D)/bin/python install -q --require-hashes -r $<
 	@touch $@
 
+agents: tests/agents/node_modules/.installed ## the agents that `make soak` drives: 1.1 GB
+tests/agents/node_modules/.installed: .venv/.dev tests/agents/package-lock.json
+	cd tests/agents && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
 # Each worker of the tests would rewrite the assertions of all of them
 .venv/.rewritten: .venv/.dev
 	@-env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q -p no:xdist >/dev/null
@@ -78,7 +83,7 @@ soak: GROUPS := python chromium sandbox proxies image
 soak: requirements ## what takes longer than `make test` may, and all tests on each Python
 	@$(MAKE) --no-print-directory soaked GROUPS="$(GROUPS)"
 
-soaked: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) packages-of-tests
+soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modules/.installed $(FRAMEWORKS) packages-of-tests
 	$(BIN)/python -m pytest -m soak
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
@@ -92,7 +97,7 @@ CORE := $(addprefix tests/,test_cli.py test_sandbox_levels.py server/test_isolat
 $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	.venv-$*/bin/python -m pytest -n 3 --dist loadfile $(CORE)
 
-$(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed
+$(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS)
 	.venv-$*/bin/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 .venv-3.13/.dev: | .venv-3.12/.dev  # each writes beside the sources as it is installed
@@ -136,7 +141,7 @@ lock: .venv/.run ## resolve the dependencies anew: versions and hashes, no addre
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces pyproject.toml - -o requirements.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
 	for each in tests/interop/frameworks/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
-	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only
+	for folder in interop agents; do (cd tests/$$folder && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only) || exit 1; done
 
 clean:
-	rm -rf .venv .venv-* build *.egg-info tests/interop/node_modules
+	rm -rf .venv .venv-* build *.egg-info tests/interop/node_modules tests/agents/node_modules

@@ -14,6 +14,7 @@ from PIL import Image
 from tests.agents.dialects import Shown
 from tests.agents.model import Step
 
+HOLD = "8"  # seconds: a loaded machine takes three to start a browser
 PAGE = b"<html><head><title>Lantern</title></head><body><main><h1>Lantern</h1><p>%s</p></main></body></html>"
 ON_THE_PAGE = "The lantern hangs in the hall since the winter of the long frost, and burns oil of the finest kind."
 IN_THE_SKILL = "Trim the wick before you light it."
@@ -62,7 +63,7 @@ class Scene:
         folders = {"state": "state", "workspace": "work", "skills": "skills", "plugins": "plugins"}
         named = [word for option, name in folders.items() for word in (f"--{option}", str(self.folder / name))]
         web = ["--allow-private", "127.0.0.1", "--engines", f"searxng={self.pages}/"]
-        return [*named, *web, "--hold", "3"]
+        return [*named, *web, "--hold", HOLD]
 
     def prepare(self) -> None:
         for name in ("work", "skills/wicks", "plugins", "home"):

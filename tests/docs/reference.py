@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.agents.matrix import write_table
 from tests.wire import ROOT
 from toolgate.server import cli, snippets
 from toolgate.server.builtin import TOOLS
@@ -164,6 +165,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "flags": _flags,
     "tool": _tool,
     "client": _client,
+    "agents": lambda _: write_table(),
 }
 
 

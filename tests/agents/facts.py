@@ -1,0 +1,101 @@
+"""Say what a model must have been sent in a run, and which of it an agent withholds by itself."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tests.agents import drive
+from tests.agents.clients import AGENTS
+from tests.agents.dialects import Shown
+from tests.interop.known import THIRTEEN
+
+HTTP = ("http", "signin")
+TOOLS = ("stdio", "http")
+ALL = ("stdio", *HTTP)
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    code: int = -1  # the agent's exit code
+    done: bool = False  # whether the script was followed to its end
+    shown: dict[str, Shown] = field(default_factory=dict)  # by the name of the step
+    offered: dict[str, list[str]] = field(default_factory=dict)  # names of tools, when the step was due
+    first: str = ""  # the first request that offered our tools, as JSON
+    output: str = ""  # the end of what the agent printed
+
+    def text(self, step: str) -> str:
+        return self.shown[step].text if step in self.shown else ""
+
+    def images(self, step: str) -> int:
+        return self.shown[step].images if step in self.shown else 0
+
+    def says(self, step: str, *patterns: str) -> bool:
+        """Return whether the model was sent all of it as the answer of the step."""
+        return all(re.search(pattern, self.text(step)) for pattern in patterns)
+
+    def mentions(self, pattern: str, *, but: tuple[str, ...] = ()) -> bool:
+        """Return whether any answer says it, other than those of the steps named."""
+        return any(self.says(step, pattern) for step in self.shown if step not in but)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    title: str  # a row of the table
+    carriers: tuple[str, ...]
+    holds: Callable[[Outcome], bool]
+
+
+FACTS: Mapping[str, Fact] = {
+    "tools": Fact("all thirteen tools are offered", ALL, lambda run: {*THIRTEEN} <= {*run.offered.get("shell", [])}),
+    "Bash": Fact("Bash: output and exit code, as text", ALL, lambda run: run.says("shell", "said-42", "exit code: 3")),
+    "cd": Fact("Bash: `cd` sticks", TOOLS, lambda run: run.says("folder", "/work/deep")),
+    "ReadDocs": Fact("ReadDocs: the page", TOOLS, lambda run: run.says("page", drive.ON_THE_PAGE)),
+    "InvokeSkill": Fact("InvokeSkill: the instructions", TOOLS, lambda run: run.says("skill", drive.IN_THE_SKILL)),
+    "ReadImage": Fact("ReadImage: the picture", TOOLS, lambda run: run.images("picture") == 1),
+    "AskUserQuestion": Fact(
+        "AskUserQuestion: the questions, where nobody is there to answer",
+        TOOLS,
+        lambda run: run.says("question", re.escape(drive.QUESTION), "frosted"),
+    ),
+    "WebSearch": Fact("WebSearch: the results", TOOLS, lambda run: run.says("search", drive.FOUND, "lanterns.example")),
+    "TaskManager": Fact("TaskManager: the task", TOOLS, lambda run: run.says("todo", drive.TODO)),
+    "PlanMode": Fact(
+        "PlanMode: the goal, and the end",
+        TOOLS,
+        lambda run: run.says("plan", drive.GOAL) and run.says("end of plan", 'is off|"active": ?false'),
+    ),
+    "BackgroundBash": Fact("BackgroundBash: its number", TOOLS, lambda run: run.says("background", drive.TASK.pattern)),
+    "ReadBgOutput": Fact("ReadBgOutput: the output", TOOLS, lambda run: run.says("output", "from-behind")),
+    "ListBgTasks": Fact("ListBgTasks: the commands", TOOLS, lambda run: run.says("tasks", "from-behind", "sleep 61")),
+    "KillBgTask": Fact("KillBgTask: that it ended", TOOLS, lambda run: run.says("kill", "killed")),
+    "SetCallback": Fact("SetCallback: that it is set", TOOLS, lambda run: run.says("callback", "scheduled|fires_in")),
+    "fired": Fact("a callback that fired", TOOLS, lambda run: run.mentions(f"fired: {drive.REMINDER}")),
+    "ended": Fact(
+        "a background task that ended",
+        TOOLS,
+        lambda run: run.mentions("echo from-behind.* exited with code 0", but=("output", "tasks")),
+    ),
+    "handover": Fact(
+        "Bash: that it goes on in the background",
+        TOOLS,
+        lambda run: run.says("long", r"background task \d+", "ReadBgOutput"),
+    ),
+    "plugin": Fact("a plugin's structured result", TOOLS, lambda run: run.says("plugin", "42", "of brass")),
+    "new plugin": Fact(
+        "the tool of a plugin added meanwhile", TOOLS, lambda run: drive.LATER in run.offered.get("kill", [])
+    ),
+    "restart": Fact("the call after `kill -9` and a new start", HTTP, lambda run: run.says("restart", "again-55")),
+    "folder": Fact("the working directory after that", HTTP, lambda run: run.says("restart", "/work/deep\\b")),
+}
+
+SCREEN = "it signs in on a screen only"
+LIMITS: Mapping[tuple[str, str], str] = {  # what an agent withholds, whatever a server does: (agent, fact) -> why
+    ("codex", "new plugin"): "it lists the tools once, and does not heed `list_changed`",
+}
+
+
+def is_run(agent: str, carrier: str) -> bool:
+    """Return whether the agent can be run so without a screen."""
+    return carrier != "signin" or bool(AGENTS[agent].login)
