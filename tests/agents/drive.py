@@ -14,7 +14,8 @@ from PIL import Image
 from tests.agents.dialects import Shown
 from tests.agents.model import Step
 
-HOLD = "8"  # seconds: a loaded machine takes three to start a browser
+CUT = 1.5  # seconds into a call: the server is killed
+HOLD = "6"  # seconds
 PAGE = b"<html><head><title>Lantern</title></head><body><main><h1>Lantern</h1><p>%s</p></main></body></html>"
 ON_THE_PAGE = "The lantern hangs in the hall since the winter of the long frost, and burns oil of the finest kind."
 IN_THE_SKILL = "Trim the wick before you light it."
@@ -84,6 +85,9 @@ def write_script(scene: Scene, carrier: str, restart: Callable[[], None] | None)
         script |= _write_tools(scene)
     if restart is not None:
         script["restart"] = Step("Bash", {"command": "pwd; echo again-$((50 + 5))"}, before=restart)
+        cut = threading.Timer(CUT, restart)
+        script["cut"] = Step("Bash", {"command": "sleep 31; echo never"}, before=cut.start)
+        script["after the cut"] = Step("Bash", {"command": "pwd; echo after-$((60 + 6))"}, before=cut.join)
     return script
 
 
@@ -92,6 +96,7 @@ def _write_tools(scene: Scene) -> dict[str, Step]:
     return {
         "folder": Step("Bash", {"command": "pwd"}),
         "page": Step("ReadDocs", {"url": f"{scene.pages}/page.html"}),
+        "page again": Step("ReadDocs", {"url": f"{scene.pages}/page.html"}),  # by the browser that the first one starts
         "skill": Step("InvokeSkill", {"skill_name": "wicks", "arguments": "lanterns"}),
         "picture": Step("ReadImage", {"file_path": str(scene.work / "lantern.png")}),
         "question": Step("AskUserQuestion", {"questions_json": json.dumps(QUESTIONS)}),

@@ -51,7 +51,7 @@ FACTS: Mapping[str, Fact] = {
     "tools": Fact("all thirteen tools are offered", ALL, lambda run: {*THIRTEEN} <= {*run.offered.get("shell", [])}),
     "Bash": Fact("Bash: output and exit code, as text", ALL, lambda run: run.says("shell", "said-42", "exit code: 3")),
     "cd": Fact("Bash: `cd` sticks", TOOLS, lambda run: run.says("folder", "/work/deep")),
-    "ReadDocs": Fact("ReadDocs: the page", TOOLS, lambda run: run.says("page", drive.ON_THE_PAGE)),
+    "ReadDocs": Fact("ReadDocs: the page", TOOLS, lambda run: run.mentions(drive.ON_THE_PAGE)),
     "InvokeSkill": Fact("InvokeSkill: the instructions", TOOLS, lambda run: run.says("skill", drive.IN_THE_SKILL)),
     "ReadImage": Fact("ReadImage: the picture", TOOLS, lambda run: run.images("picture") == 1),
     "AskUserQuestion": Fact(

@@ -111,7 +111,7 @@ def test_the_model_calls_the_next_tool_and_keeps_what_it_was_shown(spoken: Spoke
     assert "ReadDocs" in json.dumps(second)
     assert "out" in json.dumps(second)  # an argument that comes of what was shown
     assert model.record.shown == {"shell": Shown("out", 1)}
-    assert model.record.offered == dict.fromkeys(SCRIPT, ["Bash", "ReadDocs"])
+    assert model.record.offered == {step: ["Bash", "ReadDocs"] for step in SCRIPT}
     assert not model.record.done
 
 
