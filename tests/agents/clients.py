@@ -92,6 +92,7 @@ def _configure_claude(place: Place) -> dict[str, str]:
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",
         "DISABLE_ERROR_REPORTING": "1",
+        "MCP_TOOL_TIMEOUT": "20000",  # ms; else it waits for good where a connection breaks off
     }
     given = ["--transport", "http", "toolgate", place.url] if place.url else ["toolgate", "--", *place.command]
     words = [*_claude(), "mcp", "add", "--scope", "user", *given]

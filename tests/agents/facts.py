@@ -12,6 +12,7 @@ from tests.interop.known import THIRTEEN
 HTTP = ("http", "signin")
 TOOLS = ("stdio", "http")
 ALL = ("stdio", *HTTP)
+SOON = 15.0  # seconds
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Outcome:
     done: bool = False  # whether the script was followed to its end
     shown: dict[str, Shown] = field(default_factory=dict)  # by the name of the step
     offered: dict[str, list[str]] = field(default_factory=dict)  # names of tools, when the step was due
+    seconds: dict[str, float] = field(default_factory=dict)  # that the agent took for the step
     first: str = ""  # the first request that offered our tools, as JSON
     output: str = ""  # the end of what the agent printed
 
@@ -88,10 +90,17 @@ FACTS: Mapping[str, Fact] = {
     ),
     "restart": Fact("the call after `kill -9` and a new start", HTTP, lambda run: run.says("restart", "again-55")),
     "folder": Fact("the working directory after that", HTTP, lambda run: run.says("restart", "/work/deep\\b")),
+    "cut": Fact(
+        "an error for the call that runs during `kill -9`, within 15 s",
+        ("http",),
+        lambda run: "never" not in run.text("cut") and run.seconds.get("cut", SOON) < SOON,
+    ),
+    "after the cut": Fact("the next call", ("http",), lambda run: run.says("after the cut", "after-66")),
 }
 
 SCREEN = "it signs in on a screen only"
 LIMITS: Mapping[tuple[str, str], str] = {  # what an agent withholds, whatever a server does: (agent, fact) -> why
+    ("claude-code", "cut"): "it waits until `MCP_TOOL_TIMEOUT`",
     ("codex", "new plugin"): "it lists the tools once, and does not heed `list_changed`",
 }
 

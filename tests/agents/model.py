@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ class Record:
     first: str = ""  # the first request that is part of the script
     shown: dict[str, Shown] = field(default_factory=dict)  # by the name of the step
     offered: dict[str, list[str]] = field(default_factory=dict)  # the server's tools, when the step was due
+    seconds: dict[str, float] = field(default_factory=dict)  # from the call to the first request that shows its result
     done: bool = False
 
 
@@ -43,6 +45,7 @@ class Model:
         self._names = [*script, END]
         self._log = log
         self._begun: set[str] = set()
+        self._called: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def answer(self, path: str, body: Any) -> Iterator[Any]:
@@ -66,7 +69,9 @@ class Model:
             return dialect.say(body, "{}")  # a title, a summary, a classifier: no part of the script
         self.record.first = self.record.first or json.dumps(body)
         shown = dialect.shown(body)
-        self.record.shown |= {self._names[step]: answer for step, answer in shown.items()}
+        for step in shown:
+            self.record.shown[self._names[step]] = shown[step]
+            self.record.seconds.setdefault(self._names[step], time.monotonic() - self._called[self._names[step]])
         at = max(shown, default=-1) + 1
         name = self._names[at]
         self.record.offered[name] = sorted({*offers, *deferred})
@@ -79,6 +84,7 @@ class Model:
             if step.before is not None:
                 step.before()
         if step.tool in offers:
+            self._called.setdefault(name, time.monotonic())
             arguments = step.arguments(self.record.shown) if callable(step.arguments) else step.arguments
             return dialect.call(body, at, offers[step.tool], arguments)
         if step.tool in deferred:

@@ -104,6 +104,7 @@ def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
         code=code,
         done=record.done,
         shown=record.shown,
+        seconds=record.seconds,
         offered=record.offered,
         first=record.first,
         output=(folder / "agent.log").read_text(errors="replace")[-TAIL:],
