@@ -1,5 +1,6 @@
 """Name the agents: their programs, how each is given a server and a model, and what keeps it off the network."""
 
+import contextlib
 import json
 import os
 import platform
@@ -14,6 +15,8 @@ FOLDER = Path(__file__).parent
 MODULES = FOLDER / "node_modules"
 INSTALL = "make agents"
 ARCH = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+CALL = 20  # seconds for a call, of agents that wait for good where a connection breaks off
+LONGEST = 100  # seconds that an agent may run
 PROMPT = "Go on as the script says."
 
 
@@ -59,9 +62,9 @@ def surroundings(place: Place, environment: Mapping[str, str]) -> dict[str, str]
 
 
 def run_logged(agent: Agent, arguments: Sequence[str], place: Place, environment: Mapping[str, str], log: Path) -> int:
-    """Run the agent to its end, and return its exit code."""
+    """Run the agent to its end, and return its exit code: -1 if it did not end in time."""
     words = [*agent.program(), *arguments]
-    with log.open("wb") as file:
+    with log.open("wb") as file, contextlib.suppress(subprocess.TimeoutExpired):
         return subprocess.run(
             words,
             stdin=subprocess.DEVNULL,
@@ -69,7 +72,9 @@ def run_logged(agent: Agent, arguments: Sequence[str], place: Place, environment
             stderr=file,
             cwd=place.work,
             env=surroundings(place, environment),
+            timeout=LONGEST,
         ).returncode
+    return -1
 
 
 def _write(path: Path, content: object) -> None:
@@ -92,7 +97,7 @@ def _configure_claude(place: Place) -> dict[str, str]:
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",
         "DISABLE_ERROR_REPORTING": "1",
-        "MCP_TOOL_TIMEOUT": "20000",  # ms; else it waits for good where a connection breaks off
+        "MCP_TOOL_TIMEOUT": str(CALL * 1000),
     }
     given = ["--transport", "http", "toolgate", place.url] if place.url else ["toolgate", "--", *place.command]
     words = [*_claude(), "mcp", "add", "--scope", "user", *given]
@@ -174,7 +179,7 @@ def _gemini() -> list[str]:
 def _configure_gemini(place: Place) -> dict[str, str]:
     server = (
         {"httpUrl": place.url} if place.url else {"command": place.command[0], "args": list(place.command[1:])}
-    ) | {"trust": True}
+    ) | {"trust": True, "timeout": CALL * 1000}
     settings = {
         "mcpServers": {"toolgate": server},
         "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},

@@ -32,7 +32,7 @@ CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's o
     "http": ("--auth", "none"),
     "signin": ("--auth", "oauth", "--registration", "dynamic"),
 }
-DEADLINE = 120.0  # seconds a run may take: they take 5 to 20 on an idle machine
+DEADLINE = 150.0  # seconds a run may take: most take 5 to 20, on an idle machine
 TAIL = 3000  # characters of what an agent printed, for whoever reads why a test failed
 NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 UP = 0x1  # IFF_UP
