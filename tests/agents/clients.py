@@ -38,7 +38,9 @@ class Agent:
     program: Callable[[], list[str]]
     arguments: Sequence[str]  # of a run without a screen
     configure: Callable[[Place], dict[str, str]]  # writes its files; gives its environment
-    login: Sequence[str] = ()  # signs in at the server; empty where that takes a screen
+    login: Sequence[str]  # the arguments that sign in at the server
+    asks: str = ""  # what it asks first, on its screen; Enter is yes
+    tokens: str = ""  # a pattern of the file it has tokens in, where signing in does not end it
 
 
 def packaged(*parts: str) -> Path:
@@ -217,5 +219,14 @@ AGENTS: dict[str, Agent] = {
         _configure_opencode,
         login=("mcp", "auth", "toolgate"),
     ),
-    "gemini-cli": Agent("Gemini CLI", "@google/gemini-cli", _gemini, ("-p", PROMPT, "--yolo"), _configure_gemini),
+    "gemini-cli": Agent(
+        "Gemini CLI",
+        "@google/gemini-cli",
+        _gemini,
+        ("-p", PROMPT, "--yolo"),
+        _configure_gemini,
+        login=("-i", "/mcp auth toolgate"),
+        asks="Do you want to continue?",
+        tokens=".gemini/mcp-oauth-tokens*",
+    ),
 }

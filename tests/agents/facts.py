@@ -1,11 +1,11 @@
 """Say what a model must have been sent in a run, and which of it an agent withholds by itself."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.agents import drive
-from tests.agents.clients import AGENTS
 from tests.agents.dialects import Shown
 from tests.interop.known import THIRTEEN
 
@@ -25,6 +25,7 @@ class Outcome:
     offered: dict[str, list[str]] = field(default_factory=dict)  # names of tools, when the step was due
     seconds: dict[str, float] = field(default_factory=dict)  # that the agent took for the step
     first: str = ""  # the first request that offered our tools, as JSON
+    instructions: str = ""  # the server's
     output: str = ""  # the end of what the agent printed
 
     def text(self, step: str) -> str:
@@ -51,6 +52,11 @@ class Fact:
 
 FACTS: Mapping[str, Fact] = {
     "tools": Fact("all thirteen tools are offered", ALL, lambda run: {*THIRTEEN} <= {*run.offered.get("shell", [])}),
+    "instructions": Fact(
+        "what the server is for (`instructions`)",
+        TOOLS,
+        lambda run: run.instructions != "" and json.dumps(run.instructions)[1:-1] in run.first,
+    ),
     "Bash": Fact("Bash: output and exit code, as text", ALL, lambda run: run.says("shell", "said-42", "exit code: 3")),
     "cd": Fact("Bash: `cd` sticks", TOOLS, lambda run: run.says("folder", "/work/deep")),
     "ReadDocs": Fact("ReadDocs: the page", TOOLS, lambda run: run.mentions(drive.ON_THE_PAGE)),
@@ -88,6 +94,11 @@ FACTS: Mapping[str, Fact] = {
     "new plugin": Fact(
         "the tool of a plugin added meanwhile", TOOLS, lambda run: drive.LATER in run.offered.get("kill", [])
     ),
+    "signin": Fact(
+        "the tools, after signing in by the agent's own command",
+        ("signin",),
+        lambda run: run.done and run.says("shell", "said-42"),
+    ),
     "restart": Fact("the call after `kill -9` and a new start", HTTP, lambda run: run.says("restart", "again-55")),
     "folder": Fact("the working directory after that", HTTP, lambda run: run.says("restart", "/work/deep\\b")),
     "cut": Fact(
@@ -98,14 +109,8 @@ FACTS: Mapping[str, Fact] = {
     "after the cut": Fact("the next call", ("http",), lambda run: run.says("after the cut", "after-66")),
 }
 
-SCREEN = "it signs in on a screen only"
 LIMITS: Mapping[tuple[str, str], str] = {  # what an agent withholds, whatever a server does: (agent, fact) -> why
     ("claude-code", "cut"): "it waits until `MCP_TOOL_TIMEOUT`",
     ("gemini-cli", "cut"): "it waits until the server's `timeout` in its settings",
     ("codex", "new plugin"): "it lists the tools once, and does not heed `list_changed`",
 }
-
-
-def is_run(agent: str, carrier: str) -> bool:
-    """Return whether the agent can be run so without a screen."""
-    return carrier != "signin" or bool(AGENTS[agent].login)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.agents.clients import AGENTS, version
-from tests.agents.facts import FACTS, LIMITS, SCREEN, is_run
+from tests.agents.facts import FACTS, LIMITS
 
 
 def write_table() -> str:
@@ -17,5 +17,3 @@ def _rows() -> Iterator[list[str]]:
     for name, fact in FACTS.items():
         title = fact.title if "stdio" in fact.carriers else f"over HTTP: {fact.title}"
         yield [title, *(f"no: {LIMITS[agent, name]}" if (agent, name) in LIMITS else "yes" for agent in AGENTS)]
-    signed_in = "over HTTP: the same after signing in by the agent's own command"
-    yield [signed_in, *("yes" if is_run(agent, "signin") else f"no: {SCREEN}" for agent in AGENTS)]

@@ -26,6 +26,7 @@ from tests.agents.model import Model, serve_model
 from tests.agents.server import HttpServer
 from tests.agents.signin import sign_in
 from tests.forked import COMMAND, ROOT
+from tests.wire import PATIENCE
 
 CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's own
     "stdio": (),
@@ -72,6 +73,15 @@ def _bring_up_loopback() -> None:
         fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
 
 
+def _ask_instructions(scene: Scene) -> str:
+    """Return what a server with these options tells of itself."""
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    words = [COMMAND, *scene.options]
+    answer = subprocess.run(words, input=json.dumps(hello).encode() + b"\n", stdout=subprocess.PIPE, timeout=PATIENCE)
+    return str(json.loads(answer.stdout)["result"].get("instructions", ""))
+
+
 @contextlib.contextmanager
 def _served(scene: Scene, carrier: str) -> Iterator[HttpServer | None]:
     if carrier == "stdio":
@@ -89,6 +99,7 @@ def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
     with serve_pages() as pages:
         scene = Scene(folder, pages)
         scene.prepare()
+        instructions = _ask_instructions(scene)
         with _served(scene, carrier) as server:
             script = write_script(scene, carrier, server and server.restart)
             model = Model(script, folder / "model.jsonl")
@@ -107,6 +118,7 @@ def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
         seconds=record.seconds,
         offered=record.offered,
         first=record.first,
+        instructions=instructions,
         output=(folder / "agent.log").read_text(errors="replace")[-TAIL:],
     )
 

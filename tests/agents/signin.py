@@ -1,9 +1,14 @@
 """Sign an agent in without a screen: its own command, and a person who goes where it sends a browser."""
 
+import contextlib
+import fcntl
 import os
 import pty
 import re
+import struct
 import subprocess
+import termios
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,51 +19,86 @@ from tests.interop.gated import visit
 from tests.wire import PATIENCE, eventually
 
 BROWSERS = ("xdg-open", "open", "www-browser", "x-www-browser", "sensible-browser")
+ROWS, COLUMNS = 50, 2000  # no line is broken: URLs are read from it
 QUESTION = re.compile(r"http://[^\s\x1b\x07\"]+code_challenge=[^\s\x1b\x07\"]+(?=\s)")
+
+
+class Login:
+    """The agent's own command on a terminal of its own, which a browser of its own is opened from."""
+
+    def __init__(self, agent: Agent, place: Place, environment: Mapping[str, str]) -> None:
+        self._agent = agent
+        self._home = place.home
+        self._asked = place.home / "browser.txt"
+        self._asked.touch()
+        self._said = bytearray()
+        path = f"{_fake_browsers(place.home / 'browsers', self._asked)}:{os.environ['PATH']}"
+        own = {"PATH": path, "DISPLAY": ":0", "TERM": "xterm-256color"}
+        self._terminal, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self._process = subprocess.Popen(
+            [*agent.program(), *agent.login],
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            cwd=place.work,
+            env={**surroundings(place, environment), **own},
+            start_new_session=True,
+        )
+        os.close(its)
+        self._reader = threading.Thread(target=self._read, daemon=True)  # a terminal that is full blocks the agent
+        self._reader.start()
+
+    @property
+    def said(self) -> str:
+        return self._said.decode(errors="replace")
+
+    def question(self) -> str | None:
+        """Return the URL that a person is sent to: of the browser that was opened, or printed."""
+        found = QUESTION.search(self._asked.read_text()) or QUESTION.search(self.said)
+        return found and found[0]
+
+    def is_asking(self) -> bool:
+        return not self._agent.asks or self._agent.asks in self.said or self.is_over()
+
+    def say_yes(self) -> None:
+        os.write(self._terminal, b"\r")
+
+    def is_over(self) -> bool:
+        kept = self._agent.tokens and any(path.stat().st_size for path in self._home.glob(self._agent.tokens))
+        return bool(kept) or self._process.poll() is not None
+
+    def end(self) -> int | None:
+        """End the command, and return its exit code if it had ended by itself."""
+        code = self._process.poll()
+        self._process.kill()
+        self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        os.close(self._terminal)
+        (self._home / "login.log").write_text(self.said)
+        return code
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # the other side is closed
+            while read := os.read(self._terminal, 1 << 16):
+                self._said.extend(read)
 
 
 def sign_in(agent: Agent, place: Place, environment: Mapping[str, str], server: HttpServer) -> None:
     """Run the agent's login to its end. Fails where the agent does, or asks nobody."""
-    asked = place.home / "browser.txt"
-    asked.touch()
-    path = f"{_fake_browsers(place.home / 'browsers', asked)}:{os.environ['PATH']}"
-    ours, its = pty.openpty()  # Claude Code wants a terminal
-    words = [*agent.program(), *agent.login]
-    process = subprocess.Popen(
-        words,
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        cwd=place.work,
-        env={**surroundings(place, environment), "PATH": path, "DISPLAY": ":0"},
-        start_new_session=True,
-    )
-    os.close(its)
-    os.set_blocking(ours, False)
-    said = bytearray()
-
-    def listen() -> str | None:
-        """Return the question that the agent printed, or opened a browser with."""
-        said.extend(_read(ours))
-        found = QUESTION.search(asked.read_text()) or QUESTION.search(said.decode(errors="replace"))
-        return found and found[0]
-
-    def is_over() -> bool:
-        listen()
-        return process.poll() is not None
-
+    login = Login(agent, place, environment)
     try:
-        assert eventually(lambda: listen() is not None or is_over()), said.decode(errors="replace")
-        question = listen()
-        assert question, said.decode(errors="replace")
+        assert eventually(login.is_asking), login.said
+        if agent.asks:
+            login.say_yes()
+        assert eventually(lambda: login.question() is not None or login.is_over()), login.said
+        question = login.question()
+        assert question, login.said
         assert visit(Person(server).decide(question)) < 400
-        assert eventually(is_over), said.decode(errors="replace")
-        assert process.returncode == 0, said.decode(errors="replace")
+        assert eventually(login.is_over), login.said
     finally:
-        (place.home / "login.log").write_bytes(said)
-        process.kill()
-        process.wait(PATIENCE)
-        os.close(ours)
+        code = login.end()
+    assert code == (None if agent.tokens else 0), (place.home / "login.log").read_text()
 
 
 def _fake_browsers(folder: Path, asked: Path) -> Path:
@@ -68,10 +108,3 @@ def _fake_browsers(folder: Path, asked: Path) -> Path:
         (folder / name).write_text(f'#!/bin/sh\necho "$@" >>{asked}\n')
         (folder / name).chmod(0o755)
     return folder
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 1 << 16)
-    except OSError:  # nothing there now, or the other side is closed
-        return b""

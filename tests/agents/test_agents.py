@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.agents.clients import AGENTS
-from tests.agents.facts import FACTS, LIMITS, Outcome, is_run
+from tests.agents.facts import FACTS, LIMITS, Outcome
 from tests.agents.run import CARRIERS, run_agent
 
-RUNS = [(agent, carrier) for agent in AGENTS for carrier in CARRIERS if is_run(agent, carrier)]
+RUNS = [(agent, carrier) for agent in AGENTS for carrier in CARRIERS]
 CASES = [(*run, fact) for run in RUNS for fact in FACTS if run[1] in FACTS[fact].carriers]
 
 Ran = Callable[[str, str], Outcome]
