@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.forked import COMMAND
 from tests.interop.node import node
 
 FOLDER = Path(__file__).parent
@@ -27,8 +29,7 @@ class Place:
     home: Path
     work: Path
     model: str  # the URL
-    command: Sequence[str] = ()  # starts the server over stdio
-    url: str = ""  # the server over HTTP
+    server: Sequence[str]  # the options of `toolgate config` that say which server
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,16 @@ def run_logged(agent: Agent, arguments: Sequence[str], place: Place, environment
     return -1
 
 
-def _write(path: Path, content: object) -> None:
+def _write(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+    path.write_text(content)
+
+
+def _print_config(client: str, place: Place) -> str:
+    """Return what `toolgate config` prints for the client: people paste the same."""
+    words = [COMMAND, "config", client, *place.server]
+    printed = subprocess.run(words, stdout=subprocess.PIPE, check=True, cwd=place.work, env=surroundings(place, {}))
+    return printed.stdout.decode()
 
 
 # -- Claude Code
@@ -101,8 +109,7 @@ def _configure_claude(place: Place) -> dict[str, str]:
         "DISABLE_ERROR_REPORTING": "1",
         "MCP_TOOL_TIMEOUT": str(CALL * 1000),
     }
-    given = ["--transport", "http", "toolgate", place.url] if place.url else ["toolgate", "--", *place.command]
-    words = [*_claude(), "mcp", "add", "--scope", "user", *given]
+    words = [*_claude(), *shlex.split(_print_config("claude-code", place))[1:]]
     subprocess.run(words, env=surroundings(place, environment), cwd=place.work, check=True, stdin=subprocess.DEVNULL)
     return environment
 
@@ -117,11 +124,6 @@ def _codex() -> list[str]:
 
 
 def _configure_codex(place: Place) -> dict[str, str]:
-    where = (
-        f"url = {json.dumps(place.url)}"
-        if place.url
-        else f"command = {json.dumps(place.command[0])}\nargs = {json.dumps(place.command[1:])}\nrequired = true"
-    )
     config = f"""model = "scripted"
 model_provider = "scripted"
 approval_policy = "never"
@@ -134,9 +136,7 @@ name = "scripted"
 base_url = "{place.model}/v1"
 env_key = "SCRIPTED_KEY"
 wire_api = "responses"
-[mcp_servers.toolgate]
-{where}
-"""
+{_print_config("codex", place)}"""
     _write(place.home / ".codex" / "config.toml", config)
     return {"SCRIPTED_KEY": "dummy"}
 
@@ -149,9 +149,6 @@ def _opencode() -> list[str]:
 
 
 def _configure_opencode(place: Place) -> dict[str, str]:
-    server = (
-        {"type": "remote", "url": place.url} if place.url else {"type": "local", "command": list(place.command)}
-    ) | {"enabled": True}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{place.model}/v1", "apiKey": "dummy"},
@@ -164,9 +161,8 @@ def _configure_opencode(place: Place) -> dict[str, str]:
         "autoupdate": False,
         "share": "disabled",
         "permission": "allow",
-        "mcp": {"toolgate": server},
-    }
-    _write(place.home / ".config" / "opencode" / "opencode.json", config)
+    } | json.loads(_print_config("opencode", place))
+    _write(place.home / ".config" / "opencode" / "opencode.json", json.dumps(config))
     names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
     return {f"OPENCODE_DISABLE_{name}": "1" for name in names}
 
@@ -179,18 +175,15 @@ def _gemini() -> list[str]:
 
 
 def _configure_gemini(place: Place) -> dict[str, str]:
-    server = (
-        {"httpUrl": place.url} if place.url else {"command": place.command[0], "args": list(place.command[1:])}
-    ) | {"trust": True, "timeout": CALL * 1000}
     settings = {
-        "mcpServers": {"toolgate": server},
         "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
         "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
         "model": {"name": "gemini-2.5-flash"},
-    }
-    _write(place.home / ".gemini" / "settings.json", settings)
+    } | json.loads(_print_config("gemini-cli", place))
+    settings["mcpServers"]["toolgate"]["timeout"] = CALL * 1000
+    _write(place.home / ".gemini" / "settings.json", json.dumps(settings))
     return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": place.model, "GEMINI_CLI_NO_RELAUNCH": "true"}
 
 

@@ -104,8 +104,8 @@ def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
             script = write_script(scene, carrier, server and server.restart)
             model = Model(script, folder / "model.jsonl")
             with serve_model(model) as url:
-                command = () if server else (COMMAND, *scene.options)
-                place = Place(scene.folder / "home", scene.work, url, command, server.url + "/mcp" if server else "")
+                which = ["--public-url", server.url] if server else scene.options
+                place = Place(scene.folder / "home", scene.work, url, which)
                 environment = agent.configure(place)
                 if carrier == "signin" and server:
                     sign_in(agent, place, environment, server)
