@@ -18,7 +18,6 @@ from tests import forked
 from tests.http_wire import site
 from tests.interop.scripted import BEACON, Call, Model, scripted
 from tests.wire import COMMAND, ROOT
-from toolgate.server.options import OPTIONS
 
 DRIVE = Path(__file__).with_name("frameworks") / "drive.py"
 ENVIRONMENTS = {"pydantic-ai": "mcp2", "openai-agents": "mcp2", "crewai": "mcp1"}
@@ -31,8 +30,6 @@ SILENT = {  # none of them may tell anybody what it does
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "OTEL_SDK_DISABLED": "true",
 }
-LEAN = any(option.name == "structured-output" for option in OPTIONS)
-STRUCTURED_ALONE = frozenset(("ReadDocs", "InvokeSkill", "hand-over"))
 SKILL = "---\nname: keeping\ndescription: How a light is kept.\n---\nTrim the wick at dusk.\n"
 
 
@@ -117,13 +114,10 @@ def told(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
     ],
 )
 def test_a_model_is_sent_the_whole_answer(told: Told, called: str, said: str) -> None:
-    if called in STRUCTURED_ALONE:
-        structured(told)
     assert re.search(said, told.sent[called])
 
 
 def test_a_model_is_sent_a_callback_that_fired_meanwhile(told: Told) -> None:
-    structured(told)
     assert "look at the lamp" in "".join(told.sent[name] for name in ("hand-over", "refusal", "end"))
 
 
@@ -135,9 +129,3 @@ def test_a_model_is_sent_the_image_where_its_framework_can(told: Told) -> None:
 
 def test_a_model_is_told_why_a_tool_refuses(told: Told) -> None:
     assert "/nowhere.png" in told.sent["refusal"]
-
-
-def structured(told: Told) -> None:
-    """What is in a result's text alone reaches no model of pydantic-ai, until results are lean."""
-    if told.framework == "pydantic-ai" and not LEAN:
-        pytest.xfail("pydantic-ai shows structured content alone")
