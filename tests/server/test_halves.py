@@ -127,11 +127,7 @@ def bash(client: Client) -> None:
 
 
 def background(client: Client) -> None:
-    held = client.call("Bash", "begun", "goes on", "ReadBgOutput reads on", command="echo begun; sleep 86418")
-    left = client.call(
-        "Bash", "up", "left running: 1 process", "ReadBgOutput reads on", command="sleep 86419 & echo up"
-    )
-    assert held != left
+    client.call("Bash", "up", "left running: 1 process", "ReadBgOutput reads on", command="sleep 86419 & echo up")
     begun = client.call("BackgroundBash", "none", command="echo written; exec sleep 86420")
     task = begun["structuredContent"]["task_id"]
     assert f"background task {task} started" in halves(begun)["content"]
@@ -235,7 +231,7 @@ def visited(connect: Start, tmp_path: Path, web: str, way: tuple[str, tuple[str,
     mend.mkdir(parents=True)
     (mend / "SKILL.md").write_text("---\nname: mend\ndescription: x\n---\n# Mend\n\nLook at $ARGUMENTS first.\n")
     (mend / "tools.txt").touch()
-    fast = ("--hold", "8", "--browser", "none", "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}")
+    fast = ("--browser", "none", "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}")
     server = connect(*fast, "--skills", str(mend.parent), *options, revision=revision)
     yield Client(server, tmp_path / "work", web)
 
@@ -248,6 +244,15 @@ def test_a_model_sees_the_payload_whichever_half_its_client_drops(
         assert LEAN.isdisjoint(client.schemas) is (way[1] == ())
         for scenario in SCENARIOS:
             scenario(client)
+
+
+@pytest.mark.brief("stdio-lean-2025-11-25", "http-full-2026-07-28")
+def test_a_command_that_goes_on_says_so_in_each_half(
+    connect: Start, way: tuple[str, tuple[str, ...]], tmp_path: Path
+) -> None:
+    client = Client(connect("--hold", "2", *way[1], revision=way[0]), tmp_path / "work", "")
+    facts = ("begun", "goes on, with its timeout of 30000 ms, as background task 1", "ReadBgOutput reads on")
+    client.call("Bash", *facts, command="echo begun; sleep 86418")
 
 
 @pytest.mark.xfail(reason="AskUserQuestion has no note yet", strict=False)
