@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import sqlite3
 import threading
 import time
@@ -19,6 +20,7 @@ import pytest
 from tests.conftest import PROBE
 from tests.http_wire import POSTED, Site, events, site
 from tests.inside import Inside, inside
+from tests.test_cli_people import PASSWORD, command, granted, registered
 from tests.wire import PATIENCE, STATELESS, eventually
 from toolgate.server.state.sessions import MAX_DETAILS
 from toolgate.transports.replies import LOST
@@ -626,3 +628,36 @@ def test_a_request_whose_session_is_being_taken_up_is_waited_for_at_the_end(tmp_
         assert not here.streamable.running
 
     run(first, second, folder=tmp_path)
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_what_was_revoked_while_no_server_ran_stays_ended_when_its_person_comes_again(
+    tmp_path: Path, number: int
+) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = str(free.getsockname()[1])  # tokens are for one URL
+    with after(tmp_path, number, "--auth", "oauth", "--port", port) as restarted:
+        first = restarted()
+        assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0
+        client, other = registered(first), registered(first)
+        before, kept = (f"Bearer {granted(first, one)['access_token']}" for one in (client, other))
+        params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+        asked = message("initialize", params)
+        sessions = [
+            first.ask("POST", "/mcp", asked, authorization=token)[0].getheader("mcp-session-id")
+            for token in (before, kept)
+        ]
+        assert all(sessions)
+
+        def pinged(at: Site, token: str, place: int) -> int:
+            return at.ask("POST", "/mcp", message("ping"), authorization=token, mcp_session_id=sessions[place])[
+                0
+            ].status
+
+        assert (pinged(first, before, 0), pinged(first, kept, 1)) == (200, 200)
+        end(first, number)
+        assert command(tmp_path, "token", "revoke", "client", client).returncode == 0
+        second = restarted()
+        again = f"Bearer {granted(second, client)['access_token']}"
+        assert eventually(lambda: pinged(second, again, 0) == 404)
+        assert (pinged(second, kept, 1), pinged(second, again, 1), pinged(second, before, 0)) == (200, 404, 401)
