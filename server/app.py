@@ -1,6 +1,7 @@
 """The composition root: builds a server out of a configuration, runs it, and takes it down. It alone knows all."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -237,7 +238,8 @@ class App:
 
     async def _open_state(self) -> None:
         """The first session is written down at once: its client must not wait until a library is loaded."""
-        await self.store.transact(lambda _: None)
+        with contextlib.suppress(StateError):  # the log has it, and whoever needs the state hears of it
+            await self.store.transact(lambda _: None)
 
     @property
     def _signs_in(self) -> bool:
