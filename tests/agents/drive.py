@@ -15,7 +15,7 @@ from tests.agents.dialects import Shown
 from tests.agents.model import Step
 
 CUT = 1.5  # seconds into a call: the server is killed
-HOLD = "6"  # seconds
+HOLD = "12"  # seconds: a loaded machine takes five to start a browser
 PAGE = b"<html><head><title>Lantern</title></head><body><main><h1>Lantern</h1><p>%s</p></main></body></html>"
 ON_THE_PAGE = "The lantern hangs in the hall since the winter of the long frost, and burns oil of the finest kind."
 IN_THE_SKILL = "Trim the wick before you light it."
