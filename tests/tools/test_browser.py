@@ -552,6 +552,13 @@ def test_a_page_that_never_begins_is_given_up(world: World, monkeypatch: pytest.
     assert "did not begin to come within 1 s" in text(output)
 
 
+def test_a_browser_that_starts_too_late_for_the_page_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "PAGE_TIME", -1.0)
+    output = world.read({"/": silent})
+    assert output.is_error
+    assert "when the browser had started: call again" in text(output)
+
+
 @pytest.mark.parametrize("when", ["onload = for_ever", pytest.param("setTimeout(for_ever, 300)", marks=SOAK)])
 def test_a_page_whose_scripts_never_end_is_read_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch, when: str

@@ -279,6 +279,8 @@ class Visit:
         return Broken(f"the browser ended while it had {shown(self.url)}; the next call starts another: try again")
 
     def _late(self, time: float) -> ToolError:
+        if time <= 0:
+            return TimedOut(f"no time was left to load {shown(self.url)} when the browser had started: call again")
         return TimedOut(f"{shown(self.url)} did not begin to come within {time:.0f} s; it may later")
 
     def _tell_limits(self) -> None:
