@@ -26,9 +26,7 @@ from toolgate.server.seal import Seal
 from toolgate.server.server import Server
 from toolgate.server.session import Session
 from toolgate.server.state.callbacks import Callbacks
-from toolgate.server.state.places import Places
 from toolgate.server.state.plans import Plan
-from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tasks import Tasks
 from toolgate.server.workspaces import Workspaces
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from toolgate.server.isolated import Isolation
     from toolgate.server.metrics import Metrics
     from toolgate.server.overview import Overview
+    from toolgate.server.state.places import Places
 
 log = logging.getLogger("toolgate")
 
@@ -80,7 +79,7 @@ class App:
             self.store, self.clock.processes, self._serves, server=parts.digest(config, self.root)
         )
         self._where = "" if self.root is None else str(self.root)
-        self.places = Places(self.store, self._where) if config.remote else None  # over stdio clients begin anew
+        self.places = self._places()
         self.rules = parts.ruled(config)
         self.processes = Processes()
         self.changes = Changes()
@@ -137,6 +136,7 @@ class App:
     async def serve_http(self) -> None:
         """Serve HTTP clients until a signal comes."""
         from toolgate.server.site import Site  # start-up: stdio does without all of HTTP
+        from toolgate.server.state.sessions import SessionRecords
 
         access = self._access if self._signs_in else None
         site = Site(
@@ -230,7 +230,14 @@ class App:
         if self.cleaner is not None:
             self._start_later(self.cleaner.follow, CLEAN_AFTER)
 
-    async def _recall_places(self, places: Places) -> None:
+    def _places(self) -> "Places | None":
+        if not self.config.remote:
+            return None  # a client over stdio begins anew
+        from toolgate.server.state.places import Places  # start-up: stdio does without
+
+        return Places(self.store, self._where)
+
+    async def _recall_places(self, places: "Places") -> None:
         try:
             await places.recall()
         except StateError as error:
