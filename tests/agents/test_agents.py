@@ -1,8 +1,7 @@
 """Real agents send their model all that Toolgate answers, over stdio, over HTTP and signed in, and after a restart."""
 
-import functools
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,13 +18,18 @@ pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Run an agent over a carrier, once: `ran(agent, carrier)`."""
-
-    def run(agent: str, carrier: str) -> Outcome:
-        return run_agent(agent, carrier, Path(tmp_path_factory.mktemp("agents")) / f"{agent}-{carrier}")
-
-    return functools.cache(run)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """Give the outcome of a run: `ran(agent, carrier)`. All that the selected tests need run, two at a time: they wait
+    more than they work."""
+    chosen = [item.callspec.params for item in request.session.items if item.path == request.path]
+    folder = tmp_path_factory.mktemp("agents")
+    pool = ThreadPoolExecutor(2)
+    runs = {
+        (agent, carrier): pool.submit(run_agent, agent, carrier, folder / f"{agent}-{carrier}")
+        for agent, carrier in dict.fromkeys((params["agent"], params["carrier"]) for params in chosen)
+    }
+    yield lambda agent, carrier: runs[agent, carrier].result()
+    pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize(("agent", "carrier"), RUNS)
