@@ -26,14 +26,14 @@ def test_root_needs_python_and_nothing_else() -> None:
     call = f".venv/bin/toolgate call Bash command=pwd --url http://127.0.0.1:{port}/mcp"
     told = bare(f"make demo && .venv/bin/toolgate doctor -t && {{ {serve}; {ready}; {call}; kill $server; }}")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert "All of it worked" in told.stdout and "its sandbox: uid" in told.stdout
+    assert "All of it worked" in told.stdout and "(sandbox: uid)" in told.stdout
     assert "/var/lib/toolgate/workspaces/local" in told.stdout.splitlines(), "served, with stdio beside it"
 
 
 def test_a_user_without_rights_needs_python_and_nothing_else() -> None:
     told = bare("--user", "make demo")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert "All of it worked" in told.stdout and "its sandbox: none" in told.stdout
+    assert "All of it worked" in told.stdout and "(sandbox: none)" in told.stdout
 
 
 def test_a_user_without_rights_is_told_in_one_line_what_the_tests_need() -> None:
