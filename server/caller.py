@@ -147,16 +147,20 @@ class Caller:
             params["message"] = message
         self._call.channel.send(Notification("notifications/progress", params))
 
-    def start_heartbeat(self, seconds: float) -> None:
-        """Tell a client that waits that the call lives, whenever it was told nothing for so many seconds."""
-        self._heart = asyncio.get_running_loop().call_later(seconds, self._beat, seconds)
+    def start_heartbeat(self, first: float, seconds: float) -> None:
+        """Tell a client that waits that the call lives: after `first` seconds without a word, then whenever it was told
+        nothing for `seconds`."""
+        self._heart = asyncio.get_running_loop().call_later(first, self._beat, first, seconds)
 
-    def _beat(self, seconds: float) -> None:
-        left = self._progressed + seconds - time.monotonic()
+    def _beat(self, pause: float, seconds: float) -> None:
+        if self._progressed > self._began:
+            pause = seconds
+        now = time.monotonic()
+        left = self._progressed + pause - now
         if left <= 0:
-            self.progress(max(self._last_progress, 0.0), None, "still running")
+            self.progress(max(self._last_progress, 0.0), None, f"running for {now - self._began:.0f} s")
             left = seconds
-        self._heart = asyncio.get_running_loop().call_later(left, self._beat, seconds)
+        self._heart = asyncio.get_running_loop().call_later(left, self._beat, pause, seconds)
 
     def stop(self) -> None:
         """The call is answered: no progress may follow (basic/patterns/progress)."""

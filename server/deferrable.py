@@ -57,9 +57,9 @@ class Deferrable(Caller):
     def wants_progress(self) -> bool:
         return self.deferral is not None or super().wants_progress
 
-    def start_heartbeat(self, seconds: float) -> None:
+    def start_heartbeat(self, first: float, seconds: float) -> None:
         if self.deferral is None:  # a task that is polled need not say that it lives
-            super().start_heartbeat(seconds)
+            super().start_heartbeat(first, seconds)
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self.deferral is None:

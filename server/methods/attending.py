@@ -17,6 +17,7 @@ from toolgate.tools.context import Context
 from toolgate.tools.errors import CannotAsk, StillWaiting, ToolError, Unanswered, WrongArguments
 
 HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
+FIRST_BEAT = 1.0  # seconds: over HTTP the answer is a stream from then on, and its client needs an event to resume from
 
 
 class TookTooLong(Exception):
@@ -38,7 +39,7 @@ async def attend(server: Server, hold: Hold, call: Call, work: Work, caller: Cal
         server.used(call.session.principal)
     hold.take(task)
     if caller.wants_progress:
-        caller.start_heartbeat(HEARTBEAT)
+        caller.start_heartbeat(FIRST_BEAT, HEARTBEAT)
     try:
         return await work(Context(server.belongings(call.session), caller))
     except asyncio.CancelledError:

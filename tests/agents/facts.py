@@ -111,6 +111,5 @@ FACTS: Mapping[str, Fact] = {
 
 LIMITS: Mapping[tuple[str, str], str] = {  # what an agent withholds, whatever a server does: (agent, fact) -> why
     ("claude-code", "cut"): "it waits until `MCP_TOOL_TIMEOUT`",
-    ("gemini-cli", "cut"): "it waits until the server's `timeout` in its settings",
     ("codex", "new plugin"): "it lists the tools once, and does not heed `list_changed`",
 }

@@ -1,6 +1,7 @@
 """Signs of life: a client that waits hears something every so often, and of one call one stream of progress alone."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from toolgate.server.revisions import REVISIONS
 from toolgate.server.seal import Seal
 from toolgate.server.session import Call, Session
 
-BEAT = 1.0  # seconds
+FIRST, BEAT = 0.25, 1.0  # seconds
 
 
 class Heard:
@@ -35,16 +36,22 @@ def waiting(folder: Path) -> tuple[Caller, Heard]:
     heard = Heard()
     call = Call(1, "tools/call", {"_meta": {"progressToken": "t"}}, session, heard)
     caller = Caller(call, Seal(folder / "key"), Questions(), 45.0, True)
-    caller.start_heartbeat(BEAT)
+    caller.start_heartbeat(FIRST, BEAT)
     return caller, heard
 
 
 def test_a_client_that_hears_nothing_is_told_that_the_call_lives(tmp_path: Path) -> None:
     async def body() -> None:
+        began = time.monotonic()
         caller, heard = waiting(tmp_path)
         await asyncio.wait_for(heard.message.wait(), 10)
+        first, heard.message = time.monotonic() - began, asyncio.Event()
+        await asyncio.wait_for(heard.message.wait(), 10)
+        second = time.monotonic() - began
         caller.stop()
-        assert heard.params[0]["message"] == "still running"
+        assert heard.params[0]["message"] == "running for 0 s"
+        assert first >= FIRST
+        assert first + BEAT * 0.9 <= second
 
     asyncio.run(body())
 
@@ -52,7 +59,8 @@ def test_a_client_that_hears_nothing_is_told_that_the_call_lives(tmp_path: Path)
 def test_a_call_that_shows_progress_by_itself_has_no_second_stream(tmp_path: Path) -> None:
     async def body() -> None:
         caller, heard = waiting(tmp_path)
-        for count in range(10):
+        caller.progress(0, None, "line")
+        for count in range(1, 10):
             await asyncio.sleep(BEAT / 5)
             caller.progress(count, None, "line")
         caller.stop()
