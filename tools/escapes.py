@@ -7,12 +7,14 @@ bytes, whatever they are. Source: ECMA-48, 5.3 to 5.6; XTerm Control Sequences.
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 MAX_SEQUENCE = 16 * 2**10  # bytes of an unfinished sequence that are held back: titles and links are shorter
 MAX_LINE = 16 * 2**10  # characters of an unfinished line in which `\r` and `\b` still have effect
 MAX_BACKSPACES = 256  # at the end of a piece, with as many characters before them
 MAX_STRIKES = 20_000  # backspaces in a piece, those of bold and underline apart: 7 ms
+MAX_STATES = 10_000  # of a line in a piece that are compared: 30 ms; of those before nothing stays
+SHRINKS = 16  # characters that a state of a meter may be shorter than the one before, without blanks over the rest
 
 # CSI, the control strings (OSC, DCS, APC, PM, SOS) to their terminator on the same line, and all other sequences. What
 # is malformed loses what introduces it. Bell, shifts and C1 go too. The quantifiers give nothing back.
@@ -21,8 +23,10 @@ _SEQUENCES = re.compile(
     r"|\x9b[0-?]*+[ -/]*+[@-~]?|[\x07\x0e\x0f\x80-\x84\x86-\x9a\x9c-\x9f])++"
 )
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*+[ -/]*+|[\]PX^_][^\x07\x1b\n]*+\x1b?|[ -/]*+)?\Z")
+_COLUMN_1 = re.compile(r"(?:\x1b\[|\x9b)[01]?G")  # npm and yarn begin a state so
 _OVERSTRUCK = re.compile("(?:[^\b\n]\b(?=[^\b\n]))++")  # of bold, underline or a spinner, what is written over
 _STRIKES = re.compile("[^\b]+|\b+")
+_TOKENS = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*+(.?)")
 
 
 class Cleaner:
@@ -54,8 +58,8 @@ class Cleaner:
     def _take(self, text: str) -> str:
         whole = self._line + text if self._line else text
         end = whole.rfind("\n") + 1
-        self._line = _compact(whole[end:])
-        lines = _clean_lines(whole[:end])
+        kept, self._line = _compact(whole[end:])
+        lines = _clean_lines(whole[:end]) + kept
         if len(self._line) <= MAX_LINE:
             return lines
         line, self._line = self._line, ""
@@ -102,7 +106,7 @@ def _step_back(data: bytes, end: int, characters: int) -> int:
 def _remove_sequences(text: str) -> str:
     if text.isascii() and not any(control in text for control in "\x1b\x07\x0e\x0f"):
         return text
-    return _SEQUENCES.sub("", text)
+    return _SEQUENCES.sub("", _COLUMN_1.sub("\r", text))
 
 
 def _clean_lines(text: str) -> str:
@@ -127,26 +131,59 @@ def _remove_overstruck(text: str) -> str:
 
 
 def _rewrite_line(line: str) -> str:
-    if "\r" in line:
-        line = _last_state(line)
-    return "".join(_apply_backspaces(line)) if "\b" in line else line
+    if "\r" not in line:
+        return _apply_backspaces(line)
+    kept, state, _ = _split_states(line.split("\r"))
+    return "\n".join(map(_apply_backspaces, [*kept, state]))
 
 
-def _compact(line: str) -> str:
-    """What has to be known of an unfinished line to go on with it."""
+def _compact(line: str) -> tuple[str, str]:
+    """The lines that nothing changes any more, and what has to be known of an unfinished line to go on with it."""
     line = _remove_overstruck(line)
     if "\r" not in line:
+        return "", line
+    *states, last = line.split("\r")
+    kept, state, blanks = _split_states(states)
+    return "".join(f"{_apply_backspaces(each)}\n" for each in kept), "\r".join([state, *blanks, last])
+
+
+def _split_states(states: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Take apart what `\\r` parts in a line: what stays, the last state, and the blanks after it.
+
+    Of a meter only the last state stays. What the next state does not look like is no meter: text of another program
+    or stream in between (curl writes its meter amid the body), or a file whose lines end in `\\r`.
+    """
+    kept: list[str] = []
+    last, blanks = "", ""
+    for state in states[-MAX_STATES:]:
+        if not state.strip():
+            blanks = max(blanks, state, key=len)
+            continue
+        if last and len(blanks) < len(last) and not _replaces(state, last):
+            kept.append(last)
+        last, blanks = state, ""
+    return kept, last, [blanks] if blanks else []
+
+
+def _replaces(state: str, last: str) -> bool:
+    """Whether `state` is the next one of the meter that `last` is of."""
+    if state == last:
+        return True
+    if len(state) + SHRINKS < len(last.rstrip()):
+        return False
+    new, old = _shape(state), _shape(last)
+    return new == old or (new[:1] == old[:1] and any(token[0] == "0" for token in old))
+
+
+def _shape(state: str) -> list[str]:
+    """Its words and numbers: all numbers count as 0, with what follows them."""
+    return [f"0{found[1]}" if found[1] is not None else found[0] for found in _TOKENS.finditer(state)]
+
+
+def _apply_backspaces(line: str) -> str:
+    """Return a line without its backspaces: each moves back by one, and what follows is written over."""
+    if "\b" not in line:
         return line
-    return _last_state(line) + ("\r" if line.endswith("\r") else "")
-
-
-def _last_state(line: str) -> str:
-    """What was written after the last `\\r`: programs end a meter with blanks, or with nothing."""
-    return next((state for state in reversed(line.split("\r")) if state.strip()), "")
-
-
-def _apply_backspaces(line: str) -> list[str]:
-    """The characters of a line with backspaces: each moves back by one, and what follows is written over."""
     cells: list[str] = []
     place = 0
     for strike in _split_strikes(line):
@@ -155,7 +192,7 @@ def _apply_backspaces(line: str) -> list[str]:
         else:
             cells[place : place + len(strike)] = strike
             place += len(strike)
-    return cells
+    return "".join(cells)
 
 
 def _split_strikes(line: str) -> Iterator[str]:

@@ -13,6 +13,9 @@ from toolgate.tools.escapes import Cleaner, clean_output
 
 Start = Callable[..., Server]
 COLOURED = r"printf '\033[1;31mred\033[0m \033]0;title\007N\bN \033]8;;http://x\033\\link\033]8;;\033\\\n'"
+CURL = "  0     0    0     0    0     0      0      0 --:--:-- --:--:-- --:--:--     0"
+CURLED = "100 11391  100 11391    0     0  1045k      0 --:--:-- --:--:-- --:--:-- 1112k"
+BODY = ", ".join(f'{{"id": {number}}}' for number in range(400))
 METER = r"printf '10%%\r50%%\r100%%\033[K\r\nend\r\n'"
 
 
@@ -43,6 +46,46 @@ def test_what_a_terminal_acts_on_is_gone_and_of_a_meter_the_last_state_stays(raw
 
 
 @pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (f"\r{CURL}\r{CURLED}\n{BODY}", f"{CURLED}\n{BODY}"),
+        (f"\r{CURL}{BODY}\r{CURLED}\n{BODY}", f"{CURL}{BODY}\n{CURLED}\n{BODY}"),
+        (
+            f'\r{CURL}{{\n  "id": 1,\n  "na\r{CURLED}\nme": "x"\n}}',
+            f'{CURL}{{\n  "id": 1,\n  "na\n{CURLED}\nme": "x"\n}}',
+        ),
+        ("name,age\rada,36\rgrace,37\r", "name,age\nada,36\ngrace,37"),
+        ("import os\rimport sys\rimport re\r", "import os\nimport sys\nimport re"),
+    ],
+)
+def test_text_that_a_meter_is_written_over_stays(raw: str, text: str) -> None:
+    data = raw.encode()
+    assert clean_output(data, final=True) == (text, len(data))
+    for size in (1, 7, 80):
+        cleaner = Cleaner()
+        pieces = [cleaner.feed(data[start : start + size]) for start in range(0, len(data), size)]
+        assert "".join(pieces) + cleaner.end(final=True) == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (
+            "Receiving: 9% (1/10)\rReceiving: 100% (10/10), 2 KiB\rReceiving: 100% (10/10), done.\n",
+            "Receiving: 100% (10/10), done.\n",
+        ),
+        ("Reading lists... 0%\r\rReading lists... 50%\r\rReading lists... Done\n", "Reading lists... Done\n"),
+        ("\r 10%|█   | 1/10\r 50%|██▌ | 5/10\r100%|████| 10/10\n", "100%|████| 10/10\n"),
+        ("\r#  9.5%\r###### 50.0%\r########### 100.0%\n", "########### 100.0%\n"),
+        ("\x1b[1G\x1b[0K⠙ pack\x1b[1G\x1b[0K⠹ pack\x1b[1G\x1b[0K⠸ pack\n", "⠸ pack\n"),
+        ("Fetching\r        \rDone\n", "Done\n"),
+    ],
+)
+def test_of_meters_as_programs_write_them_the_last_state_stays(raw: str, text: str) -> None:
+    assert clean_output(raw.encode(), final=True)[0] == text
+
+
+@pytest.mark.parametrize(
     ("data", "text"),
     [(b"abc\x1b[1", "abc"), (b"ab\x1b]0;ti\x1b", "ab"), (b"a\xc3", "a"), (b"aNM\b\b", "a"), (b"a\x1b", "a")],
 )
@@ -66,7 +109,22 @@ def test_output_is_the_same_in_pieces_of_any_size() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [b"\x1b", b"\x1b[m", b"a\x1b[m", b"\x1b]", b"\r", b"x\r", b"\b", b"x\b", b"\b\bx", b"\x1b[1;", b"\xc2\x9b"]
+    "part",
+    [
+        b"\x1b",
+        b"\x1b[m",
+        b"a\x1b[m",
+        b"\x1b]",
+        b"\r",
+        b"x\r",
+        b"x\ry\r",
+        b"1,2 3 4\r5,a\r",
+        b"\b",
+        b"x\b",
+        b"\b\bx",
+        b"\x1b[1;",
+        b"\xc2\x9b",
+    ],
 )
 def test_work_grows_with_the_bytes_and_no_faster(part: bytes) -> None:
     chunk = part * (2**18 // len(part))
