@@ -230,11 +230,25 @@ def chosen(config: Config, state: Path, limits: Limits, ground: "Ground", *, pub
         ground=ground,
     )
     try:
-        return tried(wanted)
+        sandbox = tried(wanted)
+        if sandbox.level == "uid" and sandbox.uids is not None:
+            _check_links(state, sandbox.uids[0])
+        return sandbox
     except UnreachableError as error:
         raise UsageError(f"--state: {error}: {_elsewhere(config, state)}") from None
     except Unavailable as error:
         raise UsageError(f"--sandbox: {error}{_way_out(level, public=public)}") from None
+
+
+def _check_links(state: Path, uid: int) -> None:
+    """Raise UnreachableError where a folder of the state is a link to where `uid` can't pass."""
+    from toolgate.tools.sandbox.levels import UnreachableError  # start-up
+    from toolgate.tools.sandbox.trial import closed_folder
+
+    for folder in (state / "spool", state / "workspaces"):
+        closed = closed_folder(folder, uid) if folder.is_symlink() else None
+        if closed is not None and closed != folder.resolve():  # that one is opened with the state
+            raise UnreachableError(f"{folder}: users that commands run as can't pass through {closed}")
 
 
 def tried(config: Config) -> "Sandbox | None":
@@ -244,6 +258,7 @@ def tried(config: Config) -> "Sandbox | None":
 
 def _beside(state: Path, level: "Level") -> Path | None:
     """Return where to try commands without opening the state: in it where users can pass, else in the folder above."""
+    state = state.resolve()  # where the link of a symlinked one leads is what users pass through
     is_open = level != "uid" or (state.exists() and state.stat().st_mode & THROUGH == THROUGH)
     places = (state, *state.parents) if is_open else state.parents
     for place in places:

@@ -121,6 +121,24 @@ def test_a_state_that_commands_can_t_reach_is_refused_with_the_folder_and_the_me
 
 
 @ROOT
+@pytest.mark.parametrize("link", ["state", "state/workspaces", "state/spool"])
+def test_a_link_to_where_commands_can_t_reach_is_refused_by_server_and_doctor(
+    programs: Path, ground: Path, closed: Path, link: str
+) -> None:
+    (programs / "bwrap").unlink()
+    (closed / "real").mkdir(mode=0o700)
+    (ground / link).parent.mkdir(exist_ok=True)
+    (ground / link).symlink_to(closed / "real")
+    options = ("-t", "--auth", "none", "--port", "0", "--sandbox", "auto", "--state", str(ground / "state"))
+    told = run(ground, *options, PATH=str(programs))
+    assert told.returncode == 2, told.stderr
+    assert f"can't pass through {closed}: say --state" in told.stderr.splitlines()[-1]
+    doctor = run(ground, "doctor", "--browser", "none", *options, PATH=str(programs))
+    assert (doctor.returncode, verdicts(doctor.stdout)["sandbox"]) == (1, "FAIL"), doctor.stdout
+    assert f"can't pass through {closed}" in doctor.stdout
+
+
+@ROOT
 def test_namespaces_reach_a_state_that_other_users_can_t(programs: Path, closed: Path) -> None:
     with site(closed, "--sandbox", "auto", env={"PATH": str(programs)}, workspace=False) as place:
         assert place.ask("GET", "/ready")[2] == {"status": "ready", "sandbox": "bwrap"}
