@@ -107,6 +107,8 @@ class Dispatcher:
         except asyncio.CancelledError:
             if flight.cancelled:
                 task.uncancel()
+                if flight.undo is not None:  # the cancellation came between the result and its answer
+                    flight.undo()
             elif task.cancelling():
                 raise  # the server ends
             else:  # of something the method itself had cancelled

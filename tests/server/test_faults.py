@@ -1,5 +1,6 @@
 """What tools, plugins and clients do wrong costs themselves only: every request is answered, and the server lives."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 from tests.wire import COMMAND, Refusal, Server, eventually
+from toolgate.server.dispatcher import Dispatcher, Method
+from toolgate.server.messages import Outbound, Request
+from toolgate.server.session import Call, Session
 
 Start = Callable[..., Server]
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -250,3 +254,35 @@ def test_a_classic_file_that_is_none_is_not_read(start: Start, tmp_path: Path, k
     path = tmp_path / "work" / "scorpiox-env.txt"
     path.symlink_to("/dev/stdin") if kind == "link" else os.mkfifo(path)
     assert len(start().request("tools/list")["tools"]) == 13
+
+
+def test_news_of_a_call_that_is_cancelled_just_before_its_answer_is_told_with_the_next() -> None:
+    async def body() -> None:
+        restored: list[str] = []
+
+        async def answer(call: Call) -> None:
+            assert call.flight is not None
+            call.flight.undo = lambda: restored.append("news")
+            call.session.cancel(call.id)
+            await asyncio.sleep(0)  # as for a task that is being written down
+
+        session, sent = Session("me"), Sent()
+        dispatcher = Dispatcher({"slow": Method(answer, opens=True)}, {}, lambda answer, call: answer)
+        await asyncio.create_task(dispatcher.take(Request(1, "slow"), session, sent))
+        assert (restored, sent.messages) == (["news"], [])
+
+    asyncio.run(asyncio.wait_for(body(), 10))
+
+
+class Sent:
+    """A channel that keeps what goes out."""
+
+    can_ask = False
+
+    def __init__(self) -> None:
+        self.messages: list[Outbound] = []
+
+    def send(self, message: Outbound) -> None:
+        self.messages.append(message)
+
+    def pause(self) -> None: ...
