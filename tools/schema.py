@@ -152,7 +152,8 @@ def never_null(schema: dict[str, Any]) -> frozenset[str]:
 def _takes_null(declared: Any, root: dict[str, Any]) -> bool:
     import jsonschema_rs  # start-up, as above
 
-    alone: dict[str, Any] = {key: root[key] for key in ("$defs", "definitions") if key in root}
+    # Where references lead to: "properties" says nothing of a null itself
+    alone: dict[str, Any] = {key: root[key] for key in ("$defs", "definitions", "properties") if key in root}
     try:
         validator = jsonschema_rs.Draft202012Validator({**alone, "allOf": [declared]}, retriever=_refuse)
         return validator.is_valid(None)

@@ -27,6 +27,7 @@ RAW = {
         "anything": {},
         "choice": {"enum": ["a", "b"]},
         "number": {"type": "integer", "minimum": 1},
+        "again": {"$ref": "#/properties/number"},
     },
 }
 
@@ -88,7 +89,7 @@ def test_a_plugins_argument_that_takes_null_gets_it_and_the_others_their_default
 
 
 def test_of_a_raw_schema_a_null_is_dropped_only_where_the_schema_has_no_place_for_it(plugin: Server) -> None:
-    given = dict.fromkeys(("word", "perhaps", "either", "anything", "choice", "number"))
+    given = dict.fromkeys(("word", "perhaps", "either", "anything", "choice", "number", "again"))
     assert plugin.text("raw", given) == repr(dict.fromkeys(("perhaps", "either", "anything")))
 
 
