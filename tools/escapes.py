@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 MAX_SEQUENCE = 16 * 2**10  # bytes of an unfinished sequence that are held back: titles and links are shorter
 MAX_LINE = 16 * 2**10  # characters of an unfinished line in which `\r` and `\b` still have effect
 MAX_BACKSPACES = 256  # at the end of a piece, with as many characters before them
+MAX_CUT = 256  # bytes of a sequence before such a place
 MAX_STRIKES = 20_000  # backspaces in a piece, those of bold and underline apart: 7 ms
 MAX_STATES = 10_000  # of a line in a piece that are compared: 30 ms; of those before nothing stays
 SHRINKS = 16  # characters that a state of a meter may be shorter than the one before, without blanks over the rest
@@ -92,7 +93,14 @@ def _count_settled(data: bytes) -> int:
         return len(data)
     end = len(data.rstrip(b"\b"))
     strikes = len(data) - end
-    return _step_back(data, end, strikes) if strikes <= MAX_BACKSPACES else len(data)
+    if strikes > MAX_BACKSPACES:
+        return len(data)
+    place = _step_back(data, end, strikes)
+    while (start := data.rfind(b"\x1b", max(floor, place - MAX_CUT), place)) >= 0:
+        if not _UNFINISHED.match(data, start, place):
+            break
+        place = _step_back(data, start, strikes)  # it would be cut in two, and none of it is a character on the line
+    return place
 
 
 def _step_back(data: bytes, end: int, characters: int) -> int:
@@ -156,7 +164,7 @@ def _split_states(states: Sequence[str]) -> tuple[list[str], str, list[str]]:
     kept: list[str] = []
     last, blanks = "", ""
     for state in states[-MAX_STATES:]:
-        if not state.strip():
+        if not state.strip("\b \t\v\f"):
             blanks = max(blanks, state, key=len)
             continue
         if last and len(blanks) < len(last) and not _replaces(state, last):

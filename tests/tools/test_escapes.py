@@ -79,15 +79,28 @@ def test_text_that_a_meter_is_written_over_stays(raw: str, text: str) -> None:
         ("\r#  9.5%\r###### 50.0%\r########### 100.0%\n", "########### 100.0%\n"),
         ("\x1b[1G\x1b[0K⠙ pack\x1b[1G\x1b[0K⠹ pack\x1b[1G\x1b[0K⠸ pack\n", "⠸ pack\n"),
         ("Fetching\r        \rDone\n", "Done\n"),
+        ("".join(f"\x1b[32m{state}\x1b[0m\b" for state in "/-|" * 9) + " \b\n", " \n"),
     ],
 )
 def test_of_meters_as_programs_write_them_the_last_state_stays(raw: str, text: str) -> None:
-    assert clean_output(raw.encode(), final=True)[0] == text
+    data = raw.encode()
+    assert clean_output(data, final=True) == (text, len(data))
+    for size in (1, 7, 11):
+        cleaner = Cleaner()
+        pieces = [cleaner.feed(data[start : start + size]) for start in range(0, len(data), size)]
+        assert "".join(pieces) + cleaner.end(final=True) == text
 
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(b"abc\x1b[1", "abc"), (b"ab\x1b]0;ti\x1b", "ab"), (b"a\xc3", "a"), (b"aNM\b\b", "a"), (b"a\x1b", "a")],
+    [
+        (b"abc\x1b[1", "abc"),
+        (b"ab\x1b]0;ti\x1b", "ab"),
+        (b"a\xc3", "a"),
+        (b"aNM\b\b", "a"),
+        (b"a\x1b[32m/\x1b[0m\b", "a"),
+        (b"a\x1b", "a"),
+    ],
 )
 def test_an_unfinished_end_is_left_for_later(data: bytes, text: str) -> None:
     assert clean_output(data, final=False) == (text, len(text))
