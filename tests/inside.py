@@ -15,7 +15,7 @@ from toolgate.server.auth.principals import Principal
 from toolgate.server.methods import lifecycle
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.transports.guard import Scope
-from toolgate.transports.sessions import Sessions
+from toolgate.transports.sessions import NOTE, Sessions
 from toolgate.transports.sse import Endpoints
 from toolgate.transports.streamable_http import Endpoint
 
@@ -167,6 +167,7 @@ async def inside(
     pulse: float = 15.0,
     each: int | None = None,
     remembers: bool = False,
+    note: float = NOTE,
     now: Callable[[], float] = time.time,
     **limits: float,
 ) -> AsyncIterator[Inside]:
@@ -180,7 +181,9 @@ async def inside(
     await app.plugins.look(PATIENCE)
     records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
     take_up = lifecycle.take_up(app.server)
-    sessions = Sessions(app.server.close_session, idle=idle, most=most, each=each, records=records, take_up=take_up)
+    sessions = Sessions(
+        app.server.close_session, idle=idle, most=most, each=each, records=records, take_up=take_up, note=note
+    )
     await sessions.recall()
     streamable = Endpoint(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)
     sse_sessions = Sessions(app.server.close_session)

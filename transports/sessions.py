@@ -190,8 +190,10 @@ class Sessions:
             left[awake.record] = messages if size <= MAX_LEFT else []
         try:
             await self._records.leave(self._seen(list(self._held.values())), left)
+            if self._undropped:
+                await self._records.drop(self._undropped)
         except StateError as error:
-            log.warning("what sessions wait for is lost: %s", error)
+            log.warning("what sessions leave to the next process is lost: %s", error)
         for held in list(self._held.values()):
             self._remove(held)
             if isinstance(held, HttpSession):
@@ -228,9 +230,14 @@ class Sessions:
         return self._drop(held.record)
 
     def _drop(self, record: str) -> "asyncio.Future[None] | None":
-        if self._records is None:
+        self._undropped.add(record)
+        return self._drop_again()
+
+    def _drop_again(self) -> "asyncio.Future[None] | None":
+        """What is done when no record is left of a session that ended."""
+        if self._records is None or not self._undropped:
             return None
-        tried = self._undropped | {record}
+        tried = set(self._undropped)
         self._undropped.clear()
         dropped = self._records.drop(tried)
 
@@ -258,7 +265,7 @@ class Sessions:
         loop = asyncio.get_running_loop()
         if self._timer is None and self._held:
             self._timer = loop.call_later(self._idle, self._expire)
-        if self._noting is None and self._held and self._records is not None:
+        if self._noting is None and (self._held or self._undropped) and self._records is not None:
             self._noting = loop.call_later(self._note_every, self._note)
 
     def _unwatch(self) -> None:
@@ -275,6 +282,7 @@ class Sessions:
         used = [held for held in _awake(self._held.values()) if held.is_recorded and (held.busy or held.seen >= since)]
         if used:
             self._records.see(self._seen(used)).add_done_callback(_noted)
+        self._drop_again()
         self._watch()
 
     def _seen(self, among: Iterable[Held]) -> dict[str, float]:

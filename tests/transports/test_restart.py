@@ -315,6 +315,19 @@ def test_a_session_that_was_deleted_never_comes_back(tmp_path: Path, number: int
         assert status(restarted(), kept) == 404
 
 
+NO_DELETE = "CREATE TRIGGER no BEFORE DELETE ON session BEGIN SELECT RAISE(ABORT, 'no'); END"
+
+
+def test_a_session_that_was_deleted_while_the_state_failed_never_comes_back(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGTERM) as restarted:
+        first = restarted()
+        session = begin(first)
+        rows(first.state, NO_DELETE)
+        assert [status(first, session, "DELETE") for _ in range(2)] == [503, 404]
+        rows(first.state, "DROP TRIGGER no")
+        assert status(restarted(), session) == 404
+
+
 def test_the_state_names_no_session_so_that_who_reads_it_could_use_it(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGTERM) as restarted:
         first = restarted()
@@ -575,6 +588,19 @@ def test_which_sessions_are_used_is_noted_now_and_then_and_no_call_writes(tmp_pa
         assert rows(tmp_path / "state", "SELECT seen_at, details FROM session") == before
 
     run(body, folder=tmp_path)
+
+
+def test_the_record_of_an_ended_session_is_removed_as_soon_as_the_state_can_be_written(tmp_path: Path) -> None:
+    async def body(here: Inside) -> None:
+        session = await here.session()
+        rows(tmp_path / "state", NO_DELETE)
+        assert (await here.ask("DELETE", mcp_session_id=session).started()).status == 503
+        rows(tmp_path / "state", "DROP TRIGGER no")
+        async with asyncio.timeout(PATIENCE):
+            while rows(tmp_path / "state", "SELECT count(*) FROM session") != [(0,)]:
+                await asyncio.sleep(0.01)
+
+    run(body, folder=tmp_path, note=0.05)
 
 
 EVENT = re.compile(r"[0-9a-f]{8}\.[0-9a-f]+\.[\w-]*\.[0-9a-f]{10}-\d+a?")
