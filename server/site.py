@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from toolgate.server.access import Access
     from toolgate.transports.oauth import OAuth
 
-PAIRING_TRIES = 5
+TRIES = 5  # at the start, of what needs the state: each waits two seconds where another process holds it
 CHALLENGE = "/.well-known/openai-apps-challenge"  # asked for before a server is listed at ChatGPT, without signing in
 
 log = logging.getLogger("toolgate.http")
@@ -201,22 +201,13 @@ class Site:
 
     async def _recall(self) -> None:
         """The sessions of before; who connects meanwhile waits. Without them clients begin anew."""
-        try:
-            await self._sessions.recall()
-        except StateError as error:
-            log.warning("sessions from before this start can't go on: %s", error)
+        await _try_often(self._sessions.recall, "sessions from before this start can't go on")
 
     async def _offer_pairing(self) -> None:
-        """Where there is no account yet. Each try waits a second for a state that another process holds."""
-        if self._access is None or self._access.sign_in is None:
-            return
-        for left in reversed(range(PAIRING_TRIES)):
-            try:
-                await self._access.sign_in.offer_pairing()
-                return
-            except StateError as error:
-                if not left:
-                    log.warning("whether there is an account can't be told, and no pairing code is offered: %s", error)
+        """Where there is no account yet."""
+        if self._access is not None and self._access.sign_in is not None:
+            failing = "whether there is an account can't be told, and no pairing code is offered"
+            await _try_often(self._access.sign_in.offer_pairing, failing)
 
     @contextlib.asynccontextmanager
     async def _watched(self) -> AsyncGenerator[None]:
@@ -388,6 +379,17 @@ def check(config: Config) -> None:
             "--sandbox: who signs in may run commands, and none keeps them from nothing that this process may do; off "
             "loopback it needs --accept-unsandboxed too"
         )
+
+
+async def _try_often(work: Callable[[], Awaitable[object]], failing: str) -> None:
+    """Do `work`, as soon as the state can be used; `failing` says in the log what does not work without."""
+    for left in reversed(range(TRIES)):
+        try:
+            await work()
+            return
+        except StateError as error:
+            if not left:
+                log.warning("%s: %s", failing, error)
 
 
 def _waiting(streams: Iterable[Stream]) -> int:

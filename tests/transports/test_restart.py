@@ -385,6 +385,18 @@ def test_a_client_that_declares_megabytes_is_served_and_not_remembered(tmp_path:
         assert (status(second, large), status(second, small)) == (404, 200)
 
 
+def test_a_server_that_starts_while_the_state_is_held_takes_sessions_up_when_it_is_not(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGTERM) as restarted:
+        first = restarted()
+        session = begin(first)
+        end(first, signal.SIGTERM)
+        with contextlib.closing(sqlite3.connect(first.state / "state.db", isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            second = restarted()
+            assert eventually(lambda: "held by another process" in second.log())
+        assert status(second, session) == 200
+
+
 def test_two_servers_on_one_state_leave_each_other_their_sessions(tmp_path: Path) -> None:
     with site(tmp_path, *PROBE) as one:
         session = begin(one)
