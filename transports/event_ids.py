@@ -2,14 +2,13 @@
 
 A client that comes back with the id of an event of an earlier process can so be told what became of its request, though
 nothing was written down while that ran. The names are checked by a digest that takes the session's id to make: what is
-none of the session's is no event.
+none of the session's is no event. Who has that id can make names up, which tell it no more than it said itself.
 """
 
 import base64
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -44,6 +43,10 @@ class StreamNames:
         """A name that was never given before."""
         self._last += 1
         begin = f"{self.life}{SEPARATOR}{self._last:x}{SEPARATOR}{_packed(asked)}"
+        return self.sign(begin)
+
+    def sign(self, begin: str) -> str:
+        """The name that begins so."""
         return f"{begin}{SEPARATOR}{self._check(begin)}"
 
     def read(self, name: str) -> Named | None:
@@ -52,7 +55,12 @@ class StreamNames:
         parts = begin.split(SEPARATOR)
         if len(parts) != 3 or not name.isascii() or not secrets.compare_digest(self._check(begin), check):
             return None
-        return Named(parts[0], _unpacked(parts[2]), parts[2] != UNKNOWN)
+        if parts[2] == UNKNOWN:
+            return Named(parts[0], None, False)
+        try:
+            return Named(parts[0], _unpacked(parts[2]), True)
+        except (ValueError, RecursionError):  # the session's client has made it up
+            return None
 
     def _check(self, begin: str) -> str:
         return hashlib.blake2s(begin.encode(), key=self._key, digest_size=5).hexdigest()
@@ -68,8 +76,10 @@ def _packed(asked: Asked | None) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode() if len(data) <= MAX_IDS else UNKNOWN
 
 
-def _unpacked(packed: str) -> Any:
-    """What `_packed` was given: the name it came in was checked."""
-    if packed in ("", UNKNOWN):
+def _unpacked(packed: str) -> Asked | None:
+    """What `_packed` was given. Raises ValueError, RecursionError."""
+    if not packed:
         return None
-    return msgspec.json.decode(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
+    data = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
+    asked: Asked = msgspec.json.decode(data, type=Asked)
+    return asked

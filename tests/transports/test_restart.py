@@ -2,6 +2,7 @@
 remember, what becomes of their streams, and which of them never come back."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import re
@@ -23,6 +24,7 @@ from tests.inside import Inside, inside
 from tests.test_cli_people import PASSWORD, command, granted, registered
 from tests.wire import PATIENCE, STATELESS, eventually
 from toolgate.server.state.sessions import MAX_DETAILS
+from toolgate.transports.event_ids import StreamNames
 from toolgate.transports.replies import LOST
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]
@@ -258,6 +260,15 @@ def test_the_stream_of_a_get_goes_on_under_ids_that_were_never_used(tmp_path: Pa
                 last = next(event["id"] for event in heard if event.get("data"))
             assert last not in seen
             seen.add(last)
+
+
+@pytest.mark.parametrize("asked", [b"", b"{", b'{"a": 1}', b"[{}]", b"1.5", b"[" * 20_000])
+def test_an_event_id_that_a_client_makes_up_is_none(shared: Site, asked: bytes) -> None:
+    session = begin(shared)
+    packed = base64.urlsafe_b64encode(asked).decode().rstrip("=") or "a"  # one character of base64 is no byte
+    name = StreamNames(session).sign(f"00000000.1.{packed}")
+    told = {"mcp_session_id": session, "last_event_id": f"{name}-1", "accept": "text/event-stream"}
+    assert shared.ask("GET", "/mcp", **told)[0].status == 400
 
 
 def test_event_ids_of_another_session_are_none_after_a_restart_either(tmp_path: Path) -> None:
