@@ -218,6 +218,7 @@ class HttpSession:
             return
         data = spelled(self._details(records.workspace))
         if data is None or data == self._written:
+            self.session.place.saved = cwd  # there is nothing to write until it moves on
             return
         is_new, self.is_recorded = not self.is_recorded, True
         try:

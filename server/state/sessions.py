@@ -205,7 +205,7 @@ def spelled(details: Details) -> bytes | None:
     for tried in (details, msgspec.structs.replace(details, subscribed=[])):
         try:
             data = msgspec.json.encode(tried)
-        except UnicodeEncodeError:  # a lone surrogate, in what the client calls itself
+        except (UnicodeEncodeError, RecursionError):  # a lone surrogate, or capabilities too deep to be put in anything
             return None
         if len(data) <= MAX_DETAILS:
             return data

@@ -20,9 +20,10 @@ import pytest
 
 from tests.conftest import PROBE
 from tests.http_wire import POSTED, Site, events, site
-from tests.inside import Inside, inside
+from tests.inside import ADA, Inside, inside
 from tests.test_cli_people import PASSWORD, command, granted, registered
 from tests.wire import PATIENCE, STATELESS, eventually
+from toolgate.server.revisions import WITH_SESSION
 from toolgate.server.state.sessions import MAX_DETAILS
 from toolgate.transports.event_ids import StreamNames
 from toolgate.transports.replies import LOST
@@ -396,6 +397,13 @@ def test_a_client_that_declares_megabytes_is_served_and_not_remembered(tmp_path:
         assert (status(second, large), status(second, small)) == (404, 200)
 
 
+def test_a_client_that_declares_what_is_too_deep_is_served_like_others(shared: Site) -> None:
+    for depth in range(900, 1_000):  # somewhere in here more can be read than be written within something else
+        asked = json.dumps(message("initialize", {"protocolVersion": VERSION, "capabilities": {"x": "deep"}}))
+        answer = shared.ask("POST", "/mcp", asked.replace('"deep"', "[" * depth + "]" * depth).encode())[2]
+        assert "result" in answer or answer["error"]["code"] == -32700, (depth, answer)
+
+
 def test_a_server_that_starts_while_the_state_is_held_takes_sessions_up_when_it_is_not(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGTERM) as restarted:
         first = restarted()
@@ -624,6 +632,19 @@ def test_the_record_of_an_ended_session_is_removed_as_soon_as_the_state_can_be_w
                 await asyncio.sleep(0.01)
 
     run(body, folder=tmp_path, note=0.05)
+
+
+def test_where_a_session_is_too_large_to_be_written_down_it_is_tried_once_a_move(tmp_path: Path) -> None:
+    async def body(here: Inside) -> None:
+        held = here.sessions.open(ADA)
+        assert held is not None
+        held.session.revision = WITH_SESSION[VERSION]
+        held.session.capabilities = {"x": "x" * MAX_DETAILS}
+        held.session.place.cwd = tmp_path
+        await held.session.place.keep()
+        assert held.session.place.saved == tmp_path
+
+    run(body, folder=tmp_path)
 
 
 EVENT = re.compile(r"[0-9a-f]{8}\.[0-9a-f]+\.[\w-]*\.[0-9a-f]{10}-\d+a?")
