@@ -4,6 +4,7 @@ Knows nothing of JSON-RPC, revisions or transports: the server hands in a `Peer`
 is decided by whoever built the `Belongings`; a tool only ever sees its own caller's.
 """
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime  # the types are read at run time (server/lent.py); msgspec has it loaded
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ELICIT = "elicitation/create"
+PAUSE = 10.0  # seconds between two tries to write down a place: each may wait for seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,17 @@ class Place:
     plan: PlanState | None = None
     save: Callable[[], Awaitable[None]] | None = None
     saved: Path | None = None
+    pause_until: float = 0.0  # of the monotonic clock
 
     async def keep(self) -> None:
-        """Write down where a command has moved to, unless that is written down, or ends with the process."""
-        if self.save is not None and self.cwd != self.saved:
-            await self.save()
+        """Write down where a command has moved to, unless that is written down, or ends with the process. Where it
+        can't be, the calls of the next seconds go without the wait."""
+        cwd = self.cwd
+        if self.save is None or cwd == self.saved or time.monotonic() < self.pause_until:
+            return
+        await self.save()
+        if self.saved != cwd:
+            self.pause_until = time.monotonic() + PAUSE
 
 
 @dataclass(frozen=True, slots=True)

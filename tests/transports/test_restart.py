@@ -434,6 +434,20 @@ def test_a_state_that_can_t_be_written_does_not_keep_a_client_from_a_session(tmp
         assert "not written down" in listening.log()
 
 
+@pytest.mark.parametrize("table", ["session", "place"])
+def test_a_place_that_can_t_be_written_down_costs_no_try_a_call(tmp_path: Path, table: str) -> None:
+    with site(tmp_path, *PROBE) as listening:
+        session = begin(listening)
+        ask = partial(called, listening, session) if table == "session" else partial(stateless, listening)
+        ask("Bash", command="mkdir -p one two; cd one")
+        what = "UPDATE" if table == "session" else "INSERT"
+        rows(listening.state, f"CREATE TRIGGER no BEFORE {what} ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END")
+        ask("Bash", command="cd ../two")
+        for _ in range(3):
+            assert text(ask("Bash", command="pwd")).strip().endswith("/two")
+        assert listening.log().count("refused the work; nothing was changed") == 1
+
+
 # -- inside one process: whose they are, how many, how long
 
 
