@@ -37,6 +37,7 @@ class Dormant:
     """A session that an earlier process had open, until its client comes."""
 
     record: str
+    process: str  # that had it open
     principal: Principal
     seen: float
     busy: bool = False
@@ -89,7 +90,7 @@ class Sessions:
         self._noting: asyncio.TimerHandle | None = None
         self._noted = time.monotonic()  # what was used before that is written down
         self._coming: dict[Key, asyncio.Task[None]] = {}  # dormant sessions that are being taken up
-        self._undropped: set[str] = set()  # records of ended sessions that could not be removed yet
+        self._undropped: dict[str, str] = {}  # records of ended sessions that could not be removed yet → whose
 
     def __len__(self) -> int:
         return len(self._held)
@@ -189,7 +190,7 @@ class Sessions:
             size += sum(len(message.data) for message in messages)
             left[awake.record] = messages if size <= MAX_LEFT else []
         try:
-            await self._records.leave(self._seen(list(self._held.values())), left)
+            await self._records.leave(self._seen(_awake(self._held.values())), left)
             if self._undropped:
                 await self._records.drop(self._undropped)
         except StateError as error:
@@ -227,17 +228,17 @@ class Sessions:
             self._on_end(held.session)
             if not held.is_recorded:
                 return None
-        return self._drop(held.record)
+        return self._drop(held)
 
-    def _drop(self, record: str) -> "asyncio.Future[None] | None":
-        self._undropped.add(record)
+    def _drop(self, held: Held) -> "asyncio.Future[None] | None":
+        self._undropped[held.record] = held.process if isinstance(held, Dormant) else ""
         return self._drop_again()
 
     def _drop_again(self) -> "asyncio.Future[None] | None":
         """What is done when no record is left of a session that ended."""
         if self._records is None or not self._undropped:
             return None
-        tried = set(self._undropped)
+        tried = dict(self._undropped)
         self._undropped.clear()
         dropped = self._records.drop(tried)
 
@@ -338,7 +339,7 @@ def _awake(among: Iterable[Held]) -> Iterator[HttpSession]:
 
 def _dormant(found: Found, now: float) -> Dormant:
     seen = time.monotonic() - max(0.0, now - found.seen)
-    return Dormant(found.id, Principal(found.issuer, found.subject, found.client), seen)
+    return Dormant(found.id, found.process, Principal(found.issuer, found.subject, found.client), seen)
 
 
 def _noted(done: "asyncio.Future[None]") -> None:

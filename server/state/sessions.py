@@ -2,13 +2,14 @@
 or of who may go on with one: see transports/sessions.py.
 
 What is written is no secret that opens a session: the row is named by the digest of its id. A row belongs to the
-process that has the session open; another takes it over when that one is dead.
+process that has the session open. When that one is dead, it is taken over by the process that its client comes to: of
+several that started since, each may know it.
 """
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,9 +51,10 @@ class Details(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A session that no living process has open."""
+    """A session that no living process has open. `process` had it open last."""
 
     id: str
+    process: str
     issuer: str
     subject: str
     client: str
@@ -90,8 +92,8 @@ class SessionRecords:
         self._batch = Batch(store)
 
     async def recall(self, idle: float, most: int) -> list[Found]:
-        """Take over what dead processes left, the longest idle first: of those that were seen in the last `idle`
-        seconds the `most` that were seen last. The others are forgotten. Raises StateError."""
+        """What dead processes left, the longest idle first: of those that were seen in the last `idle` seconds the
+        `most` that were seen last. The others are forgotten. Raises StateError."""
         if not self._store.flagged(ANY, ""):
             return []
         return await self._store.transact(partial(self._recall, idle, most))
@@ -118,12 +120,15 @@ class SessionRecords:
 
         return self._batch.add(change)
 
-    def drop(self, ids: Iterable[str]) -> "asyncio.Future[None]":
-        """Forget sessions that ended: they never come back."""
-        gone = list(ids)
+    def drop(self, ended: Mapping[str, str]) -> "asyncio.Future[None]":
+        """Forget sessions that ended: they never come back. `ended`: id → the process that had it open last, "" for
+        this one. One that another process has taken over has not ended."""
+        gone = dict(ended)
 
         def drop(connection: "Connection") -> None:
-            _each(connection, "DELETE FROM session WHERE id = ?", [(id,) for id in gone])
+            own = self._processes.own()
+            rows = [(id, process, own) for id, process in gone.items()]
+            _each(connection, "DELETE FROM session WHERE id = ? AND process IN (?, ?)", rows)
 
         return self._batch.add(drop)
 
@@ -153,14 +158,15 @@ class SessionRecords:
         return self._batch.add(leave)
 
     async def take(self, id: str) -> Taken | None:
-        """All of one that was recalled; None where it is gone, or can't be read: then it is forgotten. Raises
-        StateError."""
+        """Take over one that was recalled: all of it. None where it is gone, or another process was first; and where it
+        can't be read: then it is forgotten. Raises StateError."""
         return await self._store.transact(partial(self._take, id))
 
     def _take(self, id: str, connection: "Connection") -> Taken | None:
         session, message = tables().session, tables().message
         row = connection.execute(session.select().where(session.c.id == id)).one_or_none()
-        if row is None or row.process != self._processes.own():
+        own = self._processes.own()
+        if row is None or (row.process != own and self._processes.alive(row.process)):
             return None
         try:
             details = msgspec.json.decode(row.details, type=Details)
@@ -172,7 +178,7 @@ class SessionRecords:
         found = [Message(one.stream, one.number, one.data) for one in connection.execute(mine)]
         unasked = (message.c.session == id) & (message.c.stream == "")
         connection.execute(message.delete().where(unasked))  # they are told once, on another stream
-        connection.execute(session.update().where(session.c.id == id).values(seen_at=self.now()))
+        connection.execute(session.update().where(session.c.id == id).values(process=own, seen_at=self.now()))
         return Taken(details, row.began_at, found)
 
     def _recall(self, idle: float, most: int, connection: "Connection") -> list[Found]:
@@ -182,16 +188,15 @@ class SessionRecords:
         dead = [name for name in names if name != own and not self._processes.alive(name)]
         left = of.c.process.in_(dead)
         connection.execute(of.delete().where(left & (of.c.seen_at < now - idle)))
-        columns = (of.c.id, of.c.issuer, of.c.subject, of.c.client, of.c.seen_at)
+        columns = (of.c.id, of.c.process, of.c.issuer, of.c.subject, of.c.client, of.c.seen_at)
         rows = connection.execute(of.select().where(left).with_only_columns(*columns).order_by(of.c.seen_at)).all()
         readable = [row for row in rows if _is_readable(row)]
         kept = readable[max(0, len(readable) - most) :]
         surplus = {row.id for row in rows} - {row.id for row in kept}
         _each(connection, "DELETE FROM session WHERE id = ?", [(id,) for id in surplus])
-        connection.execute(of.update().where(left).values(process=own))
         if not kept and names <= set(dead):
             self._store.flag(ANY, "", False)
-        return [Found(row.id, row.issuer, row.subject, row.client, row.seen_at) for row in kept]
+        return [Found(row.id, row.process, row.issuer, row.subject, row.client, row.seen_at) for row in kept]
 
 
 def _is_readable(row: Any) -> bool:

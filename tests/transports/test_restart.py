@@ -425,6 +425,29 @@ def test_two_servers_on_one_state_leave_each_other_their_sessions(tmp_path: Path
             assert status(one, session) == 200
 
 
+@pytest.mark.parametrize("number", ENDS)
+def test_of_several_servers_on_one_state_each_goes_on_with_the_clients_that_come_to_it(
+    tmp_path: Path, number: int
+) -> None:
+    (tmp_path / "two").mkdir()
+    with after(tmp_path, number) as restarted, contextlib.ExitStack() as stack:
+
+        def second() -> Site:
+            return stack.enter_context(site(tmp_path / "two", *PROBE, "--state", str(one.state)))
+
+        one = restarted()
+        two = second()
+        first, other, ended = begin(one), begin(two), begin(two)
+        end(two, number)
+        one = restarted()  # knows them all
+        two = second()
+        assert (status(two, other), status(one, first), status(one, other)) == (200, 200, 404)
+        assert status(one, ended, "DELETE") == 204
+        assert (status(two, ended), status(two, other), status(one, first)) == (404, 200, 200)
+        end(two, number)
+        assert status(restarted(), other) == 200
+
+
 def test_a_state_that_can_t_be_written_does_not_keep_a_client_from_a_session(tmp_path: Path) -> None:
     with site(tmp_path, *PROBE) as listening:
         session = begin(listening)
