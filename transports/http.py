@@ -219,7 +219,7 @@ async def serve(
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
         limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=int(CLOSE_TIME),
+        timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
     )
     listener = Listener(config)
     first, second = asyncio.Event(), asyncio.Event()
@@ -240,11 +240,16 @@ async def serve(
         if await _first_of(finishing, second.wait()):
             finishing.cancel()
         listener.stopping.set()
+        loop.call_later(CLOSE_TIME, _abort, listener)  # a reader that takes nothing
         if await _first_of(serving, second.wait()):
             listener.force_exit = True
-            for connection in list(listener.server_state.connections):
-                connection.transport.abort()
+            _abort(listener)
     await serving
+
+
+def _abort(listener: Listener) -> None:
+    for connection in list(listener.server_state.connections):
+        connection.transport.abort()
 
 
 def _unchunked(data: bytes) -> bytes:

@@ -715,6 +715,16 @@ def test_sigterm_answers_a_call_that_has_no_stream_yet(tmp_path: Path) -> None:
             assert LOST.encode() in answer
 
 
+def test_sigterm_leaves_a_reader_that_takes_nothing_without_a_fault_in_the_log(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE) as listening:
+        told = {"Mcp-Session-Id": begin(listening), "Content-Type": "application/json", "Accept": "text/event-stream"}
+        with contextlib.closing(listening.connect()) as connection:
+            connection.request("POST", "/mcp", json.dumps(call(1, "echo", text="x" * 12_000_000)), told)
+            assert connection.getresponse().status == 200
+            assert listening.stop() == 0
+        assert "Traceback" not in listening.log()
+
+
 def test_a_request_whose_session_is_being_taken_up_is_waited_for_at_the_end(tmp_path: Path) -> None:
     session = ""
 
