@@ -246,6 +246,7 @@ class Sessions:
             if dropped.cancelled() or dropped.exception() is not None:
                 self._undropped |= tried  # with the next
                 log.warning("the records of ended sessions can't be removed yet")
+                self._watch()
 
         dropped.add_done_callback(done)
         return dropped

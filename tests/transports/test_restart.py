@@ -658,13 +658,17 @@ def test_which_sessions_are_used_is_noted_now_and_then_and_no_call_writes(tmp_pa
     run(body, folder=tmp_path)
 
 
-def test_the_record_of_an_ended_session_is_removed_as_soon_as_the_state_can_be_written(tmp_path: Path) -> None:
+def test_the_record_of_an_ended_session_is_removed_as_soon_as_the_state_can_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def body(here: Inside) -> None:
         session = await here.session()
         rows(tmp_path / "state", NO_DELETE)
         assert (await here.ask("DELETE", mcp_session_id=session).started()).status == 503
-        rows(tmp_path / "state", "DROP TRIGGER no")
         async with asyncio.timeout(PATIENCE):
+            while caplog.text.count("can't be removed yet") < 3:
+                await asyncio.sleep(0.01)
+            rows(tmp_path / "state", "DROP TRIGGER no")
             while rows(tmp_path / "state", "SELECT count(*) FROM session") != [(0,)]:
                 await asyncio.sleep(0.01)
 
