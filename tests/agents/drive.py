@@ -87,7 +87,7 @@ def write_script(scene: Scene, carrier: str, restart: Callable[[], None] | None)
         script["restart"] = Step("Bash", {"command": "pwd; echo again-$((50 + 5))"}, before=restart)
     if carrier == "http" and restart is not None:
         cut = threading.Timer(CUT, restart)
-        script["cut"] = Step("Bash", {"command": "sleep 31; echo ne\"\"ver"}, before=cut.start)
+        script["cut"] = Step("Bash", {"command": 'sleep 31; echo ne""ver'}, before=cut.start)
         script["after the cut"] = Step("Bash", {"command": "pwd; echo after-$((60 + 6))"}, before=cut.join)
     return script
 
