@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -23,6 +23,7 @@ SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck,
 MAX_CONNECTIONS = 4_096  # at once; more are answered 503
 KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies do (nginx 60, Traefik 90, Caddy 120)
 CLOSE_TIME = 2.0  # seconds for the last bytes to go out
+LEAVE_TIME = 0.5  # seconds for clients to leave with an answer: a request may be on its way on any connection
 CHUNKED = b"transfer-encoding: chunked\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # the one answer that another follows
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -81,6 +82,7 @@ class Protocol(HttpToolsProtocol):
     _in_body = False
     _deadline: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
+    _is_last = False  # the next answer is
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(Joined(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
@@ -109,6 +111,8 @@ class Protocol(HttpToolsProtocol):
         self._in_body = True
         self.transport.plain = self.parser.get_http_version() == "1.0"  # type: ignore[attr-defined]  # ours
         super().on_headers_complete()
+        if self._is_last:
+            self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -119,6 +123,12 @@ class Protocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._in_body and self._deadline is None:
             self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+
+    def leave(self) -> None:
+        """Close after the answer that is under way, or after the next."""
+        self._is_last = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():
@@ -202,7 +212,7 @@ async def serve(
     application: Any, bound: socket.socket, finish: Callable[[], Coroutine[Any, Any, None]], *, is_handed: bool = False
 ) -> None:
     """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once. Where
-    `bound` was handed over, clients leave at once, each with its answer: who connects anew waits for the next process.
+    `bound` was handed over, clients leave first, each with its answer: who connects anew waits for the next process.
     """
     _raise_descriptor_limit()
     logging.getLogger("uvicorn.error").setLevel(
@@ -234,8 +244,8 @@ async def serve(
     if await _first_of(serving, first.wait()):
         for server in getattr(listener, "servers", ()):
             server.close()
-        for connection in list(listener.server_state.connections) if is_handed else ():
-            connection.shutdown()
+        if is_handed:
+            await _see_off(listener, second)
         finishing = loop.create_task(finish())
         if await _first_of(finishing, second.wait()):
             finishing.cancel()
@@ -245,6 +255,20 @@ async def serve(
             listener.force_exit = True
             _abort(listener)
     await serving
+
+
+async def _see_off(listener: Listener, second: asyncio.Event) -> None:
+    """Answer what comes on the connections there are, and close each after that; those that stay idle, a little later.
+    A connection that is closed while a request is on its way loses that request, and many clients do not try again."""
+    for connection in list(listener.server_state.connections):
+        assert isinstance(connection, Protocol)
+        connection.leave()
+    if listener.server_state.connections:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_TIME):
+                await second.wait()
+    for connection in list(listener.server_state.connections):
+        connection.shutdown()
 
 
 def _abort(listener: Listener) -> None:

@@ -94,6 +94,25 @@ def test_who_connects_while_no_server_runs_is_answered_by_the_next_one(manager: 
             assert all(b"200 OK" in answer(asking) for asking in between)
 
 
+def test_no_request_on_a_kept_connection_is_lost_as_the_server_ends(manager: Manager) -> None:
+    """Each is answered, and the last answer says that it is."""
+    kept = socket.create_connection(("127.0.0.1", manager.port), PATIENCE)
+    with running(manager.start("--port", str(manager.port))) as process, kept:
+
+        def ask() -> bytes:
+            kept.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            return kept.recv(4096)
+
+        assert b"200 OK" in ask()
+        process.send_signal(signal.SIGTERM)
+        answers = [ask()]
+        while b"connection: close" not in answers[-1].lower():
+            answers.append(ask())
+        assert all(b"200 OK" in each for each in answers)
+        assert kept.recv(1) == b""
+        assert process.wait(PATIENCE) == 0
+
+
 def test_commands_inherit_neither_the_socket_nor_what_was_said_of_it(manager: Manager, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.mkdir()
