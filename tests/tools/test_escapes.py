@@ -98,7 +98,6 @@ def test_of_meters_as_programs_write_them_the_last_state_stays(raw: str, text: s
         (b"ab\x1b]0;ti\x1b", "ab"),
         (b"a\xc3", "a"),
         (b"aNM\b\b", "a"),
-        (b"a\x1b[32m/\x1b[0m\b", "a"),
         (b"a\x1b", "a"),
     ],
 )
