@@ -106,8 +106,9 @@ class SessionRecords:
             now = self.now()
             row: dict[str, Any] = {"id": id, "issuer": issuer, "subject": subject, "client": client, "details": details}
             row |= {"process": self._processes.own(), "began_at": now, "seen_at": now}
-            connection.execute(tables().session.insert().values(row))
-            self._store.flag(ANY, "", True)
+            connection.execute(tables().session.insert(), row)
+            if not self._store.flagged(ANY, ""):
+                self._store.flag(ANY, "", True)
 
         return self._batch.add(put)
 
