@@ -66,7 +66,8 @@ from tests.tools.commands import ran, until, workspace
 async def main():
     async with workspace(pathlib.Path({str(tmp_path)!r})) as mine:
         await ran(mine, "echo done; exit 3", background=True)
-        await mine.start("echo begun; touch begun; sleep 600.{os.getpid()}", background=True)
+        await mine.start("echo begun; sleep 600.{os.getpid()}", background=True)
+        assert await mine.grown(2, 0, 30.0) == len("begun\\n")  # what is still in the pipe ends with the server
         print("up", flush=True)
         await asyncio.sleep(60)
 asyncio.run(main())
@@ -75,7 +76,6 @@ asyncio.run(main())
     try:
         line = host.stdout.readline()  # type: ignore[union-attr]  # it is a pipe
         assert line == "up\n"
-        wait_for(lambda: (tmp_path / "root" / "begun").exists())
     finally:
         host.kill()
         host.communicate()
