@@ -127,7 +127,8 @@ class Protocol(HttpToolsProtocol):
     def leave(self) -> None:
         """Close after the answer that is under way, or after the next."""
         self._is_last = True
-        if self.cycle is not None and not self.cycle.response_complete:
+        # uvicorn declares that there is always a cycle, and begins with None
+        if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
             self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:
