@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -43,14 +44,10 @@ class Incoming:
     peer: str
     body: bytes = b""
 
-    @property
-    def cookies(self) -> dict[str, str]:
-        """By name; of two with one name the first counts, as in browsers the more specific comes first."""
-        found: dict[str, str] = {}
-        for part in self.headers.get(b"cookie", b"").decode("latin-1").split(";"):
-            name, _, value = part.strip().partition("=")
-            found.setdefault(name, value)
-        return found
+    def cookie(self, name: str) -> str:
+        """Its value, or ""; of two with one name the first counts, as in browsers the more specific comes first."""
+        found = re.search(rb"(?:^|;)\s*" + re.escape(name.encode()) + rb"=([^;]*)", self.headers.get(b"cookie", b""))
+        return found[1].strip().decode("latin-1") if found is not None else ""
 
     def form(self, repeatable: frozenset[str] = NONE, most: int = MAX_FIELDS) -> list[tuple[str, str]]:
         """The fields of a urlencoded body, in order. Raises BadForm, also for a field that is there twice."""
@@ -123,7 +120,7 @@ class Cookies:
 
     def get(self, incoming: Incoming, name: str) -> str:
         """ "" where there is none, or none that was made here: all of ours are 43 characters of base64url."""
-        value = incoming.cookies.get(self._prefix + name, "")
+        value = incoming.cookie(self._prefix + name)
         return value if len(value) == 43 and value.replace("-", "").replace("_", "").isalnum() else ""
 
     def put(self, name: str, value: str, seconds: float) -> tuple[str, str]:

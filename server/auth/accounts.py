@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAX_NAME = 64  # characters
 MIN_PASSWORD = 8  # characters (NIST SP 800-63B)
 MAX_PASSWORD = 1_024  # characters: a passphrase fits, and hashing it costs nothing yet
+TYPED = 2  # times as many may be typed, before they are counted in one spelling: an accent may be a character
 COST: Mapping[str, Any] = {}  # of a hash, where it is not to be argon2-cffi's own (RFC 9106's low-memory choice)
 AT_ONCE = 2  # hashes computed at a time: each takes 64 MiB and a core for a while
 
@@ -162,15 +163,16 @@ class Accounts:
         from argon2.exceptions import VerificationError
 
         try:
-            plain = _composed(password[: MAX_PASSWORD + 1])
-            async with self._hashing:
-                return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, plain)
+            async with self._hashing:  # also for what no account has: it takes as long
+                return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, _composed(password) or "")
         except (VerificationError, UnicodeError):
             return False
 
 
 def normalised(name: str) -> str:
     """One spelling of a name, whatever the keyboard (RFC 8265 section 3.3, by and large). Raises Refused."""
+    if len(name) > TYPED * MAX_NAME:  # before all else: what sorts marks takes the square of their number
+        raise Refused(f"a name has 1 to {MAX_NAME} characters")
     known = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
     if not 1 <= len(known) <= MAX_NAME:
         raise Refused(f"a name has 1 to {MAX_NAME} characters")
@@ -190,14 +192,14 @@ def spelled(name: str) -> str:
 def _usable(password: str, name: str) -> str:
     """The password in one spelling (RFC 8265 section 4.2). Raises Refused."""
     plain = _composed(password)
+    if plain is None or len(plain) > MAX_PASSWORD:
+        raise Refused(f"a password has at most {MAX_PASSWORD} characters")
     if not plain.isascii() and any("\ud800" <= character <= "\udfff" for character in plain):
         raise Refused("a password is text in UTF-8")
     if "\0" in plain:  # no form has one
         raise Refused("a password has no NUL in it")
     if len(plain) < MIN_PASSWORD:
         raise Refused(f"a password has at least {MIN_PASSWORD} characters")
-    if len(plain) > MAX_PASSWORD:
-        raise Refused(f"a password has at most {MAX_PASSWORD} characters")
     if unicodedata.normalize("NFKC", plain).casefold().strip() == name:
         raise Refused("a password is not the name")
     if len(set(plain)) < 2:
@@ -225,8 +227,9 @@ def _mark(nonce: bytes, password: str) -> bytes:
     return hmac.new(password.encode(), b"device" + nonce, hashlib.sha256).digest()[:16]
 
 
-def _composed(password: str) -> str:
-    return unicodedata.normalize("NFC", password)
+def _composed(password: str) -> str | None:
+    """The password in one spelling; None for one that is too long."""
+    return unicodedata.normalize("NFC", password) if len(password) <= TYPED * MAX_PASSWORD else None
 
 
 def _is_mark(character: str) -> bool:

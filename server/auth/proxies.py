@@ -14,6 +14,7 @@ from toolgate.server.words import is_loopback
 
 BY_HEADER = "toolgate:header"  # the issuer of those a proxy names
 MAX_NAME = 256  # characters; an e-mail address has at most 254
+MAX_HOPS = 32  # looked at, from the end, of what anybody can begin: no chain of proxies is as long
 PORTED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?|([0-9.]+):[0-9]*")
 
 log = logging.getLogger("toolgate.auth")
@@ -49,7 +50,8 @@ class Proxies:
                 self._told = True
                 log.warning("a proxy at %s is not among --trusted-proxies: addresses of who signs in are unknown", peer)
             return ""
-        for hop in reversed([_host(part.strip()) for part in forwarded_for.split(",") if part.strip()]):
+        last = forwarded_for.rsplit(",", MAX_HOPS)[-MAX_HOPS:]
+        for hop in reversed([_host(part.strip()) for part in last if part.strip()]):
             if not self.trusts(hop):
                 return hop
         return peer

@@ -219,7 +219,7 @@ class GitHub:
 
     async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         said = answer.get("iss")
-        if said is not None and urlsplit(said).netloc != urlsplit(self.issuer).netloc:
+        if said is not None and not (said.isascii() and urlsplit(said).netloc == urlsplit(self.issuer).netloc):
             raise Refused("this answer is not from GitHub")
         form = {
             "client_id": self._client,

@@ -36,12 +36,14 @@ def is_ours(resources: Iterable[str], public_url: str) -> bool:
 
 def _parts(url: str) -> tuple[str, str, int | None, str] | None:
     """Scheme, host, port and path; None for what is no plain URL."""
+    if not url.isascii() or not url.isprintable() or {"#", "?", "\\"} & set(url):  # first: urlsplit normalises the rest
+        return None
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
     except ValueError:
         return None
-    if not url.isascii() or not url.isprintable() or "@" in parts.netloc or {"#", "?", "\\"} & set(url):
+    if "@" in parts.netloc:
         return None
     known = "localhost" if host in LOOPBACK else host
     return parts.scheme, known, port or PORTS.get(parts.scheme), parts.path.rstrip("/")
