@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.auth.rates import household
-from toolgate.server.auth.throttle import Pace, Throttle
+from toolgate.server.auth.throttle import Guesses, Pace, Throttle
 from toolgate.server.state import people
 from toolgate.server.state.people import BUILT_IN
 
@@ -54,7 +53,7 @@ class Accounts:
 
     def __init__(self, store: "Store", throttle: Throttle | None = None, now: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._throttle = throttle or Throttle()
+        self._guesses = Guesses(throttle or Throttle(), NAME, ADDRESS, ALL)
         self._now = now
         self._hashing = asyncio.Semaphore(AT_ONCE)
         self._nobody = ""  # a hash no password fits, for names that are not there
@@ -65,17 +64,13 @@ class Accounts:
         Throttled."""
         known = spelled(name)
         row = await self._store.transact(lambda connection: people.account(connection, known))
-        keys = _paces(known, address)
-        if row is not None and _is_of(device, row.password):
-            keys = [(f"device {device}", NAME)]
-        self._throttle.take(keys)
+        attempt = self._guesses.take(known, address, device if row is not None and _is_of(device, row.password) else "")
         if not self._nobody:
             self._nobody = await self._hashed(secrets.token_urlsafe())
         right = await self._verified(self._nobody if row is None else row.password, password)
         if row is None or not right:
             return None
-        for key, pace in keys:
-            self._throttle.forgive(key, one=pace is ALL)
+        self._guesses.forgive(attempt)
         return Person(BUILT_IN, row.subject, row.name)
 
     async def device(self, person: Person) -> str:
@@ -205,12 +200,6 @@ def _usable(password: str, name: str) -> str:
     if len(set(plain)) < 2:
         raise Refused("a password is more than one character, repeated")
     return plain
-
-
-def _paces(name: str, address: str) -> list[tuple[str, Pace]]:
-    """What a try without a known device counts for. An address that is everybody's would let one lock all out."""
-    known = [(f"address {household(address)}", ADDRESS)] if address else []
-    return [(f"name {name}", NAME), *known, ("all", ALL)]
 
 
 def _is_of(device: str, password: str) -> bool:

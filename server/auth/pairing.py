@@ -10,8 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from toolgate.server.auth.rates import household
-from toolgate.server.auth.throttle import Pace, Throttle
+from toolgate.server.auth.throttle import Pace, Throttle, block_paces
 
 LIFETIME = 600.0  # seconds
 BYTES = 16  # 128 bits: 26 letters and digits
@@ -47,12 +46,11 @@ class Pairing:
 
     def fits(self, code: str, address: str) -> bool:
         """Whether `code` is the one in the log; `address` is "" where nobody knows it. Raises Throttled."""
-        whose = f"address {household(address)}"
-        known = [(whose, ADDRESS)] if address else []
-        self._throttle.take([*known, ("all", ALL)])
+        paces = [*block_paces(address, ADDRESS), ("all", ALL)]
+        self._throttle.take(paces)
         right = hmac.compare_digest(_hashed(code), self._hash) and self._now() < self._until
         if right:
-            self._throttle.forgive(whose)
+            self._throttle.give_back(1, *(key for key, _ in paces))
         return right
 
     def end(self) -> None:

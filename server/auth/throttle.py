@@ -1,12 +1,20 @@
-"""Makes guessing slow: each key may try a few times, then waits longer after every try. Knows nothing of what is
-guessed; keeps its counts in memory, where a restart, which no guesser can order, forgets them.
+"""Make guessing slow: each key may try a few times, then waits longer after every try.
+
+The counts are in the memory of one process, where a restart, which no guesser can order, forgets them. Several servers
+of one state count each for itself.
 """
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-MOST = 10_000  # keys remembered: more guessers than that are held by the key all share
+from toolgate.server.auth.blocks import WIDER, prefixes
+
+MOST = 20_000  # keys remembered, of which a try has six: more guessers than that are slowed by the key all share
+MOST_HOMES = 10_000  # pairs of a name and an address it was right from
+BLOCK_WAIT = (
+    300.0  # seconds, the longest wait of a block: neighbours of a guesser, who is alone in an address, wait too
+)
 
 
 class Throttled(Exception):
@@ -31,6 +39,9 @@ class Pace:
         return 0.0 if tries < self.free else min(self.longest, 2.0 ** min(tries - self.free, 30))
 
 
+ENDLESS = Pace(free=2**62, longest=0.0)  # counts, and slows down nobody
+
+
 @dataclass(slots=True)
 class _Count:
     tries: int
@@ -38,7 +49,7 @@ class _Count:
 
 
 class Throttle:
-    """Tries are counted when they begin, so that many at once gain nothing; `forgive` takes back what was no guess."""
+    """Tries are counted when they begin, so that many at once gain nothing; what was no guess is forgotten after."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -56,14 +67,22 @@ class Throttle:
         while len(self._counts) > MOST:
             del self._counts[next(iter(self._counts))]
 
-    def forgive(self, *keys: str, one: bool = False) -> None:
-        """Forget these keys' tries; with `one`, the last only."""
+    def forget(self, *keys: str) -> None:
+        """Forget all tries of these keys."""
+        for key in keys:
+            self._counts.pop(key, None)
+
+    def give_back(self, tries: int, *keys: str) -> None:
+        """Forget so many tries of each of these keys."""
         for key in keys:
             count = self._counts.get(key)
-            if count is not None and one:
-                count.tries = max(0, count.tries - 1)
-            else:
-                self._counts.pop(key, None)
+            if count is not None:
+                count.tries = max(0, count.tries - tries)
+
+    def tries(self, key: str) -> int:
+        """Return how many tries of a key are counted."""
+        count = self._counts.get(key)
+        return 0 if count is None else count.tries
 
     def _wait(self, key: str, pace: Pace, now: float) -> float:
         count = self._counts.get(key)
@@ -73,3 +92,60 @@ class Throttle:
             del self._counts[key]
             return 0.0
         return count.last + pace.wait(count.tries) - now
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A guess that counts. `own`: keys of nobody but who made it; `shared`: those that others guess under too."""
+
+    own: tuple[str, ...]
+    shared: tuple[str, ...] = ()
+    mark: str = ""  # counts the guesses at this name from this address, and slows down nobody
+    home: str = ""
+
+
+class Guesses:
+    """Guesses at the secrets of names: counted by name, by the address with the blocks around it, and all together.
+
+    Strangers can use up each of these. So who was right before, as a device or from an address, is counted apart: a
+    name's owner is not kept out by those who guess at it.
+    """
+
+    def __init__(self, throttle: Throttle, name: Pace, address: Pace, all: Pace) -> None:
+        self._throttle = throttle
+        self._name = name
+        self._address = address
+        self._all = all
+        self._homes: dict[str, None] = {}  # by when they were right last, the earliest first
+
+    def take(self, name: str, address: str, device: str = "") -> Try:
+        """Count a guess. `name` is a short one; `address` is "" where it is unknown: everybody's would let one lock
+        all out; `device` proves that the name's owner has used it, or is "". Raises Throttled."""
+        home = f"home {name} {prefixes(address)[0]}" if address else ""
+        if device or home in self._homes:
+            key = f"device {device}" if device else home
+            self._throttle.take([(key, self._name)])
+            return Try((key,), home=home)
+        blocks, whole, mark = block_paces(address, self._address), f"name {name}", f"mark {home}" if home else ""
+        marks = [(mark, ENDLESS)] if mark else []
+        self._throttle.take([(whole, self._name), *blocks, ("all", self._all), *marks])
+        return Try((whole,), (*(block for block, _ in blocks), "all"), mark, home)
+
+    def forgive(self, attempt: Try) -> None:
+        """It was no guess: forget the name's tries, and of the others those for this name from this address."""
+        tries = self._throttle.tries(attempt.mark) if attempt.mark else 1
+        self._throttle.give_back(tries, *attempt.shared)
+        self._throttle.forget(*attempt.own, attempt.mark)
+        if attempt.home:
+            self._homes.pop(attempt.home, None)
+            self._homes[attempt.home] = None
+        while len(self._homes) > MOST_HOMES:
+            del self._homes[next(iter(self._homes))]
+
+
+def block_paces(address: str, pace: Pace) -> list[tuple[str, Pace]]:
+    """What a try from an address counts for: `pace` is its own; a wider block has more tries and waits less. Nothing
+    for "", which is everybody's."""
+    blocks = prefixes(address) if address else ()
+    wider = [replace(pace, free=pace.free * WIDER**step, longest=min(pace.longest, BLOCK_WAIT)) for step in range(3)]
+    return [(f"block {block}", wider[step] if step else pace) for step, block in enumerate(blocks)]

@@ -1,6 +1,8 @@
 """Accounts, the pairing code, login sessions: whom they let in, and how slowly they are guessed."""
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import re
 import statistics
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.auth.house import house
 from toolgate.server.auth import accounts as accounts_module
 from toolgate.server.auth.accounts import Accounts, Person, Refused, normalised
 from toolgate.server.auth.logins import LIFETIME, Logins
@@ -196,10 +199,81 @@ def test_sec_17_who_guesses_at_a_name_does_not_keep_its_owners_browser_out(tmp_p
                 await accounts.check("ada", GOOD, "198.51.100.1", held)
         assert await accounts.check("ada", GOOD, "198.51.100.1", device) == ada
         with pytest.raises(Throttled):  # what let her in does not let the others in
-            await accounts.check("ada", GOOD, "198.51.100.1")
+            await accounts.check("ada", GOOD, "203.0.113.1")
         with pytest.raises(Throttled):  # nor is a stolen one good for more than a few guesses
             for _ in range(6):
                 await accounts.check("ada", "a guess", "198.51.100.1", device)
+
+    with_store(tmp_path, body)
+
+
+def test_sec_17_new_networks_of_one_block_do_not_keep_a_newcomer_out(tmp_path: Path) -> None:
+    with house(tmp_path, trusted_proxies=("127.0.0.1",)) as gate:
+        gate.add()
+        nets = itertools.count()  # times an odd number: all over the /48
+        for turn in range(4):
+            for _ in range(60):
+                sprayer = gate.browser(x_forwarded_for=f"2001:db8:1:{next(nets) * 251 % 65_536:x}::1")
+                assert sprayer.sign_in(name=f"name{next(nets)}").status in (403, 429)
+            assert gate.browser(x_forwarded_for=f"2001:db8:2:{turn}::1").sign_in().status == 303
+
+
+def test_sec_17_an_address_one_signed_in_from_is_not_kept_out_by_others(tmp_path: Path) -> None:
+    clock = Time()
+
+    async def body(store: Store) -> None:
+        accounts = Accounts(store, Throttle(clock))
+        ada = await accounts.add("ada", GOOD)
+        assert await accounts.check("ada", GOOD, "2001:db8:1:1::1") == ada
+        for attempt in range(200):  # from everywhere, at her name and at others'
+            clock.now += 0.1
+            with contextlib.suppress(Throttled):
+                await accounts.check(f"name{attempt}" if attempt % 2 else "ada", "a guess", f"10.{attempt}.0.1")
+        with pytest.raises(Throttled):
+            await accounts.check("ada", GOOD, "198.51.100.1")
+        assert await accounts.check("ada", GOOD, "2001:db8:1:1::2") == ada
+        with pytest.raises(Throttled):  # others of her household can't guess for long either
+            for _ in range(6):
+                await accounts.check("ada", "a guess", "2001:db8:1:1::3")
+
+    with_store(tmp_path, body)
+
+
+def test_sec_17_signing_in_oneself_gains_no_guesses_at_others(tmp_path: Path) -> None:
+    async def body(store: Store) -> int:
+        accounts = Accounts(store, Throttle(Time()))
+        await accounts.add("eve", GOOD)
+        guesses = 0
+        with pytest.raises(Throttled):
+            for guesses in range(50):
+                if guesses % 4 == 0:
+                    await accounts.check("eve", GOOD, "192.0.2.1")
+                await accounts.check(f"name{guesses}", "a guess", "192.0.2.1")
+        return guesses
+
+    assert with_store(tmp_path, body) == 10
+
+
+def test_who_mistypes_and_then_signs_in_leaves_their_address_as_it_was(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        accounts = Accounts(store, Throttle(Time()))
+        for number in range(12):
+            name = f"name{number}"
+            person = await accounts.add(name, GOOD)
+            for _ in range(3):
+                assert await accounts.check(name, "a slip", "192.0.2.1") is None
+            assert await accounts.check(name, GOOD, "192.0.2.1") == person
+
+    with_store(tmp_path, body)
+
+
+def test_who_signs_in_slows_nobody_down(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        accounts = Accounts(store, Throttle(Time()))
+        ada = await accounts.add("ada", GOOD)
+        for number in range(accounts_module.ALL.free + 20):
+            assert await accounts.check("ada", GOOD, f"10.{number}.0.1") == ada
+        assert await accounts.check("bob", "a guess", "192.0.2.1") is None
 
     with_store(tmp_path, body)
 
@@ -257,7 +331,7 @@ def test_a_refused_try_counts_for_no_key_and_success_forgets() -> None:
         with pytest.raises(Throttled):
             throttle.take([("b", loose), ("a", pace)])
     throttle.take([("b", loose)])  # the second: the five did not count
-    throttle.forgive("a")
+    throttle.forget("a")
     throttle.take([("a", pace)])
     clock.now += 3_601
     throttle.take([("a", pace), ("b", loose)])
@@ -317,6 +391,17 @@ def test_sec_17_one_network_of_ipv6_guesses_at_the_pairing_code_as_one() -> None
         pairing.fits("A" * 26, "2001:db8::ffff")
     assert not pairing.fits("A" * 26, "2001:db8:0:1::1")
     assert not pairing.fits("A" * 26, "2001:db8:0:1::1")
+
+
+def test_sec_17_new_networks_of_one_block_do_not_keep_the_operator_from_pairing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pairing = Pairing("https://gate.example/login", now=Time())
+    pairing.offer()
+    for net in range(300):
+        with contextlib.suppress(Throttled):
+            pairing.fits("A" * 26, f"2001:db8:1:{net * 256 % 65_536 + net // 256:x}::1")
+    assert pairing.fits(re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)[0], "2001:db8:2::1")
 
 
 def test_a_pairing_code_holds_ten_minutes_and_then_another_is_offered(caplog: pytest.LogCaptureFixture) -> None:
