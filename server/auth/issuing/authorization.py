@@ -384,6 +384,7 @@ class Authorization:
             client=await self._client_said(shown, address) if signs else None,
             person=await self._provider_said(form.get("assertion", "")) if is_jag else None,
             claims=await self._claims(form["token"]) if "token" in form else None,
+            address=address,
         )
 
     async def _client_said(self, shown: Credentials, address: str) -> Assertion | None:

@@ -15,11 +15,29 @@ import msgspec
 from toolgate.server.auth import jose
 from toolgate.server.auth.issuing.said import Refusal, Request
 from toolgate.server.auth.jose import InvalidToken, Key
+from toolgate.server.auth.throttle import ENDLESS, Guesses, Pace, Throttle
 
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 LONGEST = 300.0  # seconds an assertion holds, from when it was made: its id must be remembered as long
 FARTHEST = 3_600.0  # seconds ahead its end may lie; that is taken for an earlier one, and what says more is refused
 MAX_ID = 256  # characters of an assertion's id
+# Those of a client that is not right: a program, which is configured once, and tries again by itself when it is not
+SECRET = Pace(free=20, longest=60)
+ADDRESS = Pace(free=50, longest=60)  # where a platform has clients of many people
+
+
+class TooManyGuesses(Refusal):
+    """A secret that came too soon after wrong ones: it was not looked at. `wait` is in seconds."""
+
+    def __init__(self, wait: int) -> None:
+        super().__init__("too_many_requests")
+        self.wait = wait
+
+
+def secret_guesses() -> Guesses:
+    """Return what slows down guesses at the secrets of clients (RFC 6749 section 2.3.1): of one client, and of one
+    address. All together are not slowed down: each secret has its own count, and nobody is kept out by others'."""
+    return Guesses(Throttle(), SECRET, ADDRESS, ENDLESS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,19 @@ own shapes. Knows no HTTP.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth import clients
 from toolgate.server.auth.accounts import Person
 from toolgate.server.auth.clients import Client
 from toolgate.server.auth.issuing import Answer, Mistake, Redirect, family
-from toolgate.server.auth.issuing.credentials import Assertion, Credentials, presented
+from toolgate.server.auth.issuing.credentials import Assertion, Credentials, TooManyGuesses, presented, secret_guesses
 from toolgate.server.auth.issuing.library import AuthorizationServer, OAuth2Error, add_params_to_uri
 from toolgate.server.auth.issuing.policy import OFFLINE, scopes_for
 from toolgate.server.auth.issuing.said import Refusal, Request, describe
 from toolgate.server.auth.jose import Key
+from toolgate.server.auth.throttle import Guesses, Throttled
 from toolgate.server.auth.tokens import EARLY, OwnTokens
 from toolgate.server.state import grants, people
 from toolgate.server.state.grants import Grant
@@ -35,6 +36,7 @@ class Fetched:
     client: Assertion | None = None
     person: Assertion | None = None
     claims: Mapping[str, Any] | None = None
+    address: str = ""  # the caller's
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,9 @@ class Issuer:
     configured: Mapping[str, Client]
     kinds: frozenset[str]  # of clients that are taken
     may_come: Callable[[Person], bool]  # SignIn's
+    secrets: Guesses = field(
+        default_factory=secret_guesses
+    )  # at the secrets of clients: the store's thread alone counts
 
     @property
     def audience(self) -> tuple[str, ...]:
@@ -156,6 +161,12 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
             return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
         if request.method == "GET":
             return Mistake(str(error.error), description)
+        if isinstance(error, TooManyGuesses):
+            return Answer(
+                429,
+                {"error": error.error, "error_description": description},
+                {**NO_STORE, "Retry-After": str(error.wait)},
+            )
         return refused(str(error.error), description)
 
     # What our grants need
@@ -235,7 +246,18 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         if shown.method == "private_key_jwt":
             word = self.fetched.client
             return word is not None and word.claims.get("sub") == client.id and self.use(word, client.id)
-        return shown.method == "none" or client.has_secret(shown.secret)
+        return shown.method == "none" or self._has_secret(client, shown)
+
+    def _has_secret(self, client: Client, shown: Credentials) -> bool:
+        """Whether a guess at a client's secret is right. Raises a Refusal when it comes too soon after wrong ones."""
+        try:
+            attempt = self.issuer.secrets.take(client.id, self.fetched.address)
+        except Throttled as error:
+            raise TooManyGuesses(error.wait) from None
+        is_right = client.has_secret(shown.secret)
+        if is_right:
+            self.issuer.secrets.forgive(attempt)
+        return is_right
 
     def use(self, word: Assertion, client: str) -> bool:
         """Whether an assertion that `client` came with is new. From now on it is not. Raises a Refusal where too many

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.auth.desk import basic
-from tests.auth.house import DOCUMENT, Browser, House, house
 from tests.auth.hostile.target import FORM
+from tests.auth.house import DOCUMENT, Browser, House, house
 from toolgate.server.auth.accounts import Accounts, Refused
 from toolgate.server.state.store import Store
 
