@@ -14,11 +14,13 @@ from toolgate.server.auth.grants import denied
 from toolgate.server.auth.issuing import Authorization
 from toolgate.server.auth.keys import Keys
 from toolgate.server.auth.outside import OutsideTokens
+from toolgate.server.auth.proxies import PROOF, Proxies
 from toolgate.server.auth.resource import MCP, SSE, Resource
-from toolgate.server.auth.signin import GITHUB, OIDC, SignIn, sign_in
+from toolgate.server.auth.signin import GITHUB, HEADER, OIDC, SignIn, sign_in
 from toolgate.server.auth.tokens import OwnTokens, Verifier
 from toolgate.server.config import Config
 from toolgate.server.errors import UsageError
+from toolgate.server.metrics.token import token
 from toolgate.server.seal import Seal
 from toolgate.server.state.store import Store
 from toolgate.server.words import is_loopback
@@ -104,6 +106,29 @@ def check(config: Config) -> None:
         _sign_in(config, "", Store(config.state), Web())
 
 
+def forged_header(config: Config) -> str:
+    """Say who could sign in as anybody by the header of `--login header=NAME`, or ""."""
+    if config.auth != "oauth" or config.login_header_secret is not None:
+        return ""
+    if not any(way.startswith(f"{HEADER}=") for way in config.login):
+        return ""
+    own = Proxies(config.trusted_proxies).own_address()
+    return f"--trusted-proxies: {own} is this machine, where any process can set the header of --login" if own else ""
+
+
+PROVE_PROXY = f"name a file with a secret by --login-header-secret, and have the proxy send that secret in {PROOF}"
+
+
+def check_header(config: Config, *, reached: bool) -> None:
+    """Raise UsageError where commands could sign in as anybody (`reached`: they reach this machine's own network); warn
+    where other processes could."""
+    forged = forged_header(config)
+    if forged and reached:
+        raise UsageError(f"{forged}, and so can commands: {PROVE_PROXY}")
+    if forged:
+        log.warning("%s: %s", forged, PROVE_PROXY)
+
+
 def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignIn:
     try:
         return sign_in(
@@ -115,9 +140,14 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignIn:
             config.allow_users,
             config.trusted_proxies,
             config.enterprise_issuers,
+            _header_secret(config),
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _header_secret(config: Config) -> str:
+    return token(config.login_header_secret, "--login-header-secret") if config.login_header_secret is not None else ""
 
 
 def _credentials(config: Config) -> dict[str, tuple[str, str]]:

@@ -19,7 +19,7 @@ SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/
 def secret(config: Config, state: Path) -> Sequence[Path]:
     """What no command is to see, though it may lie where commands may look."""
     ours = (config.file, config.clients, config.oidc_client, config.github_client, config.search_keys, config.logs)
-    named = (*ours, config.metrics_token)
+    named = (*ours, config.metrics_token, config.login_header_secret)
     return [path.resolve() for path in (state, *named) if path is not None]
 
 

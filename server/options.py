@@ -184,6 +184,13 @@ OPTIONS = (
         remote=True,
     ),
     Option(
+        "login-header-secret",
+        "file with the secret that the proxy of --login header=NAME shows in X-Toolgate-Proxy-Secret",
+        folder,
+        metavar="FILE",
+        remote=True,
+    ),
+    Option(
         "enterprise-issuers",
         "identity providers whose grants for their people (ID-JAG) are taken; repeatable",
         issuer_url,

@@ -168,7 +168,12 @@ class Site:
         return token(config.metrics_token) if config.metrics_token else made(config.state / "keys" / "metrics")
 
     def listen(self) -> None:
-        """Have clients wait for `serve`, rather than be refused. Raises UsageError when the port can't be had."""
+        """Have clients wait for `serve`, rather than be refused. Raises UsageError when the port can't be had, and when
+        commands could sign in as anybody."""
+        if self._open is not None:
+            from toolgate.server import access  # start-up
+
+            access.check_header(self._config, reached=reaches_machine(self._config, self._sandbox))
         try:
             handed = activation.take_socket(self._config.handed, self._config.host, self._config.port)
             self._bound = handed or http.bind(self._config.host, self._config.port)
@@ -186,8 +191,7 @@ class Site:
         log.info("serving %s%s", " and ".join(base + path for path in served), where)
         if self._config.public and self._sandbox == "none":
             log.warning("--sandbox none: whoever may use the shell has all that this process has")
-        reaches = self._sandbox == "none" or self._config.sandbox_network == "all"
-        if self._config.approve and self._open is None and reaches:
+        if self._config.approve and self._open is None and reaches_machine(self._config, self._sandbox):
             log.warning("--approve: with --auth none commands that reach this port can answer for the person")
         try:
             application = self.application(self._config.public_url or _base(self._config.host, port))
@@ -354,6 +358,11 @@ class _Raw:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._application(scope, receive, send)
+
+
+def reaches_machine(config: Config, level: str) -> bool:
+    """Whether commands in a sandbox of this level reach the machine's own network: this port, and others."""
+    return level == "none" or config.sandbox_network == "all"
 
 
 def check(config: Config) -> None:

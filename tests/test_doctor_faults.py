@@ -324,6 +324,12 @@ def test_a_fault_of_what_the_state_keeps_is_named(
 
 
 REMOTE = {"TOOLGATE_HTTP": "1"}
+BY_HEADER = {
+    "TOOLGATE_LOGIN": "header=X-User",
+    "TOOLGATE_ALLOW_USERS": "*",
+    "TOOLGATE_TRUSTED_PROXIES": "127.0.0.1",
+    "TOOLGATE_PUBLIC_URL": "https://tools.example.com",
+}
 HERE: dict[str, tuple[dict[str, str], str, str, str]] = {
     "rule about nothing": ({"TOOLGATE_DENY": "Bsh"}, "rules", "FAIL", "about no tool there is"),
     "dead browser": ({"TOOLGATE_BROWSER": "/bin/false"}, "browser", "FAIL", "/bin/false"),
@@ -346,6 +352,18 @@ HERE: dict[str, tuple[dict[str, str], str, str, str]] = {
         "proxies",
         "note",
         "is not among --trusted-proxies",
+    ),
+    "header anybody here can set": (
+        {**REMOTE, **BY_HEADER, "TOOLGATE_SANDBOX": "auto"},
+        "proxies",
+        "note",
+        "any process can set the header",
+    ),
+    "header commands can set": (
+        {**REMOTE, **BY_HEADER, "TOOLGATE_SANDBOX_NETWORK": "all"},
+        "proxies",
+        "FAIL",
+        "so can commands",
     ),
     "proxy before nobody": (
         {**REMOTE, "TOOLGATE_TRUSTED_PROXIES": "10.0.0.1"},

@@ -29,7 +29,7 @@ HOMES = {
     "playwright": "tools/browser/",
     "prometheus_client": "server/metrics/",
     "pypdf": "tools/pdf.py",
-    "psutil": "tools/supervisor.py",
+    "psutil": ("tools/supervisor.py", "server/auth/proxies.py"),  # the first runs as a program of its own
     "pyseccomp": "tools/sandbox/syscalls.py",
     "httptools": "transports/http.py",
     "sqlalchemy": "server/state/",

@@ -102,11 +102,12 @@ def sign_in(
     allow_users: Sequence[str],
     trusted_proxies: Sequence[str],
     enterprise_issuers: Sequence[str] = (),
+    header_secret: str = "",
     now: Callable[[], float] = time.time,
 ) -> SignIn:
     """From `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), its clients' ids and secrets by way,
-    `--allow-users`, `--trusted-proxies` and `--enterprise-issuers`. Raises ValueError, which names the option at
-    fault."""
+    `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and what `--login-header-secret` holds. Raises
+    ValueError, which names the option at fault."""
     chosen = _chosen(ways)
     outside = [way for way in (OIDC, GITHUB, HEADER) if way in chosen]
     try:
@@ -125,7 +126,7 @@ def sign_in(
         accounts=Accounts(store, now=now) if has_accounts else None,
         pairing=Pairing(f"{public_url}/login") if has_accounts else None,
         providers=_providers(chosen, credentials, allowed, fetch),
-        trusted=_trusted(chosen, proxies, allowed),
+        trusted=_trusted(chosen, proxies, allowed, header_secret),
         enterprise=frozenset(enterprise_issuers),
     )
 
@@ -161,11 +162,13 @@ def _providers(
     return providers
 
 
-def _trusted(chosen: Mapping[str, str], proxies: Proxies, allowed: Allowed) -> TrustedHeader | None:
+def _trusted(chosen: Mapping[str, str], proxies: Proxies, allowed: Allowed, secret: str) -> TrustedHeader | None:
     if HEADER not in chosen:
+        if secret:
+            raise ValueError("--login-header-secret needs --login header=NAME: what the proxy proves itself for")
         return None
     if not proxies:
         raise ValueError("--login header needs --trusted-proxies: whose word is taken")
     if not allowed:
         raise ValueError("--login header needs --allow-users: whom the proxy may name, * for everybody")
-    return TrustedHeader(chosen[HEADER].lower(), proxies, allowed)
+    return TrustedHeader(chosen[HEADER].lower(), proxies, allowed, secret)

@@ -57,12 +57,20 @@ async def proxies(config: Config) -> Finding:
     guesses passwords slows the others down."""
     if not config.remote or config.auth == "none":
         raise Skipped("nobody signs in here")
+    from toolgate.server import access  # start-up
+    from toolgate.server.site import reaches_machine
+
     wide = [each for each in config.trusted_proxies if ipaddress.ip_network(each.strip()).prefixlen == 0]
     if wide:
         raise Broken(
             f"--trusted-proxies {wide[0]} is everybody: anybody is believed about where they come from",
             "name the proxy's own address",
         )
+    forged = access.forged_header(config)
+    if forged and reaches_machine(config, config.sandbox_level):
+        raise Broken(f"{forged}, and so can commands", access.PROVE_PROXY)
+    if forged:
+        return Note(forged, access.PROVE_PROXY)
     public = urlsplit(config.public_url or "http://127.0.0.1")
     if public.scheme == "https" and not config.trusted_proxies:
         return Note(

@@ -21,12 +21,12 @@ def made(file: Path) -> str:
     return token(file)
 
 
-def token(file: Path) -> str:
-    """The token in `file`. Raises UsageError."""
+def token(file: Path, flag: str = "--metrics-token") -> str:
+    """The token in `file`, which `flag` names. Raises UsageError."""
     try:
         found = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--metrics-token: {file} can't be read: {type(error).__name__}") from None
+        raise UsageError(f"{flag}: {file} can't be read: {type(error).__name__}") from None
     if not TOKEN.fullmatch(found):
-        raise UsageError(f"--metrics-token: {file} must hold 16 to 512 letters, digits and . _ ~ + / -, on one line")
+        raise UsageError(f"{flag}: {file} must hold 16 to 512 letters, digits and . _ ~ + / -, on one line")
     return found
