@@ -25,7 +25,7 @@ class Asking:
     """`sentences` says what each scope means; `send_away` sends a browser to sign in elsewhere."""
 
     def __init__(
-        self, desk: Desk, sentences: Mapping[str, str], send_away: Callable[[Departure], Awaitable[Outgoing]]
+        self, desk: Desk, sentences: Mapping[str, str], send_away: Callable[[Departure, Incoming], Awaitable[Outgoing]]
     ) -> None:
         self._desk = desk
         self._sentences = sentences
@@ -66,7 +66,7 @@ class Asking:
             return await self._answer(incoming, asked.question, visitor.person, granted)
         if question is None:
             return self._desk.gone(asked.question)
-        return await self._send_away(Departure(asked.via, asked.question, granted, bool(asked.switch)))
+        return await self._send_away(Departure(asked.via, asked.question, granted, bool(asked.switch)), incoming)
 
     async def _answer(self, incoming: Incoming, id: str, person: Person | None, scopes: frozenset[str]) -> Outgoing:
         """Once, however often somebody clicks."""

@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Mapping
 
 from toolgate.server.auth.accounts import Person, Refused, spelled
-from toolgate.server.auth.departures import LIFETIME, Departure, state_of
+from toolgate.server.auth.departures import LIFETIME, Departure, TooMany, state_of
 from toolgate.server.auth.signin import ACCEPTED, PASSWORD, REFUSED, THROTTLED
 from toolgate.server.auth.throttle import Throttled
 from toolgate.server.auth.upstream import NOT_ALLOWED
@@ -19,6 +19,7 @@ DEVICE = 180 * 86_400.0  # seconds since its last sign-in a browser is known by
 WRONG = "Name and password don’t belong together."  # for people
 WRONG_CODE = "This is not the pairing code that the server’s log shows last, or it is too old."
 MADE = "The first account has been made in the meantime. Sign in with it."
+BUSY = "Too many sign-ins were begun in the last minute. Wait a minute, then try again."
 NOBODY_WAITS = "Nobody waits for this sign-in any more: it took too long, was done already, or began elsewhere."
 
 
@@ -46,7 +47,7 @@ class Entrance:
             problem = self._desk.unbound(incoming, NOBODY, "login", question)
             return await self._page(incoming, question, 403, problem, name, switch)
         if fields.get("via") in self._ways.providers and not question:
-            return await self.send_away(Departure(fields["via"], "", frozenset(), switch))
+            return await self.send_away(Departure(fields["via"], "", frozenset(), switch), incoming)
         try:
             person, problem = await self._checked(incoming, fields)
         except Throttled as error:
@@ -129,11 +130,16 @@ class Entrance:
 
     # -- at somebody else's page
 
-    async def send_away(self, departure: Departure) -> Outgoing:
+    async def send_away(self, departure: Departure, incoming: Incoming) -> Outgoing:
         provider = self._ways.providers.get(departure.provider)
         if provider is None:
             return self._desk.to("login", question=departure.question)
-        ticket = await self._ways.departures.leave(departure)
+        try:
+            ticket = await self._ways.departures.leave(departure, self._desk.address(incoming))
+        except TooMany:
+            again = self._desk.path("login", question=departure.question)
+            page = self._desk.pages.notice(429, "Not just now", BUSY, alone=False, again=again, again_label="Try again")
+            return page.having(("retry-after", "60"))
         try:
             address = await provider.address(self._back, ticket, departure.anew)
         except Refused as error:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.auth.blocks import AddressLimiter
 from toolgate.server.auth.logins import hashed
 from toolgate.server.state import people
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
 LIFETIME = 600.0  # seconds somebody may take at the other page
+OF_QUESTION = 8  # at a time: a person who tries again, in some tabs
+EACH, ALL = 30, 600  # a minute: of one address, which many may share, and of all
+MOST = 6_000  # of all at a time, by any number of servers: each holds a question of 4 KiB and more
+
+
+class TooMany(Exception):
+    """Too many have been sent away just now, of this address or in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +44,17 @@ class Departure:
 class Departures:
     """Browsers that are at another page, found by their state once."""
 
-    def __init__(self, store: "Store", now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: "Store", now: Callable[[], float] = time.time, most: int = MOST) -> None:
         self._store = store
         self._now = now
+        self._most = most
+        self._limiter = AddressLimiter(EACH, ALL, now)
 
-    async def leave(self, departure: Departure) -> str:
-        """Gives the ticket for the browser's cookie."""
+    async def leave(self, departure: Departure, address: str = "") -> str:
+        """Return the ticket for the browser's cookie. `address` is the browser's, "" where it is unknown. Raises
+        TooMany."""
+        if address and not self._limiter.take(address):
+            raise TooMany
         ticket, now = secrets.token_urlsafe(32), self._now()
         row = {
             "hash": hashed(state_of(ticket)),
@@ -50,7 +63,12 @@ class Departures:
             "scopes": " ".join(sorted(departure.scopes)),
             "until": now + LIFETIME,
         }
-        await self._store.transact(lambda connection: people.add_departure(connection, now, **row))
+
+        def put(connection: "Connection") -> None:
+            people.add_departure(connection, now, **row)
+            people.trim_departures(connection, departure.question, OF_QUESTION, self._most)
+
+        await self._store.transact(put)
         return ticket
 
     async def back(self, ticket: str) -> Departure | None:

@@ -146,6 +146,16 @@ def add_departure(connection: "Connection", now: float, **row: Any) -> None:
     connection.execute(of.insert().values(**row))
 
 
+def trim_departures(connection: "Connection", question: str, each: int, all: int) -> None:
+    """Leave the newest `each` of a question's departures, where there is one, and the newest `all` of everybody's."""
+    of = _tables().departure
+    newest = of.select().with_only_columns(of.c.hash).order_by(of.c.until.desc())
+    if question:
+        held = newest.where(of.c.question == question).limit(each)
+        connection.execute(of.delete().where(of.c.question == question, of.c.hash.not_in(held)))
+    connection.execute(of.delete().where(of.c.hash.in_(newest.offset(all))))
+
+
 def take_departure(connection: "Connection", hashed: str, now: float) -> Any:
     """The row, or None: once."""
     of = _tables().departure

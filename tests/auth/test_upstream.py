@@ -1,6 +1,8 @@
 """Signing in at somebody else's page, behind consent, and being named by a proxy."""
 
+import asyncio
 import contextlib
+import itertools
 import json
 import re
 import time
@@ -21,11 +23,13 @@ from toolgate.server.auth import jose
 from toolgate.server.auth.accounts import Person, Refused
 from toolgate.server.auth.allowed import Allowed
 from toolgate.server.auth.clients import ID_JAG
+from toolgate.server.auth.departures import EACH, OF_QUESTION, Departure, Departures
 from toolgate.server.auth.issuing import Answer
 from toolgate.server.auth.principals import subject_of
 from toolgate.server.auth.proxies import Proxies
 from toolgate.server.auth.signin import SignIn, sign_in
 from toolgate.server.auth.upstream import GitHub
+from toolgate.server.state.store import Store
 from toolgate.tools.web import Web
 
 FORM = {"oidc": (CLIENT, SECRET), "github": (CLIENT, SECRET)}
@@ -130,6 +134,45 @@ def test_az_08_the_cookie_of_a_sign_in_elsewhere_is_bound_to_the_host_over_https
         back = come_back(browser, idp.arrive(sent.location))
         assert back.location.startswith(f"{made.app}?code=")
         assert any(line.startswith("__Host-toolgate-away-") and "Max-Age=0" in line for line in back.set_cookies)
+
+
+def _departures(made: House) -> int:
+    words = "SELECT count(*) FROM departure"
+    return made.do(made.store.transact(lambda connection: int(connection.exec_driver_sql(words).scalar_one())))
+
+
+def test_a_question_sends_few_browsers_away_at_a_time(gate: House, idp: Provider) -> None:
+    browser = gate.browser()
+    page = to_consent(gate, browser)
+    for _ in range(20):
+        assert approve(browser, page).status == 303
+    assert _departures(gate) == OF_QUESTION
+    assert come_back(browser, idp.arrive(approve(browser, page).location)).status == 303  # the last is the person's
+
+
+def test_one_address_sends_few_browsers_away_a_minute(tmp_path: Path, idp: Provider) -> None:
+    given: Any = {"credentials": FORM, "allow_users": ("*",), "trusted_proxies": ("127.0.0.1",)}
+    with house(tmp_path, f"oidc={idp.url}", **given) as made:
+        flood = made.browser(x_forwarded_for="2001:db8:1::1")
+        got = [approve(flood, to_consent(made, flood)) for _ in range(EACH + 2)]
+        assert [each.status for each in got] == [303] * EACH + [429] * 2
+        assert got[-1].headers["retry-after"] == "60" and "Wait a minute" in got[-1].text
+        assert _departures(made) == EACH
+        signed = signed_in(made, idp, made.browser(x_forwarded_for="2001:db8:2::1"))
+        assert signed.location.startswith(f"{made.app}?code=")
+
+
+def test_of_all_that_were_sent_away_the_newest_are_waited_for(tmp_path: Path) -> None:
+    async def body() -> list[bool]:
+        store = Store(tmp_path / "state")
+        ticks = itertools.count(1_000_000.0)
+        departures = Departures(store, lambda: next(ticks), most=5)
+        tickets = [await departures.leave(Departure("oidc", "", frozenset())) for _ in range(8)]
+        held = [await departures.back(ticket) is not None for ticket in tickets]
+        store.close()
+        return held
+
+    assert asyncio.run(body()) == [False] * 3 + [True] * 5
 
 
 def test_az_08_a_callback_works_once(gate: House, idp: Provider) -> None:
