@@ -9,11 +9,12 @@ from toolgate.server.auth.accounts import Person, Refused, spelled
 from toolgate.server.auth.departures import LIFETIME, Departure, TooMany, state_of
 from toolgate.server.auth.signin import ACCEPTED, PASSWORD, REFUSED, THROTTLED
 from toolgate.server.auth.throttle import Throttled
-from toolgate.server.auth.upstream import NOT_ALLOWED
+from toolgate.server.auth.upstream import NOT_ALLOWED, Provider
 from toolgate.transports.desk import SESSION, Desk
 from toolgate.transports.exchange import Incoming, Outgoing, redirect, tag
 from toolgate.transports.forms import NOBODY, sentence
 
+CALLBACK = "/callback"  # operators have registered it at their providers
 HOME = ""  # where one goes who was on the way nowhere else
 DEVICE = 180 * 86_400.0  # seconds since its last sign-in a browser is known by
 WRONG = "Name and password don’t belong together."  # for people
@@ -24,9 +25,14 @@ NOBODY_WAITS = "Nobody waits for this sign-in any more: it took too long, was do
 
 
 class Entrance:
+    """`backs` are the paths to which providers send browsers back, by provider: each its own, so that what one of them
+    was asked is never answered with another's code (RFC 9700 section 4.4). The first has the one it has alone."""
+
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._ways = desk.sign_in
+        keys = list(desk.sign_in.providers) or [""]
+        self.backs = {key: CALLBACK if key == keys[0] else f"{CALLBACK}/{key}" for key in keys}
 
     # -- with a name and a password
 
@@ -141,13 +147,14 @@ class Entrance:
             page = self._desk.pages.notice(429, "Not just now", BUSY, alone=False, again=again, again_label="Try again")
             return page.having(("retry-after", "60"))
         try:
-            address = await provider.address(self._back, ticket, departure.anew)
+            address = await provider.address(self._back(provider), ticket, departure.anew)
         except Refused as error:
             return self._failed(error, departure)
         return redirect(address).having(self._desk.cookies.put(_away(state_of(ticket)), ticket, LIFETIME))
 
-    async def callback(self, incoming: Incoming) -> Outgoing:
-        """The browser comes back: only with the cookie that it left with (AZ-08, MCP-02)."""
+    async def callback(self, back: str, incoming: Incoming) -> Outgoing:
+        """The browser comes back to `back`: only with the cookie that it left with (AZ-08, MCP-02), and from the
+        provider it was sent to."""
         answer = incoming.asked()
         state = answer.get("state", "")
         ticket = self._desk.cookies.get(incoming, _away(state))
@@ -155,12 +162,12 @@ class Entrance:
         if ticket and hmac.compare_digest(state_of(ticket).encode(), state.encode()):
             departure = await self._ways.departures.back(ticket)
         provider = self._ways.providers.get(departure.provider) if departure is not None else None
-        if departure is None or provider is None:
+        if departure is None or provider is None or self.backs[provider.key] != back:
             again = "Go back to where you came from and try again."
             return self._desk.pages.notice(400, "You are not signed in", NOBODY_WAITS, again, alone=False)
         clear = self._desk.cookies.clear(_away(state))
         try:
-            person = await provider.person(answer, self._back, ticket)
+            person = await provider.person(answer, self._back(provider), ticket)
         except Refused as error:
             self._ways.note(REFUSED, provider.key, self._desk.address(incoming))
             return self._failed(error, departure).having(clear)
@@ -205,9 +212,8 @@ class Entrance:
     def _onward(self, question: str) -> Outgoing:
         return self._desk.to("consent", question=question) if question else self._desk.to(HOME)
 
-    @property
-    def _back(self) -> str:
-        return f"{self._desk.public_url}/callback"
+    def _back(self, provider: Provider) -> str:
+        return f"{self._desk.public_url}{self.backs[provider.key]}"
 
 
 def _device_of(name: str) -> str:

@@ -5,6 +5,7 @@ Source: RFC 6749, 7009, 7591, 7662, 8414; OpenID Connect Discovery 1.0 for the s
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -93,7 +94,7 @@ class OAuth:
             "/logout": _page(entrance.logout_page, entrance.logout),
             f"/{STYLE}": _page(self._style),
             "/authorize": {"GET": asking.authorize},  # no page, and no HEAD: both of these change something
-            "/callback": {"GET": entrance.callback},
+            **{back: {"GET": partial(entrance.callback, back)} for back in entrance.backs.values()},
         }
         return {path: Endpoint(methods, self.desk.refused) for path, methods in handlers.items()}
 

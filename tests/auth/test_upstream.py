@@ -136,6 +136,45 @@ def test_az_08_the_cookie_of_a_sign_in_elsewhere_is_bound_to_the_host_over_https
         assert any(line.startswith("__Host-toolgate-away-") and "Max-Age=0" in line for line in back.set_cookies)
 
 
+@contextlib.contextmanager
+def _at_both(folder: Path, oidc: Provider, github: Provider) -> Iterator[House]:
+    """Two providers, each a server of its own."""
+
+    def change(ways: SignIn, web: Web) -> SignIn:
+        made = GitHub(CLIENT, SECRET, Allowed(("*",), ("oidc", "github")), web.fetch, github.url, github.url)
+        return replace(ways, providers={**ways.providers, "github": made})
+
+    ways = (f"oidc={oidc.url}", "github")
+    with house(folder, *ways, credentials=FORM, allow_users=("*",), change=change) as made:
+        yield made
+
+
+@pytest.mark.parametrize("via", ["oidc", "github"])
+def test_a_code_of_one_provider_never_goes_to_the_other(via: str, tmp_path: Path, idp: Provider) -> None:
+    with provider() as github, _at_both(tmp_path, idp, github) as made:
+        browser = made.browser()
+        asked, other = (idp, github) if via == "oidc" else (github, idp)
+        asked.arrive(approve(browser, to_consent(made, browser, via)).location)
+        attacker = made.browser()  # asks the other one, to see what is sent there
+        other.arrive(approve(attacker, to_consent(made, attacker, "github" if via == "oidc" else "oidc")).location)
+        back, answer = other.asked[0]["redirect_uri"], {"code": "another's", "state": asked.asked[0]["state"]}
+        assert back != asked.asked[0]["redirect_uri"]
+        got = browser.get(f"{back.removeprefix(made.url)}?{urllib.parse.urlencode(answer)}")
+        assert (got.status, "not signed in" in got.text) == (400, True)
+        assert not [path for path in (*idp.seen, *github.seen) if "token" in path]
+        assert made.granted() == []
+
+
+def test_each_of_two_providers_has_people_come_back_to_its_own_path(tmp_path: Path, idp: Provider) -> None:
+    with provider() as github, _at_both(tmp_path, idp, github) as made:
+        for via, asked, path in (("oidc", idp, "/callback"), ("github", github, "/callback/github")):
+            browser = made.browser()
+            answer = asked.arrive(approve(browser, to_consent(made, browser, via)).location)
+            assert asked.asked[0]["redirect_uri"] == made.url + path
+            got = browser.get(f"{path}?{urllib.parse.urlencode(answer)}")
+            assert got.location.startswith(f"{made.app}?code="), got.text
+
+
 def _departures(made: House) -> int:
     words = "SELECT count(*) FROM departure"
     return made.do(made.store.transact(lambda connection: int(connection.exec_driver_sql(words).scalar_one())))
