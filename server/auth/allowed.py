@@ -51,6 +51,10 @@ class Allowed:
         """`email` is a verified one, or None."""
         return self._everybody or (provider, subject) in self._subjects or self.permits_email(email)
 
+    def names(self, email: str) -> bool:
+        """Whether this very address is among them, and not its domain alone."""
+        return email.lower() in self._emails
+
     def permits_email(self, email: str | None) -> bool:
         """Whether this address, a verified one, lets whoever has it in."""
         if not email:

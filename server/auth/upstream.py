@@ -27,6 +27,11 @@ KEPT = 3600.0  # seconds a provider's metadata and keys are believed
 AGAIN = 60.0  # seconds between two looks for a key that is not there
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
 NAMES = {"accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}  # what people call them
+# Google verifies the address of a personal account once: whose it is now, it knows of its own domains alone. Those of
+# organisations have the claim `hd` (developers.google.com/identity/openid-connect).
+HOSTED: Mapping[str, str] = {"https://accounts.google.com": "hd"}
+OWN_DOMAINS = ("@gmail.com", "@googlemail.com")
+MAX_EMAIL = 254  # characters (RFC 5321 section 4.5.3.1.3)
 SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; GitHub knows it too
 GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
 NOT_ALLOWED = "you are signed in there, but not one of those who may use this server"
@@ -70,8 +75,11 @@ class OpenId:
         allowed: Allowed,
         fetch: Fetch,
         now: Callable[[], float] = time.time,
+        hosted: str = "",
     ) -> None:
+        """`hosted`: the claim of accounts whose address the provider still knows to be theirs; "": all are."""
         self.issuer = issuer
+        self._hosted = hosted or HOSTED.get(issuer, "")
         host = urlsplit(issuer).hostname or issuer
         self.title = NAMES.get(host, host)
         self._client = client
@@ -114,14 +122,25 @@ class OpenId:
             raise Refused(f"{self.title} did not say who you are")
         if self._allowed.by_email and "email" not in claims:
             claims = {**await self._userinfo(metadata, tokens, subject), "sub": subject}
-        if claims.get("email_verified") not in (True, "true"):
-            claims = {name: value for name, value in claims.items() if name != "email"}
-        email = claims.get("email")
+        email = self._email(claims)
+        claims = {**claims, "email": email}
         name = _name(claims, "email", "preferred_username", "name") or subject
-        person = Person(self.issuer, subject, name, email if isinstance(email, str) else None)
+        person = Person(self.issuer, subject, name, email)
         if not self.permits(person):
             raise Refused(NOT_ALLOWED)
         return person
+
+    def _email(self, claims: Mapping[str, Any]) -> str | None:
+        """Return the address, where the provider vouches for it."""
+        email = claims.get("email")
+        if claims.get("email_verified") not in (True, "true") or not isinstance(email, str) or len(email) > MAX_EMAIL:
+            return None
+        if not self._hosted or claims.get(self._hosted) or email.lower().endswith(OWN_DOMAINS):
+            return email
+        if self._allowed.names(email):
+            return email
+        log.info("%s: a personal account under an organisation's address (no %s)", self.issuer, self._hosted)
+        return None
 
     def permits(self, person: Person) -> bool:
         return self._allowed.permits(self.key, person.subject, person.email)

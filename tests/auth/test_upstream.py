@@ -28,7 +28,7 @@ from toolgate.server.auth.issuing import Answer
 from toolgate.server.auth.principals import subject_of
 from toolgate.server.auth.proxies import Proxies
 from toolgate.server.auth.signin import SignIn, sign_in
-from toolgate.server.auth.upstream import GitHub
+from toolgate.server.auth.upstream import GitHub, OpenId
 from toolgate.server.state.store import Store
 from toolgate.tools.web import Web
 
@@ -134,6 +134,34 @@ def test_az_08_the_cookie_of_a_sign_in_elsewhere_is_bound_to_the_host_over_https
         back = come_back(browser, idp.arrive(sent.location))
         assert back.location.startswith(f"{made.app}?code=")
         assert any(line.startswith("__Host-toolgate-away-") and "Max-Age=0" in line for line in back.set_cookies)
+
+
+@pytest.mark.parametrize(
+    ("claims", "users", "comes"),
+    [
+        ({"email": "ada@corp.example", "hd": "corp.example"}, "@corp.example", True),
+        ({"email": "ada@corp.example"}, "@corp.example", False),  # a personal account, whoever has the address today
+        ({"email": "ada@corp.example"}, "ada@corp.example", True),  # the operator named that very address
+        ({"email": "ada@gmail.com"}, "@gmail.com", True),
+        ({"email": f"{'a' * 250}@gmail.com", "hd": "x"}, "@gmail.com", False),
+    ],
+)
+def test_of_googles_accounts_a_domain_lets_those_of_the_organisation_in(
+    claims: dict[str, Any], users: str, comes: bool, tmp_path: Path, idp: Provider
+) -> None:
+    def change(ways: SignIn, web: Web) -> SignIn:
+        made = OpenId(idp.url, CLIENT, SECRET, Allowed((users,), ("oidc",)), web.fetch, hosted="hd")
+        return replace(ways, providers={"oidc": made})
+
+    idp.claims = {"email_verified": True, **claims}
+    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=(users,), change=change) as made:
+        assert signed_in(made, idp, made.browser()).status == (303 if comes else 403)
+
+
+def test_google_is_known_for_that_by_its_issuer() -> None:
+    given: Any = (CLIENT, SECRET, Allowed(("*",), ("oidc",)), None)
+    assert OpenId("https://accounts.google.com", *given)._hosted == "hd"
+    assert OpenId("https://login.example", *given)._hosted == ""
 
 
 @contextlib.contextmanager
