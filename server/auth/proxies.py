@@ -54,7 +54,8 @@ class Proxies:
 
     def address(self, peer: str, forwarded_for: str) -> str:
         """Where a request came from: of `X-Forwarded-For`, which anybody can begin, the last that is no proxy of
-        ours. "" where nobody can tell: it comes through a proxy on this machine which is not among them, as all do."""
+        ours. "" where nobody can tell: it is no address, or it comes through a proxy on this machine which is not among
+        them, as all do."""
         if not self.trusts(peer):
             if not forwarded_for or not is_loopback(peer):
                 return peer
@@ -65,7 +66,7 @@ class Proxies:
         last = forwarded_for.rsplit(",", MAX_HOPS)[-MAX_HOPS:]
         for hop in reversed([_host(part.strip()) for part in last if part.strip()]):
             if not self.trusts(hop):
-                return hop
+                return hop if _is_address(hop) else ""
         return peer
 
 
@@ -83,6 +84,14 @@ def _overlap(one: Network, other: Network) -> bool:
     if isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network):
         return one.overlaps(other)
     return False
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _host(hop: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from toolgate.server.auth.blocks import WIDER, prefixes
 
 MOST = 20_000  # keys remembered, of which a try has six: more guessers than that are slowed by the key all share
-MOST_HOMES = 10_000  # pairs of a name and an address it was right from
+MOST_ORIGINS = 10_000  # pairs of a name and an address it was right from
 BLOCK_WAIT = (
     300.0  # seconds, the longest wait of a block: neighbours of a guesser, who is alone in an address, wait too
 )
@@ -101,7 +101,7 @@ class Try:
     own: tuple[str, ...]
     shared: tuple[str, ...] = ()
     mark: str = ""  # counts the guesses at this name from this address, and slows down nobody
-    home: str = ""
+    origin: str = ""
 
 
 class Guesses:
@@ -116,36 +116,37 @@ class Guesses:
         self._name = name
         self._address = address
         self._all = all
-        self._homes: dict[str, None] = {}  # by when they were right last, the earliest first
+        self._origins: dict[str, None] = {}  # by when they were right last, the earliest first
 
     def take(self, name: str, address: str, device: str = "") -> Try:
         """Count a guess. `name` is a short one; `address` is "" where it is unknown: everybody's would let one lock
         all out; `device` proves that the name's owner has used it, or is "". Raises Throttled."""
-        home = f"home {name} {prefixes(address)[0]}" if address else ""
-        if device or home in self._homes:
-            key = f"device {device}" if device else home
+        origin = f"origin {name} {prefixes(address)[0]}" if address else ""
+        if device or origin in self._origins:
+            key = f"device {device}" if device else origin
             self._throttle.take([(key, self._name)])
-            return Try((key,), home=home)
-        blocks, whole, mark = block_paces(address, self._address), f"name {name}", f"mark {home}" if home else ""
+            return Try((key,), origin=origin)
+        blocks, whole, mark = block_paces(address, self._address), f"name {name}", f"mark {origin}" if origin else ""
         marks = [(mark, ENDLESS)] if mark else []
         self._throttle.take([(whole, self._name), *blocks, ("all", self._all), *marks])
-        return Try((whole,), (*(block for block, _ in blocks), "all"), mark, home)
+        return Try((whole,), (*(block for block, _ in blocks), "all"), mark, origin)
 
     def forgive(self, attempt: Try) -> None:
         """It was no guess: forget the name's tries, and of the others those for this name from this address."""
         tries = self._throttle.tries(attempt.mark) if attempt.mark else 1
         self._throttle.give_back(tries, *attempt.shared)
         self._throttle.forget(*attempt.own, attempt.mark)
-        if attempt.home:
-            self._homes.pop(attempt.home, None)
-            self._homes[attempt.home] = None
-        while len(self._homes) > MOST_HOMES:
-            del self._homes[next(iter(self._homes))]
+        if attempt.origin:
+            self._origins.pop(attempt.origin, None)
+            self._origins[attempt.origin] = None
+        while len(self._origins) > MOST_ORIGINS:
+            del self._origins[next(iter(self._origins))]
 
 
 def block_paces(address: str, pace: Pace) -> list[tuple[str, Pace]]:
     """What a try from an address counts for: `pace` is its own; a wider block has more tries and waits less. Nothing
     for "", which is everybody's."""
     blocks = prefixes(address) if address else ()
-    wider = [replace(pace, free=pace.free * WIDER**step, longest=min(pace.longest, BLOCK_WAIT)) for step in range(3)]
-    return [(f"block {block}", wider[step] if step else pace) for step, block in enumerate(blocks)]
+    longest = min(pace.longest, BLOCK_WAIT)
+    wider = (replace(pace, free=pace.free * WIDER**step, longest=longest) for step in range(1, len(blocks)))
+    return [(f"block {block}", each) for block, each in zip(blocks, (pace, *wider), strict=False)]

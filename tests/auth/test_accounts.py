@@ -18,7 +18,7 @@ from toolgate.server.auth import accounts as accounts_module
 from toolgate.server.auth.accounts import Accounts, Person, Refused, normalised
 from toolgate.server.auth.logins import LIFETIME, Logins
 from toolgate.server.auth.pairing import Pairing
-from toolgate.server.auth.throttle import MOST, Pace, Throttle, Throttled
+from toolgate.server.auth.throttle import ENDLESS, MOST, MOST_ORIGINS, Guesses, Pace, Throttle, Throttled
 from toolgate.server.state import people
 from toolgate.server.state.store import Store
 
@@ -363,6 +363,17 @@ def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path, mon
 
     known, unknown = with_store(tmp_path, body)
     assert unknown > known / 3  # without a hash to verify it would be a hundredth
+
+
+def test_of_who_was_right_a_bounded_number_is_remembered() -> None:
+    guesses = Guesses(Throttle(Time()), Pace(free=1, longest=8), ENDLESS, ENDLESS)
+    for n in range(MOST_ORIGINS + 1):
+        guesses.forgive(guesses.take(f"name{n}", "192.0.2.1"))
+    for name in ("name0", "name1"):
+        guesses.take(name, "198.51.100.1")  # somebody guesses at it
+    with pytest.raises(Throttled):
+        guesses.take("name0", "192.0.2.1")
+    guesses.take("name1", "192.0.2.1")
 
 
 def test_the_pairing_code_is_128_bits_and_only_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

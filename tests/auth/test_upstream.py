@@ -26,7 +26,7 @@ from toolgate.server.auth.clients import ID_JAG
 from toolgate.server.auth.departures import EACH, OF_QUESTION, Departure, Departures
 from toolgate.server.auth.issuing import Answer
 from toolgate.server.auth.principals import subject_of
-from toolgate.server.auth.proxies import Proxies
+from toolgate.server.auth.proxies import MAX_HOPS, Proxies
 from toolgate.server.auth.signin import SignIn, sign_in
 from toolgate.server.auth.upstream import GitHub, OpenId
 from toolgate.server.state.store import Store
@@ -779,6 +779,8 @@ def _nothing() -> Any:
         ("127.0.0.1", "1.2.3.4", ""),  # a proxy that is not among them: all come from there
         ("::1", "1.2.3.4", ""),
         ("127.0.0.1", "", "127.0.0.1"),
+        ("10.0.0.1", "somebody" * 1_000, ""),  # nor can it be of any length
+        ("10.0.0.1", "1.2.3.4" + ", 10.0.0.2" * MAX_HOPS, "10.0.0.1"),
     ],
 )
 def test_sec_17_nobody_chooses_the_address_they_are_throttled_by(peer: str, forwarded: str, address: str) -> None:
