@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server.state.store import Store
 
@@ -33,12 +33,12 @@ class Batch:
     async def _write(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            failure: Exception | None = None
+            failures: list[Exception | None]
             try:
-                await self._store.transact(partial(_all, batch))
+                failures = await self._store.transact(partial(self._all, batch))
             except Exception as error:  # noqa: BLE001  # whoever added it is told
-                failure = error
-            for _, done in batch:
+                failures = [error] * len(batch)
+            for (_, done), failure in zip(batch, failures, strict=True):
                 if done.done():
                     continue
                 if failure is None:
@@ -47,7 +47,23 @@ class Batch:
                     done.set_exception(failure)
         self._work = None
 
+    def _all(self, batch: "list[Waiting]", connection: "Connection") -> list[Exception | None]:
+        """Do each write; gives why it could not be done. One that fails takes no other with it."""
+        return [self._one(write, connection) for write, _ in batch]
 
-def _all(batch: "list[Waiting]", connection: "Connection") -> None:
-    for write, _ in batch:
-        write(connection)
+    def _one(self, write: "Write", connection: "Connection") -> Exception | None:
+        raw: Any = (
+            connection.connection.driver_connection
+        )  # SQLAlchemy's savepoints cost more than what they are around
+        raw.execute("SAVEPOINT one")
+        try:
+            write(connection)
+        except Exception as error:
+            if not raw.in_transaction:  # a full disk may have ended it: those before this one are not written either
+                raise
+            raw.execute("ROLLBACK TO one")
+            return self._store.refused(error)
+        finally:
+            if raw.in_transaction:
+                raw.execute("RELEASE one")
+        return None

@@ -106,6 +106,10 @@ class Store:
         """Whether nothing was ever stored. Costs a stat, and never opens the database."""
         return self._worker is None and not self.path.exists()
 
+    def refused(self, error: Exception) -> StateError:
+        """What a caller is told whose work in a transaction raised that; the log has it."""
+        return error if isinstance(error, StateError) else self._unusable(cause(error), error)
+
     def close(self) -> None:
         """Let what is under way finish, a third of a second at most, and close the file.
 
@@ -134,7 +138,7 @@ class Store:
             with self._begun(until) as transaction:
                 return function(transaction.connection)
         except (DBAPIError, sqlite3.Error) as error:  # the second comes from `_prepare`
-            raise self._unusable(cause(error), error) from error
+            raise self.refused(error) from error
 
     def _begun(self, until: float) -> "RootTransaction":
         """A transaction that holds the write lock, once no other process does: not for long, and not at the end."""
