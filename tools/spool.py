@@ -12,6 +12,7 @@ those of servers that ended; it never touches those of another one that lives.
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,8 @@ KEPT = 50  # ended runs: a list a model can still read
 KEPT_FOR = 24 * 3600.0  # seconds: a day's work
 KEPT_BYTES = 512 * 2**20  # of output of ended runs
 MAX_HELD = 256 * 2**10  # bytes of output held in memory while the disk is full: 64 runs hold 16 MiB
+MAX_TASK = 64 * 2**10  # bytes of a task.json: those written here have a few thousand
+LAST_ID = "last-id"
 SHOWN = 1_000  # characters of a command that are remembered, for lists
 CAPPED = b"\n[output from here on is not kept: %d MiB is the most]\n" % (MAX_OUTPUT >> 20)
 NO_ROOM = b"\n[output from here on is not kept: %s]\n"
@@ -76,7 +79,8 @@ class Spool:
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.lend(self.folder)
-        self._last = os.open(self.folder / "last-id", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        self._clear_odd()
+        self._last = opened(self.folder / LAST_ID, os.O_RDWR | os.O_CREAT)
         with self._alone():
             living = self._living()
             if not living:
@@ -133,7 +137,7 @@ class Spool:
         """Write `task.json`, whole or not at all. Raises OSError."""
         path = self.path(run.id, "task.json")
         fresh = path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        descriptor = opened(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             data = msgspec.json.encode(run)
             if os.write(descriptor, data) < len(data):
@@ -148,7 +152,7 @@ class Spool:
     def read(self, run_id: int, offset: int, limit: int) -> bytes:
         """Output of an ended run; empty when it is no longer kept."""
         try:
-            descriptor = os.open(self.path(run_id, "output"), os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = opened(self.path(run_id, "output"), os.O_RDONLY)
         except OSError:
             return b""
         try:
@@ -194,7 +198,7 @@ class Spool:
 
     def if_deserted(self, then: Callable[[], None]) -> bool:
         """Call it where no server has the folder in use, before one can. Blocking; raises OSError."""
-        descriptor = os.open(self.folder / "last-id", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = opened(self.folder / LAST_ID, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             is_deserted = not self._living()
@@ -233,7 +237,7 @@ class Spool:
         """The servers that hold their locks; locks of others are removed."""
         living: set[str] = set()
         for path in self.folder.glob("*.lock"):
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            descriptor = opened(path, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
@@ -247,16 +251,33 @@ class Spool:
         """Every run in the folder. One that can't be read was being written when its server died."""
         for number in self._numbers():
             try:
-                run = msgspec.json.decode(self.path(number, "task.json").read_bytes(), type=Run)
+                run = msgspec.json.decode(self._task(number), type=Run)
             except (OSError, msgspec.DecodeError):
                 self.forget(number)
                 continue
             run.id = number
             yield run
 
+    def _task(self, number: int) -> bytes:
+        with open(opened(self.path(number, "task.json"), os.O_RDONLY), "rb") as file:
+            return file.read(MAX_TASK)
+
     def _numbers(self) -> list[int]:
-        names = [path.name for path in self.folder.iterdir()]
+        with os.scandir(self.folder) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return [int(name) for name in names if name.isascii() and name.isdecimal()]
+
+    def _clear_odd(self) -> None:
+        """Remove what has the name of a file of ours and is none."""
+        with os.scandir(self.folder) as entries:
+            ours = [entry for entry in entries if entry.name == LAST_ID or entry.name.endswith(".lock")]
+        for entry in ours:
+            if entry.is_dir(follow_symlinks=False):
+                import shutil  # start-up: only for a copy that was tampered with
+
+                shutil.rmtree(entry.path)
+            elif not entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)
 
     def _last_id(self) -> int:
         try:
@@ -273,6 +294,16 @@ class Spool:
             found = self.path(run.id, "output").lstat()
             run.size = found.st_size
             run.ended = max(run.started, found.st_mtime)
+
+
+def opened(path: Path, flags: int) -> int:
+    """The descriptor of a regular file. Nothing else is waited for: the folder may come from a backup that was tampered
+    with. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return descriptor
 
 
 @contextmanager

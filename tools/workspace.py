@@ -21,6 +21,7 @@ from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import GRACE, Running
 from toolgate.tools.spool import FULL, Kept, OutputHeld, Run, Spool
 from toolgate.tools.steps import step
+from toolgate.tools.threads import Threads
 
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
@@ -68,6 +69,7 @@ class Workspace:
         self._arriving = asyncio.Event()  # set, and another, with each background task
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
+        self._opener = Threads(1)  # a disk that hangs must not hold up the end of the server
         self._closed = False
 
     async def start(
@@ -273,7 +275,7 @@ class Workspace:
         self._closed = True
         self.bounds.close()
         if self._opening is not None:
-            await asyncio.wait([self._opening])
+            await asyncio.wait([self._opening], timeout=grace + CLOSE_WITHIN)
         still = [*self._running.values()]
         for running in still:
             running.doom("the server stopped", grace)
@@ -301,14 +303,18 @@ class Workspace:
 
     async def _look(self) -> None:
         try:
-            await asyncio.to_thread(self._quarters.settle)  # there may be a tree to give to another user
-            self._spool.reader = self._quarters.uid
-            earlier = await asyncio.to_thread(self._spool.open, self._quarters.clear)  # may have large files to remove
+            earlier = await self._opener.run(self._move_in)
         except OSError as error:
             self._opening = None  # another time, perhaps
             raise _no_room(error) from None
         self._runs.update((run.id, run) for run in earlier)
         self._opened = True
+
+    def _move_in(self) -> Sequence[Run]:
+        """The runs of earlier servers. Blocking."""
+        self._quarters.settle()  # there may be a tree to give to another user
+        self._spool.reader = self._quarters.uid
+        return self._spool.open(self._quarters.clear)  # may have large files to remove
 
     def _admit(self, command: str, background: bool) -> None:
         if self._closed:

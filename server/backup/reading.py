@@ -35,7 +35,8 @@ from toolgate.server.state.store import VERSION, StateError, looked_at
 
 CHUNK = 1 << 20
 SPARE = 16 * 2**20  # bytes that have to be left on the disk
-PLACES = {"spool": ("places",), "leaving": ("workspace", "rest")}  # of a folder there: a link would lead us elsewhere
+PLACES = {"leaving": ("workspace", "rest")}  # of a folder there: a link would lead us elsewhere
+PLAIN = ("spool",)  # what the server itself reads: a pipe there would hold it up
 
 
 def stage(raw: IO[bytes], folder: Path, progress: Progress) -> Manifest:
@@ -143,7 +144,7 @@ def _unpack(folder: Path, progress: Progress) -> None:
             at(number, len(found))
             made = folder / archive.name.removesuffix(PACKED)
             try:
-                unpack(archive, made)
+                unpack(archive, made, plain=folder.name in PLAIN)
             except Unpackable as error:
                 raise Refused(f"{folder.name}/{archive.name} in it can't be unpacked: {error}") from None
             archive.unlink()

@@ -40,15 +40,16 @@ class Entry(tarfile.TarInfo):
     _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _holed  # the three ways to say it in a PAX header
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Make `folder`, in which nobody else may be meanwhile. Raises OSError; `folder` may be half full then.
+def unpack(archive: Path, folder: Path, *, plain: bool = False) -> None:
+    """Make `folder`, in which nobody else may be meanwhile. Raises OSError; `folder` may be half full then. `plain`:
+    only of its files and folders, since a server takes what is there for its own.
 
     A folder opens to its owner again, and no file comes back set-uid.
     """
     folder.mkdir(mode=0o700)
     try:
         with tarfile.open(archive, mode="r|gz", tarinfo=Entry) as tar:
-            _Unpacking(tar, folder).all()
+            _Unpacking(tar, folder, plain=plain).all()
     except DAMAGED as error:
         raise Unpackable(f"{archive.name} is damaged: {error}") from None
 
@@ -56,9 +57,10 @@ def unpack(archive: Path, folder: Path) -> None:
 class _Unpacking:
     """One folder is open at a time; entries come in the order in which they were packed, folder by folder."""
 
-    def __init__(self, tar: tarfile.TarFile, root: Path) -> None:
+    def __init__(self, tar: tarfile.TarFile, root: Path, *, plain: bool) -> None:
         self.tar = tar
         self.root = root
+        self.plain = plain
         self.path = ""  # of the folder that is open, with a slash behind
         self.here = -1
         self.packed = Packed()
@@ -75,6 +77,8 @@ class _Unpacking:
     def _add(self, entry: tarfile.TarInfo) -> None:
         parent, name = self._parts(entry.name)
         self._count(entry)
+        if self.plain and not (entry.isreg() or entry.isdir()):
+            return
         self._go_to(parent)
         mode = entry.mode & 0o777
         if entry.isdir():

@@ -484,7 +484,31 @@ def test_a_link_in_a_workspace_is_never_gone_through(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "outside") == [] and not (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize("place", ["spool/places", "leaving/workspace", "leaving/rest"])
+def test_of_a_spool_only_files_and_folders_come_back(tmp_path: Path) -> None:
+    odd = [
+        entry("1", 0, tarfile.DIRTYPE),
+        entry("1/task.json", 0, tarfile.FIFOTYPE),
+        entry("1/output"),
+        entry("places", 0, tarfile.SYMTYPE, "/tmp"),
+        entry("last-id", 0, tarfile.FIFOTYPE),
+        entry("ended.lock", 0, tarfile.LNKTYPE, "1/output"),
+    ]
+    restored(archive({f"spool/{ADA}.tar.gz": packed(*odd)}), tmp_path / "state")
+    found = tmp_path / "state" / "spool" / ADA
+    assert sorted(str(path.relative_to(found)) for path in found.rglob("*")) == ["1", "1/output"]
+
+
+def test_a_server_serves_and_ends_whatever_a_spool_was_restored_from(tmp_path: Path) -> None:
+    odd = [entry("1", 0, tarfile.DIRTYPE)]
+    odd += [entry(name, 0, tarfile.FIFOTYPE) for name in ("1/task.json", "1/output", "last-id", "ended.lock")]
+    restored(archive({"spool/local.tar.gz": packed(*odd)}), tmp_path / "state")
+    with site(tmp_path) as at:
+        session = opened(at, "")
+        assert '"isError":false' in called(at, "", session, "ListBgTasks", {})[1].replace(" ", "")
+        assert "it runs" in called(at, "", session, "Bash", {"command": "echo it runs"})[1]
+
+
+@pytest.mark.parametrize("place", ["leaving/workspace", "leaving/rest"])
 def test_no_folder_of_the_servers_own_comes_back_as_a_link(tmp_path: Path, place: str) -> None:
     folder, name = place.split("/")
     link = packed(entry(name, 0, tarfile.SYMTYPE, "/tmp"))

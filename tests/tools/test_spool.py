@@ -5,13 +5,17 @@ import contextlib
 import os
 import resource
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.tools.commands import (
     BOUND,
+    ENVIRONMENT,
     Caller,
     hosted,
     living,
@@ -26,6 +30,10 @@ from tests.tools.commands import (
 )
 from toolgate.tools import spool
 from toolgate.tools.errors import ToolError
+from toolgate.tools.limits import UNLIMITED
+from toolgate.tools.notices import Notices
+from toolgate.tools.processes import Processes
+from toolgate.tools.quarters import Open
 from toolgate.tools.workspace import Workspace
 
 
@@ -272,3 +280,58 @@ def test_a_spool_that_was_removed_is_made_anew(tmp_path: Path) -> None:
         assert (await me.call("KillBgTask", task_id=first)).structured["status"] == "killed"
 
     on_caller(body, tmp_path)
+
+
+def test_what_takes_the_place_of_a_file_of_the_spool_holds_nobody_up(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    (folder / "2").mkdir(parents=True)
+    for pipe in (folder / "last-id", folder / "ended.lock", folder / "2" / "output"):
+        os.mkfifo(pipe)
+    ended = spool.Run(2, "true", "ended", time.time(), background=True, status="exited", exit_code=0)
+    (folder / "2" / "task.json").write_bytes(msgspec.json.encode(ended))
+    os.mkfifo(folder / "2" / "task.new")
+    for number, odd in enumerate((os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")), 4):
+        (folder / str(number)).mkdir()
+        odd(folder / str(number) / "task.json")
+    (folder / "3").write_bytes(b"no folder")
+
+    async def body(mine: Workspace) -> None:
+        async with asyncio.timeout(BOUND):
+            assert [task.id for task in await mine.list()] == [2]
+            assert (await mine.take(2, 1_000), await mine.size(2)) == (("", False), 0)
+            assert await mine.start("true") == 4
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_count_of_ids_that_is_a_folder_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "spool" / "last-id" / "deep").mkdir(parents=True)
+
+    async def body(mine: Workspace) -> None:
+        assert await mine.start("true") == 1
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_workspace_closes_though_its_spool_can_not_be_opened(tmp_path: Path) -> None:
+    reached, release = threading.Event(), threading.Event()
+
+    class Hanging(Open):
+        def settle(self) -> None:
+            reached.set()
+            release.wait(BOUND)
+
+    async def run() -> None:
+        quarters = Hanging(Processes(), UNLIMITED)
+        mine = Workspace(tmp_path, tmp_path / "spool", ENVIRONMENT, Notices(), quarters=quarters)
+        asked = asyncio.create_task(mine.start("true"))
+        await asyncio.to_thread(reached.wait, BOUND)
+        async with asyncio.timeout(BOUND / 2):
+            await mine.close(grace=0.1)
+        asked.cancel()
+
+    try:
+        asyncio.run(run())
+        assert not release.is_set()
+    finally:
+        release.set()
