@@ -100,6 +100,8 @@ def _is_open_to_others(held: int) -> bool:
 
 def _check_whole(manifest: Manifest) -> None:
     """Raises Refused, about a backup that is made, and good for what is in it."""
+    for name, what in manifest.omitted.items():
+        print(f"{name} is in it {what}", file=sys.stderr)
     if manifest.missing:
         told = "; ".join(f"{name} ({why})" for name, why in manifest.missing.items())
         raise Refused(f"all is in it but what could not be packed: {told}")

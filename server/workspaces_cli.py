@@ -44,9 +44,9 @@ async def _archive(store: Store, words: Sequence[str]) -> None:
     if archive is None:
         print(f"{name} had nothing in its workspace: nothing is archived")
         return
-    text = f"your workspace was archived by the operator, and a new one begun: {archive.name} has what was in it"
+    text = f"your workspace was archived by the operator, and a new one begun: {archive}"
     Uses(store.folder / "uses").leave_word(name, text)
-    print(f"archived: {archive}")
+    print(f"archived: {archive.path}{archive.omission and f', {archive.omission}'}")
 
 
 async def _restore(store: Store, words: Sequence[str]) -> None:

@@ -46,7 +46,8 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Manifest(msgspec.Struct, frozen=True):
     """`made` is when, in UTC; `schema` the version of the database's tables, None where there is none; `workspaces`
-    whether people's folders are in it too, but for those `missing`: folder → why it could not be packed."""
+    whether people's folders are in it too, but for those `missing`: folder → why it could not be packed. `omitted`:
+    folder → what of it is not there."""
 
     format: int
     toolgate: str
@@ -55,6 +56,7 @@ class Manifest(msgspec.Struct, frozen=True):
     workspaces: bool
     files: dict[str, Kept]
     missing: dict[str, str] = {}
+    omitted: dict[str, str] = {}
 
 
 def read(text: bytes) -> Manifest:

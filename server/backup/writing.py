@@ -62,6 +62,7 @@ class _Writing:
         self.now = int(time.time())
         self.files: dict[str, Kept] = {}
         self.missing: dict[str, str] = {}
+        self.omitted: dict[str, str] = {}
 
     def all(self, *, workspaces: bool) -> Manifest:
         schema, flags = self._database()
@@ -77,7 +78,8 @@ class _Writing:
         if not self.files:
             raise Refused(f"there is nothing in {self.state} to be kept")
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
-        manifest = Manifest(FORMAT, VERSION, made, schema, workspaces, dict(self.files), dict(self.missing))
+        files, missing, omitted = dict(self.files), dict(self.missing), dict(self.omitted)
+        manifest = Manifest(FORMAT, VERSION, made, schema, workspaces, files, missing, omitted)
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         self._put(MANIFEST, io.BytesIO(text), len(text))
         return manifest
@@ -120,13 +122,15 @@ class _Writing:
     def _pack(self, folder: str) -> None:
         archive = self.room / f"folder{PACKED}"
         try:
-            packing.pack(self.state / folder, archive)
+            packed = packing.pack(self.state / folder, archive)
         except OSError as error:
             if error.errno in FULL:
                 raise
             self.missing[folder] = str(error)  # what somebody has there keeps nobody else's out
         else:
             self._file(f"{folder}{PACKED}", archive)
+            if packed.omission:
+                self.omitted[folder] = packed.omission
         archive.unlink(missing_ok=True)
 
     def _file(self, name: str, path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolgate.server.cleaning.folders import Folders, InUse
+from toolgate.server.cleaning.folders import Archived, Folders, InUse
 from toolgate.server.cleaning.uses import Uses
 from toolgate.tools.threads import Threads
 
@@ -111,14 +111,14 @@ class Cleaner:
         except OSError as error:
             log.warning("the workspace of %s can't be put away: %s; the next try is in %d s", name, error, EVERY)
 
-    async def _take(self, name: str, what: str) -> Path | None:
+    async def _take(self, name: str, what: str) -> Archived | None:
         """Gives the archive, where there is one. Raises OSError."""
         aside = self.folders.set_aside(name)
         if what == DELETE:
             self.folders.give_up(aside)
         return await self._finish(aside)
 
-    async def _finish(self, aside: Path) -> Path | None:
+    async def _finish(self, aside: Path) -> Archived | None:
         """Archive what is to be archived, and remove the rest; gives the archive. Raises OSError when there is none."""
         archive = None
         if (aside / "workspace").exists():
@@ -129,10 +129,10 @@ class Cleaner:
             log.warning("%s can't be removed: %s; the next try is in %d s", aside, error, EVERY)
         return archive
 
-    def _tell(self, name: str, what: str, why: str, archive: Path | None) -> None:
+    def _tell(self, name: str, what: str, why: str, archive: Archived | None) -> None:
         if archive is not None:
-            text = f"your workspace was archived {why}, and a new one begun: {archive.name} has what was in it"
+            text = f"your workspace was archived {why}, and a new one begun: {archive}"
         else:
             text = f"your workspace, {'which was empty,' if what == ARCHIVE else 'with all in it,'} was removed {why}"
         self.uses.leave_word(name, text)
-        log.info("the workspace of %s was put away (%s): %s", name, what, archive.name if archive else "nothing kept")
+        log.info("the workspace of %s was put away (%s): %s", name, what, archive or "nothing kept")

@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolgate.server.cleaning import packing, trees
@@ -27,6 +28,17 @@ PART = ".part"  # of an archive that is being written
 
 class InUse(OSError):
     """It can't be now; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A workspace that was archived; `omission` says what of it was not."""
+
+    path: Path
+    omission: str
+
+    def __str__(self) -> str:
+        return f"{self.path.name}{self.omission and f', {self.omission},'} has what was in it"
 
 
 class Folders:
@@ -77,7 +89,7 @@ class Folders:
                 (folder / name).rename(aside / place)
         return aside
 
-    def pack(self, aside: Path) -> Path | None:
+    def pack(self, aside: Path) -> Archived | None:
         """Archive what was set aside, and leave it to be removed; None: there was nothing in it. What fails is put
         back, if nobody has begun anew. Raises OSError."""
         if not _listed(aside / "workspace"):
@@ -88,7 +100,7 @@ class Folders:
         part = made.with_name(made.name + PART)
         try:
             part.unlink(missing_ok=True)
-            packing.pack(aside / "workspace", part)
+            packed = packing.pack(aside / "workspace", part)
             part.rename(made)
             _sync(self.archive)
         except BaseException:
@@ -96,7 +108,7 @@ class Folders:
             self.put_back(aside)
             raise
         self.give_up(aside)
-        return made
+        return Archived(made, packed.omission)
 
     def give_up(self, aside: Path) -> None:
         """From now on it is only to be removed."""

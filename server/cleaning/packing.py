@@ -1,8 +1,8 @@
 """A folder into one compressed file. Knows nothing of whose it is. All of it blocks.
 
-What somebody hostile left is packed as what it is: a link as a link, never what it points at. No devices and no
-sockets, and no file of somebody else's that was only linked there. What its owner has closed is opened to be read, and
-closed again.
+What somebody hostile left is packed as what it is: a link as a link, never what it points at, a hole as a hole. No
+devices and no sockets, and no file of somebody else's that was only linked there. What its owner has closed is opened
+to be read, and closed again.
 """
 
 import os
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from toolgate.server.cleaning import holes
 from toolgate.server.cleaning.trees import permit
-from toolgate.tools.descent import FOLDER
+from toolgate.tools.descent import FOLDER, descend
 
-MAX_BYTES = 64 * 2**30  # of what is packed: a sparse file could keep us busy for days
+MAX_BYTES = 64 * 2**30  # of data, which takes half an hour; holes are none
 MAX_NAMES = 4 * 2**30  # bytes of paths, which are long where folders are deep
 MAX_ENTRIES = 4_000_000
 LEVEL = 6  # of compression
@@ -24,6 +25,7 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that
 KINDS = {stat.S_IFLNK: tarfile.SYMTYPE, stat.S_IFIFO: tarfile.FIFOTYPE, stat.S_IFREG: tarfile.REGTYPE}
 
 Identity = tuple[int, int]  # device and inode
+Data = IO[bytes] | holes.Joined  # what is stored of a file
 
 
 class Unpackable(OSError):
@@ -39,6 +41,14 @@ class Packed:
     names: int = 0  # characters
     left_out: int = 0  # devices, sockets, files of others
 
+    @property
+    def omission(self) -> str:
+        """What is not in it, in words; "" where all is."""
+        if not self.left_out:
+            return ""
+        entries = "entry" if self.left_out == 1 else "entries"
+        return f"without {self.left_out:,} {entries} (sockets, devices, files of others)"
+
     def check(self) -> None:
         """Raises Unpackable."""
         if self.entries > MAX_ENTRIES or self.bytes > MAX_BYTES or self.names > MAX_NAMES:
@@ -47,12 +57,29 @@ class Packed:
 
 def pack(folder: Path, archive: Path) -> Packed:
     """Write what is in `folder` to a new file, for its owner alone, and see that it is on disk. Raises OSError."""
+    _check_size(folder)
     with open(os.open(archive, NEW, 0o600), "wb") as raw:
         with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT, compresslevel=LEVEL) as tar:
             packed = _Packing(tar, os.lstat(folder).st_uid).all(folder)
         raw.flush()
         os.fsync(raw.fileno())
     return packed
+
+
+def _check_size(folder: Path) -> None:
+    """What is too much is refused before any of it is read. Raises Unpackable."""
+    found = Packed()
+    linked: set[Identity] = set()
+    for here, _ in descend(folder, OSError):
+        with os.scandir(here) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                found.entries += 1
+                identity = status.st_dev, status.st_ino
+                if stat.S_ISREG(status.st_mode) and identity not in linked:
+                    found.bytes += min(status.st_size, status.st_blocks * 512)
+                    linked |= {identity} if status.st_nlink > 1 else set()
+                found.check()
 
 
 class _Packing:
@@ -107,7 +134,7 @@ class _Packing:
             for entry in entries:
                 found = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(found.st_mode):
-                    self._put(tarfile.DIRTYPE, entry.name, found)
+                    self._put(self._info(tarfile.DIRTYPE, entry.name, found))
                     mode = stat.S_IMODE(found.st_mode)
                     if mode & 0o700 != 0o700:
                         permit(self.here, entry.name)
@@ -122,13 +149,18 @@ class _Packing:
         if kind is None or not self._ours(found):
             self.packed.left_out += 1
         elif kind == tarfile.SYMTYPE:
-            self._put(kind, name, found, os.readlink(name, dir_fd=self.here))
+            self._link(kind, name, found, os.readlink(name, dir_fd=self.here))
         elif kind == tarfile.FIFOTYPE:
-            self._put(kind, name, found)
+            self._put(self._info(kind, name, found))
         elif first is not None:
-            self._put(tarfile.LNKTYPE, name, found, first)
+            self._link(tarfile.LNKTYPE, name, found, first)
         else:
             self._file(name, found)
+
+    def _link(self, kind: bytes, name: str, found: os.stat_result, target: str) -> None:
+        info = self._info(kind, name, found)
+        info.linkname = target
+        self._put(info)
 
     def _ours(self, found: os.stat_result) -> bool:
         """Whoever may make a folder can link to files there that they can't read: what is another's has one name."""
@@ -150,24 +182,24 @@ class _Packing:
                 raise Unpackable("its files are being replaced")
             if found.st_nlink > 1:
                 self.linked[found.st_dev, found.st_ino] = self.path + name
-            self.packed.bytes += found.st_size
-            self._put(tarfile.REGTYPE, name, found, file=file, mode=mode)
+            info = self._info(tarfile.REGTYPE, name, found, mode)
+            info.size = found.st_size
+            data: Data = file
+            held = holes.pieces(file.fileno(), found)
+            if held is not None and (joined := holes.Joined(file, held, found.st_size)).size <= holes.MAX_STORED:
+                info.pax_headers, info.size, data = holes.headers(found.st_size), joined.size, joined
+            self.packed.bytes += info.size
+            self._put(info, data)
 
-    def _put(
-        self,
-        kind: bytes,
-        name: str,
-        found: os.stat_result,
-        target: str = "",
-        file: IO[bytes] | None = None,
-        mode: int | None = None,
-    ) -> None:
+    def _info(self, kind: bytes, name: str, found: os.stat_result, mode: int | None = None) -> tarfile.TarInfo:
         info = tarfile.TarInfo(self.path + name)
-        info.type, info.linkname, info.mtime = kind, target, int(found.st_mtime)
+        info.type, info.mtime = kind, int(found.st_mtime)
         info.mode = (stat.S_IMODE(found.st_mode) if mode is None else mode) & 0o777
-        info.size = found.st_size if file is not None else 0
+        return info
+
+    def _put(self, info: tarfile.TarInfo, file: Data | None = None) -> None:
         self.packed.entries += 1
-        self.packed.names += len(info.name) + len(target)
+        self.packed.names += len(info.name) + len(info.linkname)
         self.packed.check()
         self.tar.addfile(info, file)
         self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each

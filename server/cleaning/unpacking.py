@@ -8,8 +8,9 @@ import os
 import tarfile
 import zlib
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
+from toolgate.server.cleaning import holes
 from toolgate.server.cleaning.packing import NEW, Packed, Unpackable
 from toolgate.tools.descent import FOLDER
 
@@ -25,6 +26,7 @@ class Entry(tarfile.TarInfo):
     """One whose headers, which are held in memory, have an end."""
 
     MOST = 16 * 2**20  # bytes of such a header: the longest path that there is room for is shorter
+    stored: int | None = None  # bytes in the archive of a file with holes
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in LONGER and not 0 <= self.size <= self.MOST:
@@ -37,7 +39,13 @@ class Entry(tarfile.TarInfo):
         """A list of holes is read into memory, to its end, which the archive alone knows."""
         raise Unpackable(NEVER)
 
-    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _holed  # the three ways to say it in a PAX header
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _holed  # two ways to say it in a PAX header
+
+    def _proc_gnusparse_10(self, entry: "Entry", pax: dict[str, str], _tar: tarfile.TarFile) -> None:
+        """The third: the list is in front of the data, and read when that is."""
+        if "size" in pax:  # it would be taken for where the next header is
+            self._holed()
+        entry.stored = entry.size
 
 
 def unpack(archive: Path, folder: Path, *, plain: bool = False) -> None:
@@ -69,12 +77,13 @@ class _Unpacking:
         self.here = os.open(self.root, FOLDER)
         try:
             for entry in self.tar:
+                assert isinstance(entry, Entry)
                 self._add(entry)
                 self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
         finally:
             os.close(self.here)
 
-    def _add(self, entry: tarfile.TarInfo) -> None:
+    def _add(self, entry: Entry) -> None:
         parent, name = self._parts(entry.name)
         self._count(entry)
         if self.plain and not (entry.isreg() or entry.isdir()):
@@ -94,24 +103,26 @@ class _Unpacking:
         else:
             raise Unpackable(NEVER)
 
-    def _count(self, entry: tarfile.TarInfo) -> None:
+    def _count(self, entry: Entry) -> None:
         if entry.issparse() or entry.size < 0:  # with holes, a few bytes could be as long as they like
             raise Unpackable(NEVER)
         self.packed.entries += 1
-        self.packed.bytes += entry.size
+        self.packed.bytes += entry.size if entry.stored is None else entry.stored
         self.packed.names += len(entry.name) + len(entry.linkname)
         self.packed.check()
 
-    def _file(self, entry: tarfile.TarInfo, name: str, mode: int) -> None:
+    def _file(self, entry: Entry, name: str, mode: int) -> None:
+        size, stored = entry.size, entry.stored
+        if stored is not None:
+            entry.size = stored  # as far as may be read
         source = self.tar.extractfile(entry)
         assert source is not None  # of a regular file
+        pieces = [(0, size)] if stored is None else holes.parse(source, stored, size)
         with open(os.open(name, NEW, mode, dir_fd=self.here), "wb") as file:
-            while chunk := source.read(CHUNK):
-                if chunk.count(0) == len(chunk):  # a hole, or as good as one: it takes no room on the disk
-                    file.seek(len(chunk), os.SEEK_CUR)
-                else:
-                    file.write(chunk)
-            file.truncate(entry.size)
+            for begin, length in pieces:
+                file.seek(begin)
+                _copy(source, file, length)
+            file.truncate(size)
             os.utime(file.fileno(), (entry.mtime, entry.mtime))
 
     def _link(self, target: str, parent: str, name: str) -> None:
@@ -144,3 +155,12 @@ class _Unpacking:
         there = os.open(name, FOLDER, dir_fd=self.here)
         os.close(self.here)
         self.here = there
+
+
+def _copy(source: IO[bytes], file: IO[bytes], length: int) -> None:
+    while length and (chunk := source.read(min(length, CHUNK))):
+        if chunk.count(0) == len(chunk):  # a hole, or as good as one: it takes no room on the disk
+            file.seek(len(chunk), os.SEEK_CUR)
+        else:
+            file.write(chunk)
+        length -= len(chunk)

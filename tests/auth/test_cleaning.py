@@ -278,15 +278,15 @@ def test_what_cant_be_packed_is_put_back_as_it_was_and_nobody_else_waits_for_it(
 ) -> None:
     house = House(tmp_path / "state", Policy("archive", 0))
     filled(house.state, ADA, BOB)
-    with (house.state / "workspaces" / ADA / "sparse").open("wb") as file:
-        file.truncate(2 * packing.MAX_BYTES)
+    (house.state / "workspaces" / ADA / "data").write_bytes(b"data" * 2**14)
+    monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
     house.look()
     assert house.cleaner.folders.names() == [ADA]
     assert (house.state / "workspaces" / ADA / "note").read_text() == ADA
     assert [name[:42] for name in archives(house.state)] == [BOB]
     assert "too much" in caplog.text and "next try" in caplog.text
     monkeypatch.setattr(packing, "MAX_BYTES", 1)
-    (house.state / "workspaces" / ADA / "sparse").unlink()
+    (house.state / "workspaces" / ADA / "data").unlink()
     house.look()
     assert (house.state / "workspaces" / ADA / "note").exists()
     monkeypatch.undo()
@@ -334,6 +334,17 @@ def test_the_operator_archives_restores_and_removes(tmp_path: Path) -> None:
     assert command(tmp_path, "workspace", "remove", archive).returncode == 0
     assert archives(state) == [] and len(command(tmp_path, "workspace", "list").stdout.splitlines()) == 1
     assert os.listdir(state / "leaving") == [".lock"]
+
+
+def test_what_an_archive_leaves_out_is_told(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    filled(state, ADA)
+    os.mknod(state / "workspaces" / ADA / "socket", stat.S_IFSOCK | 0o600)
+    told = command(tmp_path, "workspace", "archive", ADA)
+    without = "without 1 entry (sockets, devices, files of others)"
+    assert told.returncode == 0 and told.stdout.endswith(f".tar.gz, {without}\n"), told
+    (archive,) = archives(state)
+    assert (Uses(state / "uses").note(ADA) or "").endswith(f": {archive}, {without}, has what was in it")
 
 
 @pytest.mark.parametrize(

@@ -599,18 +599,28 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
 
 
 def test_a_workspace_that_cant_be_packed_is_named_and_the_rest_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = state(tmp_path / "one")
     big = "u-" + "b" * 40
     (held / "workspaces" / big).mkdir()
-    with (held / "workspaces" / big / "sparse").open("wb") as file:
-        file.truncate(2 * packing.MAX_BYTES)
+    (held / "workspaces" / big / "data").write_bytes(b"data" * 2**14)
+    monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
     with pytest.raises(Refused, match=rf"but what could not be packed: workspaces/{big} \(there is too much in it"):
         backup_cli._to_file(held, str(tmp_path / "b"), True, SILENT)
     backup_cli._from(tmp_path / "new", str(tmp_path / "b"), False, SILENT)
     assert os.listdir(tmp_path / "new" / "workspaces") == [ADA]
     assert f"is missing: workspaces/{big}" in capsys.readouterr().err
+
+
+def test_what_a_backup_leaves_out_is_told(tmp_path: Path) -> None:
+    held = state(tmp_path / "it")
+    for name in ("one", "two"):
+        os.mknod(held / "workspaces" / ADA / name, stat.S_IFSOCK | 0o600)
+    told = run(tmp_path, "backup", "b", "--with-workspaces", "--state", str(held))
+    assert told.returncode == 0, told
+    assert f"workspaces/{ADA} is in it without 2 entries (sockets, devices, files of others)\n" in told.stderr
+    assert run(tmp_path, "restore", "b", "--state", "new").returncode == 0
 
 
 def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import io
 import os
 import socket
 import stat
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.wire import PATIENCE
-from toolgate.server.cleaning import packing, trees
+from toolgate.server.cleaning import holes, packing, trees
 from toolgate.server.cleaning.folders import Folders
 from toolgate.server.cleaning.packing import Unpackable, pack
 from toolgate.server.cleaning.unpacking import unpack
@@ -181,11 +182,6 @@ def test_a_file_of_somebody_elses_that_was_linked_there_is_not_packed(tmp_path: 
 
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "it").mkdir()
-    with (tmp_path / "it" / "sparse").open("wb") as file:
-        file.truncate(10 * packing.MAX_BYTES)
-    with pytest.raises(Unpackable, match="too much"):
-        pack(tmp_path / "it", tmp_path / "archive")
-    (tmp_path / "it" / "sparse").unlink()
     monkeypatch.setattr(packing, "MAX_ENTRIES", 2)
     for number in range(3):
         (tmp_path / "it" / str(number)).touch()
@@ -244,7 +240,7 @@ def without_end(version: str) -> bytes:
 def test_a_list_of_holes_is_not_read(tmp_path: Path, version: str) -> None:
     with gzip.open(tmp_path / "archive", "wb") as file:
         file.write(without_end(version) + b"1\n" * 2**16)
-    with pytest.raises(Unpackable, match="never packed"):
+    with pytest.raises(Unpackable, match="does not end" if version == "1.0" else "never packed"):
         unpack(tmp_path / "archive", tmp_path / "back")
 
 
@@ -339,3 +335,107 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> Non
     (places / "1").touch()
     quarters._clear_places(time.time() + 60)
     assert left(places) == []
+
+
+def sparse(path: Path, size: int, *data: tuple[int, bytes]) -> None:
+    with path.open("wb") as file:
+        for place, what in data:
+            file.seek(place)
+            file.write(what)
+        file.truncate(size)
+
+
+def blocks(folder: Path) -> int:
+    """Bytes on the disk."""
+    return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+
+
+def test_what_is_hardly_there_is_packed_and_made_anew_at_the_price_of_what_is(tmp_path: Path) -> None:
+    folder, block = tmp_path / "it", b"d" * 4096
+    folder.mkdir()
+    for number in range(34):
+        sparse(folder / f"hole-{number}", 2**31)
+    sparse(folder / "begins", 2**40, (0, block))
+    sparse(folder / ODD, 2**36 + 5, (2**20, block), (2**20 + 8192, block), (2**35, block), (2**36, b"end"))
+    sparse(folder / ("long" * 60), 2**33, (2**32, block))
+    os.link(folder / "begins", folder / "begins-too")
+    began = time.process_time()
+    packed = pack(folder, tmp_path / "archive")
+    unpack(tmp_path / "archive", tmp_path / "back")
+    assert time.process_time() - began < 5.0  # to read that much takes an hour
+    assert packed.bytes < 2**20 and blocks(tmp_path / "back") <= blocks(folder) + 2**16
+    for name in os.listdir(folder):
+        with (folder / name).open("rb") as one, (tmp_path / "back" / name).open("rb") as other:
+            assert os.fstat(one.fileno()).st_size == os.fstat(other.fileno()).st_size
+            for place in (0, 4096, 2**20 - 1, 2**20 + 8192, 2**32 - 7, 2**35 - 5, 2**36 - 4):
+                assert os.pread(one.fileno(), 5000, place) == os.pread(other.fileno(), 5000, place), (name, place)
+    (tmp_path / "tarred").mkdir()
+    subprocess.run(["tar", "xzf", tmp_path / "archive", "-C", tmp_path / "tarred"], check=True)
+    assert sorted(os.listdir(tmp_path / "tarred")) == sorted(os.listdir(folder))
+    assert {path.stat().st_size for path in (tmp_path / "tarred").iterdir()} == {
+        path.stat().st_size for path in folder.iterdir()
+    }
+    assert blocks(tmp_path / "tarred") <= blocks(folder) + 2**16
+
+
+def test_a_file_with_more_holes_than_anybody_counts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holes, "MAX_PIECES", 10)
+    (tmp_path / "it").mkdir()
+    sparse(tmp_path / "it" / "swiss", 2**24, *((number * 2**20, b"x") for number in range(11)))
+    with pytest.raises(OSError, match="too many holes"):
+        pack(tmp_path / "it", tmp_path / "archive")
+
+
+def test_too_much_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "it").mkdir()
+    (tmp_path / "it" / "one").write_bytes(b"1" * 2**20)
+    os.link(tmp_path / "it" / "one", tmp_path / "it" / "again")
+    monkeypatch.setattr(packing, "MAX_BYTES", 2**20)
+    pack(tmp_path / "it", tmp_path / "archive")
+    (tmp_path / "it" / "another").write_bytes(b"1")
+    with pytest.raises(Unpackable, match="too much"):
+        pack(tmp_path / "it", tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def listed(*lines: str, data: bytes = b"", size: int = 2**20) -> bytes:
+    """An archive of a file with that list of holes."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    text = text.ljust(-(-len(text) // 512) * 512, b"\0") + data
+    info = pax(major="1", minor="0", realsize=str(size))
+    info.size = len(text)
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info, io.BytesIO(text))
+        tar.addfile(tarfile.TarInfo("next"))
+    return raw.getvalue()
+
+
+LISTS = {
+    "that does not end": (["1000"], b"", 2**20, "does not end"),
+    "without end": (["9" * 15], b"", 2**20, "too long"),
+    "of no numbers": (["one", "0", "1"], b"", 2**20, "no number"),
+    "of long numbers": (["1" * 600], b"", 2**20, "no number|does not end"),
+    "below nothing": (["1", "-5", "1"], b"x", 2**20, "no number"),
+    "that goes back": (["2", "5", "1", "0", "1"], b"xy", 2**20, "in no order"),
+    "beyond the end": (["1", "1048576", "1"], b"x", 2**20, "in no order"),
+    "of more data than there is": (["1", "0", "4"], b"x", 2**20, "another size"),
+    "of less data than there is": (["1", "0", "1"], b"xyz", 2**20, "another size"),
+    "of a file below nothing": (["0"], b"", -1, "never packed|too long"),
+    "of a file without end": (["1", "0", "1"], b"x", 2**60, "too long"),
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_a_list_of_holes_that_makes_no_sense_is_damage(tmp_path: Path, what: str) -> None:
+    lines, data, size, said = LISTS[what]
+    (tmp_path / "archive").write_bytes(listed(*lines, data=data, size=size))
+    with pytest.raises(Unpackable, match=said):
+        unpack(tmp_path / "archive", tmp_path / "back")
+
+
+def test_what_follows_a_file_with_holes_is_found(tmp_path: Path) -> None:
+    (tmp_path / "archive").write_bytes(listed("2", "5", "1", "1048576", "0", data=b"x"))
+    unpack(tmp_path / "archive", tmp_path / "back")
+    assert sorted(os.listdir(tmp_path / "back")) == ["big", "next"]
+    assert (tmp_path / "back" / "big").read_bytes() == b"\0" * 5 + b"x" + b"\0" * (2**20 - 6)
