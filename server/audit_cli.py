@@ -44,17 +44,17 @@ Line = dict[str, Any]
 
 def audit(config: Config, words: Sequence[str], flags: Mapping[str, Any]) -> int:
     """`toolgate audit [--last N] [--principal WHO] … | verify`. Raises UsageError."""
-    folder = config.state / "audit"
+    folder, key_file = config.state / "audit", config.state / "keys" / "audit"
     if words and words[0] != "verify":
         raise UsageError(f"audit: {words[0]!r} is none of its words: say audit, or audit verify")
     none(words[1:])
     if words and flags:
         raise UsageError(f"--{next(iter(flags))}: all of the record is verified, or none")
-    if not folder.is_dir():
+    if not folder.is_dir() and not (words and key_file.exists()):
         print("nothing is on record: --audit on records calls", file=sys.stderr)
         return DONE
     try:
-        key = keyfile.read(config.state / "keys" / "audit")
+        key = keyfile.read(key_file)
     except OSError as error:
         print(f"toolgate: without its key the record can't be read: {error}", file=sys.stderr)
         return FAULT

@@ -163,6 +163,21 @@ def test_where_nothing_is_on_record_that_is_said_and_nothing_made(tmp_path: Path
     assert not (tmp_path / "state").exists()
 
 
+def test_a_record_of_which_only_the_key_is_left_is_broken(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = command(tmp_path, "audit", "verify")
+    assert (done.returncode, done.stdout) == (0, "there is no line\n")
+    write(tmp_path, {"tool": "a"})
+    folder = tmp_path / "state" / "audit"
+    for path in folder.iterdir():
+        path.unlink()
+    for _ in range(2):
+        done = command(tmp_path, "audit", "verify")
+        assert done.returncode == 1 and done.stdout.startswith("BROKEN: "), done
+        if folder.exists():
+            folder.rmdir()
+
+
 def test_people_are_called_what_they_are_called(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     added = run(tmp_path, "--state", str(tmp_path / "state"), "user", "add", "ada", stdin=PASSWORD)

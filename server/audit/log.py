@@ -56,7 +56,6 @@ class Log:
 
     def __init__(self, folder: Path, key_file: Path, most: int = FILE_SIZE, kept: int = FILES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._key = keyed(keyfile.kept(key_file))
         self._folder = folder
         self._path, self._head_path = str(folder / CURRENT), str(folder / HEAD_FILE)
         self._most = most
@@ -70,7 +69,7 @@ class Log:
         self._file: int | None = None
         self._seen = (0, 0)  # the inode and size of the file, when all in it was known
         self._newest = (0, FIRST)
-        self._open_head()
+        self._key = self._founded(key_file)
 
     def add(self, entry: Entry) -> None:
         """Write it soon."""
@@ -122,6 +121,23 @@ class Log:
         if not self._failing:
             log.error("the audit log can't be written, what is called goes on: %s", error)
         self._failing = True
+
+    def _founded(self, key_file: Path) -> Key:
+        """The key. The record begins with it: from then on its head says that there is no line yet, and one that says
+        nothing was tampered with. Raises OSError."""
+        self._open_head()
+        assert self._head is not None
+        if key_file.exists():
+            return keyed(keyfile.kept(key_file))
+        fcntl.flock(self._head, fcntl.LOCK_EX)  # of several that begin at once each sees a head, or makes it
+        try:
+            is_new = not key_file.exists()
+            key = keyed(keyfile.kept(key_file))
+            if is_new and not os.fstat(self._head).st_size:
+                os.pwrite(self._head, spell_head(0, FIRST, key), 0)
+            return key
+        finally:
+            fcntl.flock(self._head, fcntl.LOCK_UN)
 
     # -- the lock, which is on the head
 
@@ -184,9 +200,8 @@ class Log:
             head = read_head(os.pread(self._head, HEAD + 1, 0), self._key)
         except Damaged:
             head = (0, FIRST)
-            if tail or rotated(self._folder):
-                notes.append(self._note("headless"))
-        self._newest = max(last, head)
+            notes.append(self._note("headless"))
+        self._newest = max(last, head, self._newest)  # what was put back is older than what was written here
         if torn:
             notes.append(self._note("torn", bytes=len(torn), digest=hashlib.sha256(torn).hexdigest()))
         if not tail:

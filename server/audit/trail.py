@@ -215,8 +215,7 @@ class _Verifying:
         try:
             seq, hash = read_head(self._snapshot.head, self._key)
         except Damaged:
-            if self._snapshot.names or self._snapshot.head:
-                self._broken(HEAD_FILE, "it is missing or damaged: whether lines are cut off at the end is not known")
+            self._broken(HEAD_FILE, "it is missing or damaged: whether lines are cut off at the end is not known")
             return
         if seq > newest.seq:
             self._broken(CURRENT, f"{_span(newest.seq + 1, seq)} missing at the end: cut off, or lost with the power")

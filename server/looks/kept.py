@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from pathlib import Path
 
 from toolgate.server import keyfile
 from toolgate.server.checks import Broken, Finding, Note, Skipped
@@ -57,11 +56,11 @@ async def audit(config: Config) -> Finding:
     """The newest file of the record: all of it may be 160 MiB, and `audit verify` reads that."""
     from toolgate.server.audit import trail  # start-up
 
-    folder: Path = config.state / "audit"
-    if not await asyncio.to_thread(folder.is_dir):
+    folder, key_file = config.state / "audit", config.state / "keys" / "audit"
+    if not await asyncio.to_thread(lambda: folder.is_dir() or key_file.exists()):
         raise Skipped("nothing is on record")
     try:
-        key = keyfile.read(config.state / "keys" / "audit")
+        key = keyfile.read(key_file)
         verdict = await asyncio.to_thread(trail.verify, folder, key, newest=True)
     except (OSError, TimeoutError) as error:
         raise Broken(f"the record of calls can't be read: {error}", BACK) from None

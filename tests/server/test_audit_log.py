@@ -355,3 +355,63 @@ def test_the_newest_file_alone_is_verified_in_a_moment(tmp_path: Path) -> None:
     current = folder / CURRENT
     current.write_bytes(current.read_bytes().replace(b"local", b"other", 1))
     assert [finding.where for finding in trail.verify(folder, key, newest=True).findings] == [f"{CURRENT}:2"]
+
+
+# -- all of it gone
+
+
+def emptied(folder: Path) -> None:
+    for path in (folder / "audit").iterdir():
+        path.unlink()
+
+
+def test_a_record_that_was_emptied_is_missed_also_when_a_server_went_on(tmp_path: Path) -> None:
+    write(tmp_path, "a", "b")
+    emptied(tmp_path)
+    assert broken(tmp_path) == ["head: it is missing or damaged: whether lines are cut off at the end is not known"]
+    (tmp_path / "audit" / HEAD_FILE).touch()
+    assert len(broken(tmp_path)) == 1
+    write(tmp_path, "c")
+    (found,) = broken(tmp_path)
+    assert "the head was missing or damaged" in found
+
+
+def test_a_record_that_is_emptied_while_its_server_runs_is_missed(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = opened(tmp_path)
+        for name in ("a", "b"):
+            log.add(entry(name))
+            assert log.write() is None
+            emptied(tmp_path)
+        log.close()
+
+    asyncio.run(work())
+    write(tmp_path, "c")
+    assert len(broken(tmp_path)) == 1  # emptied once more, and written anew
+    assert "the head was missing or damaged" in broken(tmp_path)[0]
+
+
+def test_a_record_put_back_as_it_was_is_missed_by_the_server_that_went_on(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = opened(tmp_path)
+        log.add(entry("a"))
+        assert log.write() is None
+        before = {path: path.read_bytes() for path in (tmp_path / "audit").iterdir()}
+        log.add(entry("b"))
+        assert log.write() is None
+        emptied(tmp_path)
+        for path, data in before.items():
+            path.write_bytes(data)
+        log.add(entry("c"))
+        log.close()
+
+    asyncio.run(work())
+    assert broken(tmp_path) == ["audit.jsonl:3: line 3 is missing before it"]
+
+
+def test_a_record_of_nothing_yet_is_whole(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert (verified(tmp_path).findings, verified(tmp_path).lines) == ([], 0)
+    write(tmp_path)
+    write(tmp_path, "a")
+    assert verified(tmp_path).findings == []
