@@ -8,7 +8,7 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,20 @@ VERSION = b"1"  # authenticated, so that a later format can't be confused with t
 
 class Seal:
     """`key_file` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
-    `lifetime` seconds; None is for ever. The key may be rotated meanwhile, by another process too."""
+    `lifetime` seconds; None is for ever. The key may be rotated meanwhile, by another process too. `now` is in seconds
+    since the epoch."""
 
-    def __init__(self, key_file: Path, lifetime: float | None = LIFETIME) -> None:
+    def __init__(self, key_file: Path, lifetime: float | None = LIFETIME, now: Callable[[], float] = time.time) -> None:
         self._key_file = key_file
         self._lifetime = lifetime
+        self._now = now
         self._mark: tuple[int, int] | None = None
         self._cipher: Any = None
         self._before: list[tuple[Any, float]] = []  # ciphers, and until when
 
     def close(self, value: Any, principal: str, request: Any) -> str:
         """Seal `value` (any JSON value) for `principal` and `request` (what identifies the request, any JSON value)."""
-        until = None if self._lifetime is None else time.time() + self._lifetime
+        until = None if self._lifetime is None else self._now() + self._lifetime
         plain = msgspec.json.encode([until, value])
         nonce = os.urandom(NONCE)
         sealed = self._aead().encrypt(nonce, plain, _binding(principal, request))
@@ -65,7 +67,7 @@ class Seal:
         else:
             raise refusal
         until, value = msgspec.json.decode(plain)
-        if until is not None and time.time() > until:
+        if until is not None and self._now() > until:
             raise refusal
         return value
 
@@ -87,7 +89,7 @@ class Seal:
     def _known(self) -> Iterator[Any]:
         """What may have sealed what comes back."""
         yield self._aead()
-        now = time.time()
+        now = self._now()
         yield from (cipher for cipher, until in self._before if now < until)
 
 

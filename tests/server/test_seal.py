@@ -95,3 +95,28 @@ def test_no_key_is_made_by_rotating_and_a_damaged_one_is_told(tmp_path: Path) ->
     (tmp_path / "keys" / "questions").write_bytes(b"short")
     with pytest.raises(OSError, match="is damaged"):
         rotation.rotate(tmp_path, drop_old=False)
+
+
+def test_a_state_is_good_for_its_lifetime_and_no_longer(tmp_path: Path) -> None:
+    now = began = 1_800_000_000.0
+    seal = Seal(tmp_path / "key", now=lambda: now)
+    state = seal.close("it", "me", "it")
+    for age in (0.0, LIFETIME - 0.001, LIFETIME):
+        now = began + age
+        assert seal.open(state, "me", "it") == "it"
+    now = began + LIFETIME + 0.001
+    with pytest.raises(InvalidParams, match="has expired"):
+        seal.open(state, "me", "it")
+
+
+def test_a_state_without_a_lifetime_does_not_expire(tmp_path: Path) -> None:
+    state = Seal(tmp_path / "key", None).close("it", "me", "it")
+    assert Seal(tmp_path / "key", None, now=lambda: 2.0**40).open(state, "me", "it") == "it"
+
+
+def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
+    seal = Seal(tmp_path / "key")
+    raw = base64.urlsafe_b64decode(seal.close("it", "me", "it"))
+    for other in (b"2" + raw[1:], raw[:1], b"", raw[:12], raw[:-1]):
+        with pytest.raises(InvalidParams):
+            seal.open(base64.urlsafe_b64encode(other).decode(), "me", "it")
