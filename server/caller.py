@@ -233,6 +233,7 @@ class Caller:
             message=_readable(params.get("message", "")),
             schema=schema if isinstance(schema, dict) else {},
             approved=call.approving,
+            right=call.session.right,
         )
 
     def _is_for_page(self, request: dict[str, Any]) -> bool:

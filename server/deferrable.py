@@ -87,8 +87,13 @@ class Deferrable(Caller):
     async def as_task(self, required: bool) -> bool:
         async with self._lock:
             if self.deferral is None:
-                self.become(await self._deferrals.begin(self._call.session.principal, self._tool, self._again()))
+                self.become(await self._begin())
         return True
+
+    async def _begin(self) -> Deferral:
+        """A task for this call. Raises ToolError."""
+        session = self._call.session
+        return await self._deferrals.begin(session.principal, self._tool, self._again(), session.right)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         self._when_changed.append(tell)
@@ -124,7 +129,7 @@ class Deferrable(Caller):
             if self.deferral is not None:
                 return
             try:
-                deferral = await self._deferrals.begin(self._call.session.principal, self._tool, self._again())
+                deferral = await self._begin()
             except ToolError as error:  # it is held like any other call
                 log.warning("a call of %s does not become a task: %s", self._call.params.get("name"), error.text)
                 self._by_itself = False

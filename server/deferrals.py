@@ -8,9 +8,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server.errors import InternalError
 from toolgate.server.hold import Hold
@@ -19,6 +19,9 @@ from toolgate.server.state.deferrals import Kept, Ledger
 from toolgate.server.state.processes import Processes
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.errors import Unanswered
+
+if TYPE_CHECKING:
+    from toolgate.server.auth.principals import Right
 
 __all__ = ["Deferral", "Deferrals", "Kept"]
 
@@ -29,6 +32,7 @@ MAX_MESSAGE = 4_000  # characters of a status message: what Bash shows of its ou
 PAUSE = 1.0  # seconds between two tellings of status messages: they change faster than anybody reads
 STOPPING = 1.0  # seconds for what was called off to end, and for what it came to to be written down
 FULL = "the result could not be kept: too much is kept already that nobody has read; ask for the other tasks first"
+WITHDRAWN = "cancelled: what allowed the call was taken back"
 LOST = "the server ended while this task was under way; it was not run again, since that could do harm"
 
 log = logging.getLogger("toolgate.deferrals")
@@ -41,8 +45,9 @@ def everyone(_principal: str) -> bool:
 class Deferral:
     """One deferred call under way here. `kept` is what a client may see of it."""
 
-    def __init__(self, home: "Deferrals", kept: Kept) -> None:
+    def __init__(self, home: "Deferrals", kept: Kept, right: "Right | None" = None) -> None:
         self.kept = self.created = kept
+        self.right = right  # that its call came by; with it the work ends
         self.work: asyncio.Task[Any] | None = None
         self._home = home
         self._asked: dict[str, tuple[dict[str, Any], asyncio.Future[Any]]] = {}  # what is not answered yet
@@ -173,7 +178,7 @@ class Deferrals:
         self._held: dict[str, Deferral] = {}  # what is not over, or could not be written down yet
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def begin(self, principal: str, tool: str, again: bytes | None) -> Deferral:
+    async def begin(self, principal: str, tool: str, again: bytes | None, right: "Right | None" = None) -> Deferral:
         """A new one, durable when this returns. Raises ToolError when there are too many, or it can't be kept."""
         id = f"{secrets.token_urlsafe(18)}.{tool}"
         try:
@@ -181,7 +186,7 @@ class Deferrals:
         except asyncio.CancelledError:
             self._write(self.ledger.drop(id))
             raise
-        held = self._held[id] = Deferral(self, kept)
+        held = self._held[id] = Deferral(self, kept, right)
         return held
 
     def here(self, principal: str, id: str) -> Deferral | None:
@@ -213,16 +218,25 @@ class Deferrals:
         now = self.now()
         return {id: kept for id, kept in found.items() if kept.expires > now}
 
-    async def cancel(self, deferral: Deferral) -> None:
+    async def cancel(self, deferral: Deferral, why: str = "cancelled by the client") -> None:
         """Call the work off. What it still comes to is told to nobody."""
         if deferral.kept.live and deferral.work is not None:
             deferral.work.cancel()
-        await deferral.end("cancelled", "cancelled by the client", None)
+        await deferral.end("cancelled", why, None)
 
     async def cancel_all(self, principal: str) -> None:
         """Call off all that this process does for a principal."""
         for deferral in [held for held in self._held.values() if held.kept.principal == principal]:
             await self.cancel(deferral)
+
+    def rights(self) -> Iterator["Right"]:
+        """By which something is under way."""
+        return (held.right for held in self._held.values() if held.right is not None)
+
+    async def end_of(self, rights: "Collection[Right]") -> None:
+        """Call off what came by these."""
+        for deferral in [held for held in self._held.values() if held.right in rights]:
+            await self.cancel(deferral, WITHDRAWN)
 
     async def forget(self, deferral: Deferral) -> None:
         """Nobody was told of it, and nobody will be."""

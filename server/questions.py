@@ -11,13 +11,16 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from toolgate.tools.errors import StillWaiting, Unanswered
+
+if TYPE_CHECKING:
+    from toolgate.server.auth.principals import Right
 
 LIFETIME = 600.0  # seconds that a question waits, and then its answer: as long as anybody remembers the conversation
 MOST = 32  # of a principal: one more costs them their oldest, and nobody else anything
@@ -54,6 +57,7 @@ class Asked:
     waiting: Waiting
     answer: "asyncio.Future[dict[str, Any] | None]"  # None: there will be none
     size: int  # bytes of what is shown
+    right: "Right | None" = None  # that its call came by
     held: bool = True
     done: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timer: asyncio.TimerHandle | None = None
@@ -143,6 +147,7 @@ class Questions:
         message: str,
         schema: Mapping[str, Any],
         approved: str | None = None,
+        right: "Right | None" = None,
     ) -> Asked:
         """That question of that call (any JSON values), which the caller now holds: one that waits alone, or has its
         answer, or a new one. `approved` are the arguments, shown, that are to be approved."""
@@ -166,7 +171,7 @@ class Questions:
             arguments=approved or "",
         )
         size = len(_exact([message, schema, approved]))
-        asked = Asked(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size)
+        asked = Asked(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size, right)
         self._keep(asked)
         return asked
 
@@ -215,6 +220,16 @@ class Questions:
         """The principal is gone for good."""
         for asked in list(self._asked.get(principal, {}).values()):
             self.drop(asked)
+
+    def rights(self) -> Iterator["Right"]:
+        """By which something was asked that waits."""
+        return (each.right for own in self._asked.values() for each in own.values() if each.right is not None)
+
+    def end_of(self, rights: "Collection[Right]") -> None:
+        """Drop what was asked by these."""
+        for own in list(self._asked.values()):
+            for asked in [each for each in own.values() if each.right in rights]:
+                self.drop(asked)
 
     def close(self) -> None:
         """From now on nobody can be asked, and nobody waits."""

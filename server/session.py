@@ -6,13 +6,16 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolgate.server.errors import RpcError
 from toolgate.server.messages import Id, Notification, Outbound, Request, Response
 from toolgate.server.revisions import Revision
 from toolgate.tools.content import Output
 from toolgate.tools.context import Place
+
+if TYPE_CHECKING:
+    from toolgate.server.auth.principals import Right
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
 DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; lets callbacks (notice) through
@@ -58,7 +61,8 @@ class Session:
     its body says. `scopes` is what the client was last seen to be allowed, with all that it implies; None is
     everything. `until` is when a subscription of this request has to end, in seconds since 1970; None: no such end.
     `client` is the program at the other end, as it signed in or, where nobody does, as it calls itself; "" is unknown.
-    `transport` is a word for those who count: nothing is decided by it. A session that was begun by an earlier process
+    `transport` is a word for those who count: nothing is decided by it. `right` is what lets the client come: what it
+    leaves running ends with that; None is for ever. A session that was begun by an earlier process
     is made with the `key` it had.
     """
 
@@ -76,6 +80,7 @@ class Session:
         "principal",
         "ready",
         "revision",
+        "right",
         "scopes",
         "stateless",
         "subscribed",
@@ -90,6 +95,7 @@ class Session:
         *,
         stateless: bool = False,
         owner: str | None = None,
+        right: "Right | None" = None,
         scopes: frozenset[str] | None = None,
         until: float | None = None,
         client: str = "",
@@ -100,6 +106,7 @@ class Session:
         self.client = client
         self.transport = transport
         self.owner = principal if owner is None else owner
+        self.right = right
         self.channel = channel
         self.stateless = stateless
         self.key = "" if stateless else key or secrets.token_urlsafe(24)
@@ -125,6 +132,7 @@ class Session:
                 self.principal,
                 stateless=True,
                 owner=self.owner,
+                right=self.right,
                 scopes=self.scopes,
                 client=self.client,
                 transport=self.transport,

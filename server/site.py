@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route, Router
 
 from toolgate.server import envelope, shape, snippets
 from toolgate.server.auth import scopes
-from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.auth.proxies import Proxies
 from toolgate.server.auth.resource import MCP, SSE, Resource
 from toolgate.server.config import Config
@@ -224,7 +224,7 @@ class Site:
         standing = Standing(
             authorization.standing,
             authorization.see_off,
-            callers=self._callers,
+            rights=self._rights,
             end=self._end,
             leave=self._leave,
         )
@@ -236,17 +236,22 @@ class Site:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def _callers(self) -> Iterator[Principal]:
-        """Whoever has something open."""
-        yield from self._sessions.principals()
-        yield from self._sse_sessions.principals()
-        yield from self._streamable.callers()
+    def _rights(self) -> Iterator[Right]:
+        """By which something is open."""
+        yield from self._sessions.rights()
+        yield from self._sse_sessions.rights()
+        yield from self._streamable.rights()
+        yield from self._server.deferrals.rights()
+        yield from self._server.questions.rights()
 
-    def _end(self, owner: str) -> None:
-        """End all that an owner has open: sessions with their streams and calls, then calls of no session."""
-        self._sessions.close_of(owner)
-        self._sse_sessions.close_of(owner)
-        self._streamable.end_of(owner)
+    async def _end(self, rights: Collection[Right]) -> None:
+        """End all that is open by these: sessions with their streams and calls, calls of no session, and what calls
+        left behind."""
+        self._sessions.close_of(rights)
+        self._sse_sessions.close_of(rights)
+        self._streamable.end_of(rights)
+        self._server.questions.end_of(rights)
+        await self._server.deferrals.end_of(rights)
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
-from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.auth.tokens import OURS
 from toolgate.server.state.store import StateError
 
@@ -17,26 +17,24 @@ AGAIN = 2  # looks at which somebody who is gone is ended: elsewhere their token
 
 log = logging.getLogger("toolgate.auth")
 
-Pair = tuple[str, str]  # a subject and a client, as access tokens name them
-
 
 class Standing:
-    """`stand(pairs)` gives those that may go on; `see_off()` takes their access tokens from people who could not sign
-    in any more, and gives their subjects; both may raise StateError. `callers()` are those that have something open
-    here; `end(owner)` ends that, `leave(name)` what a person has going on besides."""
+    """`stand(rights)` gives those that still hold; `see_off()` takes their access tokens from people who could not sign
+    in any more, and gives their subjects; both may raise StateError. `rights()` are those by which something is open
+    here; `end(rights)` ends that, `leave(name)` what a person has going on besides."""
 
     def __init__(
         self,
-        stand: Callable[[Collection[Pair]], Awaitable[Collection[Pair]]],
+        stand: Callable[[Collection[Right]], Awaitable[Collection[Right]]],
         see_off: Callable[[], Awaitable[Iterable[str]]],
         *,
-        callers: Callable[[], Iterable[Principal]],
-        end: Callable[[str], None],
+        rights: Callable[[], Iterable[Right]],
+        end: Callable[[Collection[Right]], Awaitable[None]],
         leave: Callable[[str], Awaitable[None]],
     ) -> None:
         self._stand = stand
         self._see_off = see_off
-        self._callers = callers
+        self._rights = rights
         self._end = end
         self._leave = leave
         self._left: dict[str, int] = {}  # names of people who are gone → how often they were ended
@@ -56,13 +54,11 @@ class Standing:
     async def look(self) -> None:
         """End now what has to end: tokens first, so that nothing begins any more."""
         gone = {Principal(OURS, subject, "").name for subject in await self._see_off()}
-        open_now = {(caller.subject, caller.client): caller.owner for caller in self._callers()}
-        if open_now:
-            stood = await self._stand(list(open_now))
-            for pair, owner in open_now.items():
-                if pair not in stood:
-                    log.info("ended what was open for %s, whose access has ended", owner)
-                    self._end(owner)
+        open_now = frozenset(self._rights())
+        ended = open_now.difference(await self._stand(open_now)) if open_now else None
+        if ended:
+            log.info("ended what was open by %d grants, which have ended", len(ended))
+            await self._end(ended)
         self._left = {name: self._left.get(name, 0) for name in gone}  # who came back may go again
         for name, times in self._left.items():
             if times < AGAIN:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.auth.scopes import reach
 from toolgate.server.messages import Outbound
 from toolgate.server.revisions import WITH_SESSION
@@ -27,6 +27,7 @@ from toolgate.transports.replies import lost
 
 COMING = object()  # a reader that is not there yet
 MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
+MAX_RIGHTS = 8  # grants of one session: a client that asks for more permissions gets a new one each time
 MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
 MAX_LEFT = 2 * 2**20  # bytes of answers that one session leaves to the next process; the oldest stay behind
 
@@ -48,10 +49,12 @@ class HttpSession:
         taken: Taken | None = None,
     ) -> None:
         self.principal = principal
+        self.rights: set[Right] = {principal.right}  # of all tokens that used it
         self.session = Session(
             principal.name,
             self,
             owner=principal.owner,
+            right=principal.right,
             scopes=reach(principal.scopes),
             client=principal.client,
             transport=transport,
@@ -89,6 +92,24 @@ class HttpSession:
     def busy(self) -> bool:
         """Whether something runs or someone listens: such a session does not expire."""
         return bool(self.tasks) or any(stream.reader is not None for stream in self.streams.values())
+
+    def use(self, principal: Principal) -> bool:
+        """Go on with another token of the owner, and with what that may do. False: tokens of too many grants did.
+
+        Each of these grants ends the session: whoever takes one back is not asked which of its tokens came last.
+        """
+        is_new = principal.right not in self.rights
+        if is_new and len(self.rights) >= MAX_RIGHTS:
+            return False
+        self.principal = principal
+        self.rights.add(principal.right)
+        self.session.right = principal.right
+        self.session.scopes = reach(principal.scopes)
+        if is_new and self.is_recorded:
+            saving = asyncio.get_running_loop().create_task(self._save())
+            self.tasks.add(saving)
+            saving.add_done_callback(self.tasks.discard)
+        return True
 
     def stream(self, asked: Asked | None = None) -> Stream:
         """A new stream, kept for resumption. `asked` is what is answered on it."""
@@ -242,6 +263,7 @@ class HttpSession:
             capabilities=session.capabilities,
             log_level=session.log_level,
             subscribed=list(session.subscribed),
+            grants=sorted(right for right in self.rights if isinstance(right, str)),
             workspace=workspace,
             cwd=None if session.place.cwd is None else os.fsencode(session.place.cwd),
             plan=session.place.plan,
@@ -253,6 +275,7 @@ class HttpSession:
         session.capabilities = details.capabilities
         session.log_level = details.log_level
         session.client = details.name
+        self.rights.update(details.grants)
         if details.cwd is not None and details.workspace == workspace:
             session.place.cwd = session.place.saved = Path(os.fsdecode(details.cwd))
         session.place.plan = details.plan

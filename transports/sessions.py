@@ -8,11 +8,10 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from toolgate.server.auth.principals import Principal
-from toolgate.server.auth.scopes import reach
+from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.revisions import WITH_SESSION
 from toolgate.server.session import Session, digest
 from toolgate.server.state.sessions import Found, Message, SessionRecords
@@ -39,6 +38,7 @@ class Dormant:
     record: str
     process: str  # that had it open
     principal: Principal
+    rights: Collection[Right]
     seen: float
     busy: bool = False
 
@@ -95,9 +95,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._held)
 
-    def principals(self) -> list[Principal]:
-        """Whose sessions there are, dormant ones too."""
-        return [held.principal for held in self._held.values()]
+    def rights(self) -> Iterator[Right]:
+        """By which there are sessions, dormant ones too."""
+        return (right for held in self._held.values() for right in held.rights)
 
     def streams(self) -> Iterator[Stream]:
         """Of all sessions, read or not."""
@@ -137,9 +137,8 @@ class Sessions:
         held: Held | None = self._held.get(id)
         if held is None or isinstance(held, Dormant) or held.owner != principal.owner:
             return None
-        if held.principal is not principal:
-            held.principal = principal
-            held.session.scopes = reach(principal.scopes)
+        if held.principal is not principal and not held.use(principal):
+            return None
         self._touch(held)
         return held
 
@@ -167,9 +166,9 @@ class Sessions:
         if dropped is not None:
             await dropped
 
-    def close_of(self, owner: str) -> None:
-        """End all of an owner's."""
-        for held in list(self._of_owner.get(owner, {}).values()):
+    def close_of(self, rights: Collection[Right]) -> None:
+        """End all that one of these rights opened, or went on with."""
+        for held in [held for held in self._held.values() if not frozenset(rights).isdisjoint(held.rights)]:
             self.close(held)
 
     def close_all(self) -> None:
@@ -340,7 +339,8 @@ def _awake(among: Iterable[Held]) -> Iterator[HttpSession]:
 
 def _dormant(found: Found, now: float) -> Dormant:
     seen = time.monotonic() - max(0.0, now - found.seen)
-    return Dormant(found.id, found.process, Principal(found.issuer, found.subject, found.client), seen)
+    principal = Principal(found.issuer, found.subject, found.client)
+    return Dormant(found.id, found.process, principal, found.grants or (principal.right,), seen)
 
 
 def _noted(done: "asyncio.Future[None]") -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from toolgate.server import eager, envelope
-from toolgate.server.auth.principals import Principal
+from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.auth.scopes import reach
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
@@ -87,19 +87,19 @@ class Endpoint:
             return
         await method(self._caller(scope), scope["toolgate.headers"], receive, send)
 
-    def callers(self) -> Iterator[Principal]:
-        """Whose calls and subscriptions without a session are open."""
-        return iter(list(self._alone.values()))
+    def rights(self) -> Iterator[Right]:
+        """By which calls and subscriptions without a session are open."""
+        return (principal.right for principal in self._alone.values())
 
     @property
     def streams(self) -> Collection[Stream]:
         """Those that are read now."""
         return self._pulse.streams
 
-    def end_of(self, owner: str) -> None:
-        """End those of an owner."""
+    def end_of(self, rights: Collection[Right]) -> None:
+        """End those by these rights."""
         for task, principal in list(self._alone.items()):
-            if principal.owner == owner:
+            if principal.right in rights:
                 task.cancel()
 
     # -- POST
@@ -147,6 +147,7 @@ class Endpoint:
             principal.name,
             stateless=True,
             owner=principal.owner,
+            right=principal.right,
             scopes=reach(principal.scopes),
             until=principal.until,
             client=principal.client,

@@ -3,7 +3,7 @@ Knows no protocol, so that a command needs no more than the database.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,13 +46,13 @@ async def denied(store: "Store", now: Callable[[], float] = time.time) -> list[s
 
 
 class Grants:
-    """`deny` forgets an access token in this process; others see it in the database within seconds."""
+    """`deny` forgets access tokens in this process; others see it in the database within seconds."""
 
     def __init__(
         self,
         store: "Store",
         configured: Mapping[str, Client],
-        deny: Callable[[str], None] = lambda jti: None,
+        deny: Callable[[Collection[str]], None] = lambda jtis: None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
@@ -133,8 +133,7 @@ class Grants:
         return self._forget(await self._store.transact(remove))
 
     def _forget(self, denied: list[str] | None) -> bool:
-        for jti in denied or ():
-            self._deny(jti)
+        self._deny(denied or ())
         return denied is not None
 
     def _granted(self, connection: "Connection", grant: rows.Grant) -> Granted:

@@ -13,7 +13,8 @@ class Principal:
     `scopes` is what they may do here; None is everything (over stdio, and with `--auth none`). `name` names folders and
     rows: those of (issuer, subject). `owner` is what sessions, streams and sealed state are bound to: (issuer, client,
     subject). Neither holds a word that came from outside, so that both may be paths and appear in a log. `until` is
-    when what they called with ends, in seconds since 1970, where nothing but its end can be known of it.
+    when what they called with ends, in seconds since 1970, where nothing but its end can be known of it. `grant` is
+    the id of the grant of ours that the token came of; "" where there is none.
     """
 
     issuer: str
@@ -21,6 +22,7 @@ class Principal:
     client: str
     scopes: frozenset[str] | None = None
     until: float | None = field(default=None, compare=False)
+    grant: str = field(default="", compare=False)
     name: str = field(init=False)
     owner: str = field(init=False)
 
@@ -31,8 +33,14 @@ class Principal:
         object.__setattr__(self, "name", name if self.issuer else LOCAL_NAME)
         object.__setattr__(self, "owner", owner if self.issuer else LOCAL_NAME)
 
+    @property
+    def right(self) -> "Right":
+        """What lets them come: with it ends what they have open."""
+        return self.grant or (self.subject, self.client)
+
 
 LOCAL_NAME = "local"
+Right = str | tuple[str, str]  # a grant's id; or subject and client, as access tokens name them, where there is none
 
 
 def subject_of(issuer: str, subject: str) -> str:

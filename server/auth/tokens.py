@@ -24,6 +24,7 @@ from toolgate.server.auth.principals import Principal
 log = logging.getLogger("toolgate.auth")
 
 TYP = "at+jwt"
+GRANT = "grant"  # the claim of ours that names the grant a token came of
 OURS = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
 LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
 EARLY = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
@@ -78,6 +79,7 @@ class Verified:
     def __init__(self, most: int = MAX_VERIFIED) -> None:
         self._most = most
         self._held: OrderedDict[bytes, Held] = OrderedDict()
+        self._of_jti: dict[str, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -88,24 +90,38 @@ class Verified:
         if held is None:
             return None
         if now >= held.until:
-            del self._held[key]
+            self._drop(key)
             return None
         self._held.move_to_end(key)
         return held.principal
 
     def add(self, token: bytes, held: Held) -> None:
-        self._held[sha256(token).digest()] = held
+        key = sha256(token).digest()
+        self._held[key] = held
+        self._of_jti[held.jti] = key
         if len(self._held) > self._most:
-            self._held.popitem(last=False)
+            self._drop(next(iter(self._held)))
 
     def clear(self) -> None:
         self._held.clear()
+        self._of_jti.clear()
 
-    def keep(self, kids: Collection[str], denied: Collection[str] = ()) -> None:
-        """Forget what other keys signed, and what is denied."""
-        gone = [key for key, held in self._held.items() if held.kid not in kids or held.jti in denied]
-        for key in gone:
-            del self._held[key]
+    def keep(self, kids: Collection[str]) -> None:
+        """Forget what other keys signed."""
+        for key in [key for key, held in self._held.items() if held.kid not in kids]:
+            self._drop(key)
+
+    def deny(self, jtis: Iterable[str]) -> None:
+        """Forget these tokens, whatever else is remembered."""
+        for jti in jtis:
+            key = self._of_jti.get(jti)
+            if key is not None:
+                self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        held = self._held.pop(key)
+        if self._of_jti.get(held.jti) == key:
+            del self._of_jti[held.jti]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +185,10 @@ class OwnTokens:
         self.minted += 1
         return Minted(jose.sign(claims, key, TYP), jti, issued + self.lifetime)
 
-    def deny(self, jti: str) -> None:
-        """Take no token of this id any more, from now on. The caller has kept that where `denied` finds it."""
-        self._denied.add(jti)
-        self._verified.keep({key.kid for key in self._keys}, self._denied)
+    def deny(self, jtis: Collection[str]) -> None:
+        """Take no token of these ids any more, from now on. The caller has kept that where `denied` finds it."""
+        self._denied.update(jtis)
+        self._verified.deny(jtis)
 
     def remembered(self, token: bytes) -> Principal | None:
         now = self._now()
@@ -180,7 +196,7 @@ class OwnTokens:
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)
-        principal = principal_of({**claims, "iss": OURS})
+        principal = principal_of({**claims, "iss": OURS}, str(claims.get(GRANT, "")))
         kid = str(jose.header_of(token).get("kid"))
         self._verified.add(token.encode(), Held(principal, claims["exp"], kid, claims["jti"]))
         return principal
@@ -242,20 +258,23 @@ class OwnTokens:
                 log.exception("keys and revoked tokens could not be read: those known go on to hold")
                 self._looked = now - FRESH + RETRY  # soon again, but not for every request
                 return
+            fresh, kids = denied - self._denied, {key.kid for key in keys}
+            if kids != {key.kid for key in self._keys}:
+                self._verified.keep(kids)
+            self._verified.deny(fresh)
             self._keys, self._denied = keys, denied
             self._looked = self._now()
-            self._verified.keep({key.kid for key in keys}, denied)
 
 
-def principal_of(claims: dict[str, Any]) -> Principal:
-    """Whom the claims of a verified token are about. Raises InvalidToken."""
+def principal_of(claims: dict[str, Any], grant: str = "") -> Principal:
+    """Whom the claims of a verified token, made of `grant`, are about. Raises InvalidToken."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_NAME:
         raise InvalidToken("the token says not whom it stands for")
     if "cnf" in claims:  # bound to a key or a certificate (RFC 7800): a bearer's word is not enough
         raise InvalidToken("the token is bound to a key, which can't be checked here")
     granted = scopes.parse(claims.get("scope")) | scopes.parse(claims.get("scp"))
-    return Principal(str(claims["iss"]), subject, _client(claims), granted)
+    return Principal(str(claims["iss"]), subject, _client(claims), granted, grant=grant)
 
 
 def _client(claims: dict[str, Any]) -> str:

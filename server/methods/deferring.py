@@ -34,6 +34,7 @@ class Again(msgspec.Struct, frozen=True):
     arguments: Any
     revision: str
     capabilities: dict[str, Any]
+    grant: str = ""  # of ours that the call came by
 
 
 class _Silence:
@@ -73,8 +74,11 @@ async def attend_or_defer(server: Server, hold: Hold, call: Call, tool: Tool, wo
 def do_again(server: Server, deferral: Deferral, how: bytes, prepare: Callable[[Call], Work]) -> None:
     """Start the work on a deferral that a dead process left. `prepare` may raise RpcError."""
     again = msgspec.json.decode(how, type=Again)
+    deferral.right = again.grant or None
     revision = STATELESS.get(again.revision) or next(reversed(STATELESS.values()))
-    session = Session(deferral.kept.principal, stateless=True).of_request(revision, again.capabilities, None)
+    session = Session(deferral.kept.principal, stateless=True, right=deferral.right).of_request(
+        revision, again.capabilities, None
+    )
     call = Call(deferral.kept.id, "tools/call", {"name": again.name, "arguments": again.arguments}, session, _Silence())
     hold = server.deferrals.longest
     caller = _deferrable(server, hold, call, lambda: None, by_itself=False)
@@ -113,7 +117,9 @@ def _again(call: Call, tool: Tool) -> bytes | None:
     hints, params = tool.annotations, call.params
     if not (hints.read_only and hints.idempotent) or "inputResponses" in params or "requestState" in params:
         return None
-    return spelled(Again(tool.name, params.get("arguments"), call.revision.name, call.session.capabilities))
+    session = call.session
+    grant = session.right if isinstance(session.right, str) else ""
+    return spelled(Again(tool.name, params.get("arguments"), call.revision.name, session.capabilities, grant))
 
 
 async def _do(server: Server, hold: Hold, call: Call, work: Work, caller: Deferrable) -> Outcome:

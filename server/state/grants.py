@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 KEEP_CODES = 86_400.0  # seconds a code is remembered after its end, so that its replay is noticed
 KEEP_ENDED = 86_400.0  # seconds a grant is kept after its end
+MAX_VALUES = 10_000  # of one statement: SQLite takes 32,766
 KEEP_REDEEMED = 600.0  # seconds a refresh token is kept after its use: longer than its successor can be had by it
 
 
@@ -119,10 +120,23 @@ def deny_subjects(connection: "Connection", subjects: Collection[str], now: floa
 
 
 def holding(connection: "Connection", subjects: Collection[str], now: float) -> list[Grant]:
-    """The grants of these subjects that hold."""
+    """The grants of these subjects that hold. One whose code nobody redeemed is none yet."""
     of = _tables().grant
-    rows = of.select().where(of.c.subject.in_(subjects), of.c.revoked_at.is_(None), of.c.expires_at > now)
-    return [Grant(*row) for row in connection.execute(rows)]
+    return _holding(connection, of.c.subject, subjects, now)
+
+
+def holding_ids(connection: "Connection", ids: Collection[str], now: float) -> list[Grant]:
+    """The same, of these ids."""
+    return _holding(connection, _tables().grant.c.id, ids, now)
+
+
+def _holding(connection: "Connection", column: Any, values: Collection[str], now: float) -> list[Grant]:
+    of, listed, found = _tables().grant, list(values), list[Grant]()
+    live = of.select().where(of.c.revoked_at.is_(None), of.c.used_at.is_not(None), of.c.expires_at > now)
+    for start in range(0, len(listed), MAX_VALUES):
+        rows = connection.execute(live.where(column.in_(listed[start : start + MAX_VALUES])))
+        found += [Grant(*row) for row in rows]
+    return found
 
 
 def put_code(connection: "Connection", code: str, **row: Any) -> None:
@@ -245,6 +259,15 @@ def is_used(connection: "Connection", id: str) -> bool:
 def put_access(connection: "Connection", **row: Any) -> None:
     """Note a new access token: jti, client, subject, grant_id, expires_at."""
     connection.execute(_tables().access.insert().values(denied=False, **row))
+
+
+def unexpired(connection: "Connection", subject: str, now: float) -> dict[str, int]:
+    """How many access tokens for a subject have not expired, denied ones too, by the client that got them."""
+    from sqlalchemy import func, select  # start-up
+
+    of = _tables().access
+    counted = select(of.c.client, func.count()).where(of.c.subject == subject, of.c.expires_at > now)
+    return {row[0]: row[1] for row in connection.execute(counted.group_by(of.c.client))}
 
 
 def access(connection: "Connection", jti: str) -> Any:

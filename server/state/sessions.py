@@ -47,6 +47,13 @@ class Details(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workspace: str
     cwd: bytes | None
     plan: PlanState | None
+    grants: list[str] = []  # whose tokens used it
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What is read of it at the start."""
+
+    grants: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class Found:
     subject: str
     client: str
     seen: float  # in seconds since 1970
+    grants: Sequence[str] = ()  # none: an older version wrote it, or there is no grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +197,7 @@ class SessionRecords:
         dead = [name for name in names if name != own and not self._processes.alive(name)]
         left = of.c.process.in_(dead)
         connection.execute(of.delete().where(left & (of.c.seen_at < now - idle)))
-        columns = (of.c.id, of.c.process, of.c.issuer, of.c.subject, of.c.client, of.c.seen_at)
+        columns = (of.c.id, of.c.process, of.c.issuer, of.c.subject, of.c.client, of.c.seen_at, of.c.details)
         rows = connection.execute(of.select().where(left).with_only_columns(*columns).order_by(of.c.seen_at)).all()
         readable = [row for row in rows if _is_readable(row)]
         kept = readable[max(0, len(readable) - most) :]
@@ -197,13 +205,20 @@ class SessionRecords:
         _each(connection, "DELETE FROM session WHERE id = ?", [(id,) for id in surplus])
         if not kept and names <= set(dead):
             self._store.flag(ANY, "", False)
-        return [Found(row.id, row.process, row.issuer, row.subject, row.client, row.seen_at) for row in kept]
+        return [Found(*row[:-1], _grants(row.details)) for row in kept]
 
 
 def _is_readable(row: Any) -> bool:
     """SQLite holds any type in any column."""
     words = (row.id, row.issuer, row.subject, row.client)
     return isinstance(row.seen_at, (int, float)) and all(isinstance(word, str) for word in words)
+
+
+def _grants(details: Any) -> Sequence[str]:
+    try:
+        return msgspec.json.decode(details, type=Opened).grants
+    except (msgspec.ValidationError, msgspec.DecodeError, TypeError):
+        return ()  # nobody goes on with it
 
 
 def spelled(details: Details) -> bytes | None:

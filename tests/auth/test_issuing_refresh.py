@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,11 @@ from tests.wire import ROOT
 from toolgate.server.auth.accounts import Accounts
 from toolgate.server.auth.clients import OWN, Client
 from toolgate.server.auth.issuing.grants import GRACE, GRANT_LIFETIME, MOST_STEPS
+from toolgate.server.auth.issuing.server import MAX_CLIENT_TOKENS, MAX_TOKENS
 from toolgate.server.auth.jose import InvalidToken
 from toolgate.server.auth.principals import subject_of
-from toolgate.server.state import people
+from toolgate.server.auth.tokens import LIFETIME
+from toolgate.server.state import grants, people
 from toolgate.server.state.grants import KEEP_REDEEMED
 from toolgate.server.state.oauth import digest
 
@@ -336,6 +339,7 @@ def test_introspection_tells_a_client_of_its_own_tokens_and_nobody_else(tmp_path
         tokens = (await desk.token(headers, **form)).body
         told = await desk.authorization.introspect([("token", tokens["access_token"])], headers)
         claims = await desk.tokens.claims(tokens["access_token"])
+        del claims["grant"]  # ours alone
         assert (told.status, told.body) == (200, {"active": True, "token_type": "Bearer", **claims})
         told = await desk.authorization.introspect([("token", tokens["refresh_token"])], headers)
         assert (told.body["active"], told.body["scope"], told.body["sub"]) == (True, "tools:read", claims["sub"])
@@ -399,6 +403,52 @@ def test_removing_a_client_ends_all_it_had(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
+# How many tokens
+
+
+def test_tokens_that_hold_are_limited_by_client_and_the_refresh_token_stays_good(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client, other = await desk.client(), await desk.client()
+        tokens = await desk.granted(client)
+        refresh = tokens["refresh_token"]
+        for _ in range(MAX_CLIENT_TOKENS - 1):
+            answer = await desk.refresh(client, refresh)
+            assert answer.status == 200, answer
+            refresh = answer.body["refresh_token"]
+        refused = await desk.refresh(client, refresh)
+        assert (refused.status, refused.headers["Retry-After"]) == (429, "60")
+        await desk.granted(other)
+        await desk.granted(client, BOB)
+        (grant,) = [grant for grant in await desk.authorization.grants(ADA) if grant.client.id == client]
+        desk.clock.now += LIFETIME
+        assert (await desk.refresh(client, refresh)).status == 200  # it was not used up
+        await desk.authorization.withdraw(ADA, grant.id)
+        assert not await desk.works(tokens["access_token"])
+
+    at_desk(tmp_path, body)
+
+
+def test_tokens_that_hold_are_limited_by_person_too(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client, ada = await desk.client(), subject_of(ADA.issuer, ADA.subject)
+
+        def put(connection: Any) -> None:
+            for number in range(MAX_TOKENS):
+                row = {"jti": f"t-{number}", "client": f"c-{number}", "subject": ada, "grant_id": None}
+                grants.put_access(connection, expires_at=desk.clock.now + 60, **row)
+
+        await desk.store.transact(put)
+        code = await desk.code(client)
+        assert (await desk.redeem(client, code)).status == 429
+        await desk.granted(client, BOB)
+        desk.clock.now += 60 - 1
+        assert (await desk.redeem(client, code)).status == 429
+        desk.clock.now += 1
+        assert (await desk.redeem(client, await desk.code(client))).status == 200
+
+    at_desk(tmp_path, body)
+
+
 # Who still stands
 
 
@@ -419,6 +469,27 @@ def test_who_may_go_on_is_told_by_grants_and_by_what_was_given_without_one(tmp_p
         assert (await desk.refresh(client, tokens["refresh_token"])).status == 200
         desk.clock.now += GRANT_LIFETIME
         assert await standing(pairs) == set()
+
+    at_desk(tmp_path, body)
+
+
+def test_a_token_names_its_grant_and_only_that_grant_lets_it_go_on(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client, rights = await desk.client(), []
+        for _ in range(2):
+            tokens = await desk.granted(client)
+            rights.append((await desk.tokens.verify(tokens["access_token"])).right)
+        unredeemed = await desk.code(client)
+        ids = [grant.id for grant in await desk.authorization.grants(ADA)]
+        assert sorted(map(str, rights)) == sorted(ids)
+        assert await desk.authorization.standing(rights) == set(rights)
+        assert isinstance(rights[0], str) and await desk.authorization.withdraw(ADA, rights[0])
+        assert await desk.authorization.standing(rights) == {rights[1]}
+        assert isinstance(rights[1], str) and await desk.authorization.withdraw(ADA, rights[1])
+        pair = (subject_of(ADA.issuer, ADA.subject), client)
+        assert await desk.authorization.standing([*rights, pair]) == set()
+        assert (await desk.redeem(client, unredeemed)).status == 200
+        assert await desk.authorization.standing([*rights, pair]) == {pair}
 
     at_desk(tmp_path, body)
 

@@ -30,6 +30,7 @@ OFTEN = (  # the command, but for how often it looks
     "import sys; from toolgate.server.site import Site; Site.__init__.__kwdefaults__['every'] = 0.2; "
     "from toolgate.server.__main__ import main; sys.exit(main())"
 )
+WITHIN = 20.0  # seconds for what is looked at every fifth of one
 LISTEN = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
 
 
@@ -53,12 +54,25 @@ def account(signed: Signed, name: str, *clients: str) -> str:
         people.add_account(connection, name=name, subject=f"of-{name}", password="none", made_at=now)
         row = {"issuer": people.BUILT_IN, "known_as": f"of-{name}", "name": name, "seen_at": now}
         grants.put_person(connection, subject, **row)
-        for client in clients:
-            row = {"scope": "tools:shell tools:workflow", "resource": f"{signed.issuer}/mcp", "redirect_uri": "x:/"}
-            grants.put_grant(connection, now, 900, client=client, subject=subject, used_at=now, **row)
 
     stored(signed, put)
+    for client in clients:
+        granted(signed, subject, client)
     return subject
+
+
+def granted(signed: Signed, subject: str, client: str, *, is_redeemed: bool = True) -> str:
+    """The id of one more grant of everything."""
+    now = time.time()
+    row = {"scope": "tools:shell tools:workflow", "resource": f"{signed.issuer}/mcp", "redirect_uri": "x:/"}
+    row |= {"client": client, "subject": subject, "used_at": now if is_redeemed else None}
+    id: str = stored(signed, lambda connection: grants.put_grant(connection, now, 900, **row))
+    return id
+
+
+def end_grant(signed: Signed, id: str) -> None:
+    """What the account page does."""
+    stored(signed, lambda connection: grants.end_grant(connection, id, time.time()))
 
 
 def revoke(signed: Signed, subject: str, client: str) -> None:
@@ -122,6 +136,106 @@ def test_revocation_ends_what_a_client_has_open_on_every_transport_and_nothing_e
         assert called(signed, other, "KillBgTask", task_id=begun["structuredContent"]["task_id"])["isError"] is False
 
 
+def test_the_end_of_one_grant_ends_what_was_opened_by_it_though_another_of_the_same_client_holds(
+    signed: Signed,
+) -> None:
+    lil = account(signed, "lil")
+    lost, other = granted(signed, lil, "one"), granted(signed, lil, "one")
+    token, held = (signed.token(lil, "one", noted=False, grant=id) for id in (lost, other))
+    with contextlib.ExitStack() as stack:
+        mine = open_everything(signed, token, stack)
+        kept = stack.enter_context(opened(signed, held, "GET", "/mcp", mcp_session_id=session(signed, held)))
+        end_grant(signed, lost)
+        for name, response in mine.items():
+            if name != "session":
+                assert b'"result"' not in ended(response), name
+        called(signed, held, "SetCallback", action="set", message="still heard", delay_seconds=1)
+        assert next(message for message in messages(kept) if "still heard" in str(message))
+
+
+def test_a_session_ends_with_any_grant_whose_tokens_used_it(signed: Signed) -> None:
+    ned = account(signed, "ned")
+    first, second = granted(signed, ned, "one"), granted(signed, ned, "one")
+    token, wider = (signed.token(ned, "one", noted=False, grant=id) for id in (first, second))
+    id = session(signed, token)
+    with opened(signed, token, "GET", "/mcp", mcp_session_id=id) as stream:
+        told = {"authorization": f"Bearer {wider}", "mcp_session_id": id}
+        assert signed.site.ask("POST", "/mcp", request("tools/list"), **told)[0].status == 200
+        end_grant(signed, first)
+        ended(stream)
+        assert signed.site.ask("POST", "/mcp", request("tools/list"), **told)[0].status == 404
+
+
+def test_a_session_of_before_the_restart_ends_with_the_grant_that_opened_it(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", OFTEN)
+    with signed_site(tmp_path, command=command) as before:
+        una = account(before, "una")
+        lost, other = granted(before, una, "one"), granted(before, una, "one")
+        token = before.token(una, "one", noted=False, grant=lost)
+        held = before.token(una, "one", noted=False, grant=other)
+        told = [session(before, token), session(before, held), session(before, token)]
+    with signed_site(tmp_path, f"--port={before.site.port}", command=command) as after:
+        with opened(after, token, "GET", "/mcp", mcp_session_id=told[2]) as taken_up:
+            assert taken_up.status == 200
+            end_grant(after, lost)
+            ended(taken_up)
+        bearer = f"Bearer {held}"
+
+        def status(id: str) -> int:
+            listed = request("tools/list")
+            return after.site.ask("POST", "/mcp", listed, authorization=bearer, mcp_session_id=id)[0].status
+
+        assert eventually(lambda: len(_records(after)) == 1, WITHIN)
+        assert [status(id) for id in told] == [404, 200, 404]
+
+
+def test_a_code_that_nobody_redeemed_keeps_nothing_open(signed: Signed) -> None:
+    mia = account(signed, "mia", "one")
+    granted(signed, mia, "one", is_redeemed=False)
+    token = signed.token(mia, "one", noted=False)
+    with opened(signed, token, "GET", "/mcp", mcp_session_id=session(signed, token)) as stream:
+        for each in stored(signed, lambda connection: grants.grants_of(connection, mia, time.time())):
+            end_grant(signed, each.id)
+        ended(stream)
+
+
+def test_a_call_that_became_a_task_ends_with_the_grant_that_it_came_by(signed: Signed, tmp_path: Path) -> None:
+    kay = account(signed, "kay")
+    lost, other = granted(signed, kay, "one"), granted(signed, kay, "one")
+    token, held = (signed.token(kay, "one", noted=False, grant=id) for id in (lost, other))
+    tasks = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+
+    def task(bearer: str) -> str:
+        wanted = {"name": "job", "arguments": {"file": str(tmp_path / "never")}, "_meta": tasks}
+        found = asked(signed, bearer, "tools/call", wanted)[2]["result"]
+        assert found["resultType"] == "task", found
+        return str(found["taskId"])
+
+    mine, kept = task(token), task(held)
+
+    def status(id: str) -> str:
+        told = asked(signed, held, "tasks/get", {"taskId": id, "_meta": tasks}, mcp_name=id)[2]
+        return str(told["result"]["status"])
+
+    end_grant(signed, lost)
+    assert eventually(lambda: status(mine) == "cancelled", WITHIN)
+    assert status(kept) == "working"
+
+
+def ended(response: Any) -> bytes:
+    """All of a stream, which ends while a slow machine may still be waited for: its comments would go on for ever."""
+    until, found = time.monotonic() + WITHIN, b""
+    while line := response.readline():
+        found += line
+        assert time.monotonic() < until, "the stream goes on"
+    return found
+
+
+def _records(signed: Signed) -> list[Any]:
+    found: list[Any] = stored(signed, lambda connection: connection.execute(tables().session.select()).all())
+    return found
+
+
 def test_the_end_of_an_access_token_ends_nothing_as_long_as_the_grant_stands(signed: Signed) -> None:
     eve = account(signed, "eve", "one")
     token = signed.token(eve, "one", noted=False, exp=int(time.time()) + 1)
@@ -180,14 +294,15 @@ def test_sec_08_the_first_look_is_at_once_and_takes_tokens_before_it_ends_what_r
             done.append("took the tokens")
             return ["p-ada"]
 
+        async def end(_rights: Any) -> None:
+            done.append("ended what was open")
+
         async def leave(_name: str) -> None:
             done.append("ended what ran")
             looked.set()
 
         caller = Principal("toolgate", "p-ada", "one")
-        standing = Standing(
-            stand, see_off, callers=lambda: [caller], end=lambda _owner: done.append("ended what was open"), leave=leave
-        )
+        standing = Standing(stand, see_off, rights=lambda: [caller.right], end=end, leave=leave)
         task = asyncio.get_running_loop().create_task(standing.follow(3_600))
         async with asyncio.timeout(PATIENCE):
             await looked.wait()
@@ -210,7 +325,9 @@ def test_whoever_is_gone_is_ended_at_two_looks_and_again_when_they_went_again() 
         async def leave(name: str) -> None:
             left.append(name)
 
-        standing = Standing(stand, see_off, callers=list, end=lambda _owner: None, leave=leave)
+        async def end(_rights: Any) -> None: ...
+
+        standing = Standing(stand, see_off, rights=list, end=end, leave=leave)
         for _ in range(4):
             await standing.look()
         assert len(left) == 2

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import time
 from typing import Any
 
 import pytest
@@ -217,7 +218,7 @@ def test_a_denied_token_is_refused_at_once_though_it_was_remembered() -> None:
         mine, other = await tokens.mint("ada", "c", []), await tokens.mint("bob", "c", [])
         for minted in (mine, other):
             await tokens.verify(minted.token)
-        tokens.deny(mine.jti)
+        tokens.deny([mine.jti])
         assert tokens.remembered(mine.token.encode()) is None
         await refused(tokens.verify, [mine.token])
         assert tokens.remembered(other.token.encode()) is not None
@@ -280,6 +281,17 @@ def test_while_the_state_can_t_be_read_what_was_known_holds_and_without_any_it_i
             await ours(stored).verify(GOOD)
 
     run(scenario())
+
+
+def test_denying_many_costs_as_much_as_they_are_and_not_what_is_remembered() -> None:
+    kept = Verified()
+    for number in range(10_000):
+        principal = Principal(OURS, "ada", "one")
+        kept.add(b"%d" % number, Held(principal, 2e9, "key", f"jti-{number}"))
+    before = time.process_time()
+    kept.deny([f"jti-{number}" for number in range(1, 10_000)])
+    assert time.process_time() - before < 1.0
+    assert [kept.find(b"%d" % number, 0.0) is None for number in range(3)] == [False, True, True]
 
 
 def test_the_memory_is_bounded_holds_no_token_and_the_longest_unused_gives_way() -> None:

@@ -4,7 +4,7 @@
     question = await authorization.question(asked.id)             # for the consent page; None once answered or expired
     outcome = await authorization.answer(asked.id, person, scopes)  # → Redirect | Mistake
     answer = await authorization.token(form, headers, address)    # POST /token → Answer
-    still = await authorization.standing(pairs)                   # which (subject, client) may go on
+    still = await authorization.standing(rights)                  # which grants may go on
 
 Every request is one transaction; what must be fetched (a client's metadata document, its keys, those of an
 identity provider) is fetched before it begins. Error descriptions are fixed sentences: nothing a caller sent is

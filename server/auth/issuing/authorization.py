@@ -37,7 +37,7 @@ from toolgate.server.auth.jose import InvalidToken, header_of
 from toolgate.server.auth.keys import Keys
 from toolgate.server.auth.outside import Fetch
 from toolgate.server.auth.outside import Issuer as Provider
-from toolgate.server.auth.principals import subject_of
+from toolgate.server.auth.principals import Right, subject_of
 from toolgate.server.auth.rates import Rates, household
 from toolgate.server.auth.tokens import OwnTokens, Unavailable
 from toolgate.server.auth.well_known import DOCUMENTS, Copy
@@ -305,17 +305,18 @@ class Authorization:
 
     # A server asks whether those it serves may go on
 
-    async def standing(self, pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of these pairs of a subject and a client, as they are in access tokens of ours, that still stand: for
-        what lasts longer than a token (an open stream, a session, work that goes on without its caller).
+    async def standing(self, rights: Collection[Right]) -> set[Right]:
+        """Those of these that still hold: for what lasts longer than a token (an open stream, a session, work that goes
+        on without its caller).
 
-        One stands as long as a grant of that subject to that client holds and its person may still come, so that the
-        client can have a new token whenever it likes; and where there is no grant (a client for itself, what an
-        identity provider said for a person) as long as a token that it got has neither expired nor been denied, and the
-        client for itself is still known, or the person may still come. All are looked at in one transaction. Raises
-        StateError.
+        A grant does as long as its person may still come and its client can have a new token of it whenever it likes;
+        other grants of the same client do not help. A subject and a client, where there is no grant (a client for
+        itself, what an identity provider said for a person), do as long as a token that they got has neither expired
+        nor been denied, and the client for itself is still known, or the person may still come; and as long as a grant
+        of theirs does, since what was opened by an older version names none. All are looked at in one transaction.
+        Raises StateError.
         """
-        asked = frozenset(pairs)
+        asked = frozenset(rights)
         return await self._act(lambda server: server.stand(asked)) if asked else set()
 
     async def see_off(self) -> list[str]:
@@ -368,8 +369,7 @@ class Authorization:
             await self._store.transact(lambda connection: _sweep(connection, now))  # alone: a refusal doesn't undo it
             self._swept = now
         outcome, denied = await self._store.transact(transaction)
-        for jti in denied:
-            self._issuer.tokens.deny(jti)
+        self._issuer.tokens.deny(denied)
         return outcome
 
     async def _fetched(self, request: Request, address: str) -> Fetched:

@@ -144,6 +144,7 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
 
     def authenticate_user(self, authorization_code: Issued) -> Grant:
         check_resource(self)
+        self.server.check_room(authorization_code.grant.subject, authorization_code.grant.client)
         if not rows.redeem_code(self.server.connection, authorization_code.code, self.server.now):
             raise Refusal("invalid_grant")
         return authorization_code.grant
@@ -196,6 +197,7 @@ class Refresh(RefreshTokenGrant):  # type: ignore[misc]  # as above
         check_resource(self)
         if self.server.standing(refresh_token.grant.id) is None:
             raise Refusal("invalid_grant")
+        self.server.check_room(refresh_token.grant.subject, refresh_token.grant.client)
         return refresh_token.grant
 
     def issue_token(self, user: Grant, refresh_token: Presented) -> dict[str, Any]:

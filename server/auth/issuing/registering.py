@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from toolgate.server.auth.issuing.server import Server
 
 MAX_CLIENTS = 50_000  # hosted platforms register anew at each connection; some hundred MiB at the very worst
-TOO_MANY = Answer(
-    429,
-    {"error": "too_many_requests", "error_description": DESCRIPTIONS["too_many_requests"]},
-    {**NO_STORE, "Retry-After": "60"},
-)
+TOO_MANY = refused("too_many_requests", DESCRIPTIONS["too_many_requests"])
 
 
 def register(server: "Server", kept: Mapping[str, Any], secret: str | None) -> Answer:

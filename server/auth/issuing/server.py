@@ -15,14 +15,17 @@ from toolgate.server.auth.issuing.library import AuthorizationServer, OAuth2Erro
 from toolgate.server.auth.issuing.policy import OFFLINE, scopes_for
 from toolgate.server.auth.issuing.said import Refusal, Request, describe
 from toolgate.server.auth.jose import Key
+from toolgate.server.auth.principals import Right
 from toolgate.server.auth.throttle import Guesses, Throttled
-from toolgate.server.auth.tokens import EARLY, OwnTokens
+from toolgate.server.auth.tokens import EARLY, GRANT, OwnTokens
 from toolgate.server.state import grants, people
 from toolgate.server.state.grants import Grant
 from toolgate.server.state.oauth import digest
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
+MAX_CLIENT_TOKENS = 300  # that hold, of one person through one client: three seconds between two, day and night
+MAX_TOKENS = 3_000  # of one person through all clients, and of a client for itself: each is looked at when it is denied
 MAX_USED = 2_000  # assertions of one client that are remembered at a time: five a second
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 section 5.1
 
@@ -175,8 +178,9 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         """An access token, its row with it."""
         assert self.fetched.signing is not None
         words = scope.split()
+        made_of = {} if grant_id is None else {GRANT: grant_id}
         minted = self.issuer.tokens.mint_with(
-            self.fetched.signing, subject, client, [word for word in words if word != OFFLINE]
+            self.fetched.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
         )
         grants.put_access(
             self.connection,
@@ -191,6 +195,14 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         told = self.issuer.tokens.lifetime - EARLY
         return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
 
+    def check_room(self, subject: str, client: str) -> None:
+        """Raise a Refusal where so many tokens of these two hold that one more would be too many. To be asked before
+        anything is redeemed, so that the client may come again with the same."""
+        held = grants.unexpired(self.connection, subject, self.now)
+        most = MAX_TOKENS if subject == client else MAX_CLIENT_TOKENS
+        if held.get(client, 0) >= most or sum(held.values()) >= MAX_TOKENS:
+            raise Refusal("too_many_requests", "Too many access tokens have not expired yet: use one for longer.")
+
     def end_grant(self, id: str) -> None:
         self.denied += grants.end_grant(self.connection, id, self.now)
 
@@ -199,23 +211,32 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         grant = grants.grant(self.connection, id)
         if grant is None or not grant.holds(self.now):
             return None
-        row = grants.person(self.connection, grant.subject)
-        if row is not None and self.may_come(_person(row)):
+        if self._may_still_come(grant.subject):
             return grant
         self.end_grant(id)
         return None
 
-    def stand(self, pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of these (subject, client) that may go on: see `Authorization.standing`."""
+    def stand(self, rights: Collection[Right]) -> set[Right]:
+        """Those of these that still hold: see `Authorization.standing`."""
+        pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
-        held = (grant for grant in grants.holding(self.connection, subjects, self.now))
-        granted = {
-            (grant.subject, grant.client)
-            for grant in held
-            if (grant.subject, grant.client) in pairs and self.standing(grant.id) is not None
-        }
+        held = grants.holding(self.connection, subjects, self.now)
+        held += grants.holding_ids(self.connection, {right for right in rights if isinstance(right, str)}, self.now)
+        may_come = {subject: self._may_still_come(subject) for subject in {grant.subject for grant in held}}
+        for grant in held:
+            if not may_come[grant.subject]:
+                self.end_grant(grant.id)
+        found: set[Right] = set()
+        for grant in held:
+            if may_come[grant.subject]:
+                found |= {grant.id, (grant.subject, grant.client)}
         live = grants.live(self.connection, subjects, self.now).intersection(pairs)  # what was just ended is denied
-        return granted | {(subject, client) for subject, client in live if self._lives(subject, client)}
+        found |= {(subject, client) for subject, client in live if self._lives(subject, client)}
+        return found.intersection(rights)
+
+    def _may_still_come(self, subject: str) -> bool:
+        row = grants.person(self.connection, subject)
+        return row is not None and self.may_come(_person(row))
 
     def see_off(self) -> list[str]:
         """See `Authorization.see_off`."""
@@ -272,6 +293,8 @@ def refused(error: str, description: str, status: int = 400) -> Answer:
     body = {"error": error, "error_description": description}
     if error == "invalid_client":
         return Answer(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
+    if error == "too_many_requests":
+        return Answer(429, body, {**NO_STORE, "Retry-After": "60"})
     return Answer(503 if error == "temporarily_unavailable" else status, body, NO_STORE)
 
 

@@ -34,6 +34,7 @@ class Own(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
         if not given:
             raise Refusal("invalid_scope")
         self.request.payload.data["scope"] = " ".join(given)
+        self.server.check_room(self.request.client.client.id, self.request.client.client.id)
 
 
 class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
@@ -56,6 +57,7 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
         if not self.server.may_come(person):
             raise Refusal("invalid_grant", "The person may not come here, or not any more.")
         subject = subject_of(person.issuer, person.subject)
+        self.server.check_room(subject, self.request.client.client.id)
         rows.put_person(
             self.server.connection,
             subject,
