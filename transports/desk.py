@@ -64,7 +64,7 @@ class Desk(Forms):
     def outcome(self, outcome: Redirect | Mistake) -> Outgoing:
         """Send the browser back to the client, or say why not."""
         if isinstance(outcome, Redirect):
-            return redirect(outcome.location)
+            return self._sent_on(outcome) if outcome.host else redirect(outcome.location)
         anew = "Go back to the app and connect again; if that does not help, remove this server there and add it anew."
         advice = outcome.advice
         return self.pages.notice(
@@ -75,6 +75,19 @@ class Desk(Forms):
             alone=False,
             about=outcome.document,
             commands=advice.commands if advice is not None else (),
+        )
+
+    def _sent_on(self, outcome: Redirect) -> Outgoing:
+        """The page from which a person goes on by themselves."""
+        return self.pages.notice(
+            400,
+            "This can’t go on",
+            sentence(outcome.description),
+            f"Nothing was granted. The app that asks is at {outcome.host}, and can be told there what went wrong. "
+            "Go on only if you have just started to connect it.",
+            alone=False,
+            again=outcome.location,
+            again_label=f"Continue to {outcome.host}",
         )
 
     def gone(self, question: str) -> Outgoing:

@@ -463,10 +463,13 @@ def test_az_02_sec_02_what_can_not_be_trusted_gets_a_page_and_no_redirect(gate: 
         assert "location" not in browser.get(path).headers
 
 
-def test_az_02_other_errors_go_back_to_the_client(gate: House) -> None:
-    got = gate.browser().get(gate.asking(response_type="token"))
-    assert got.status == 303
-    assert "error=unsupported_response_type" in got.location
+@pytest.mark.parametrize("client", ["local", "self", DOCUMENT])
+def test_az_02_other_errors_go_back_to_the_client_by_way_of_the_person(client: str, gate: House) -> None:
+    uri = "https://evil.example/back" if client == "self" else gate.app
+    got = gate.browser().get(gate.asking(client, uri, response_type="token"))
+    assert (got.status, "location" in got.headers) == (400, False)
+    assert f'href="{uri}?error=unsupported_response_type&amp;' in got.text
+    assert f"Continue to {urllib.parse.urlsplit(uri).netloc}</a>" in got.text
 
 
 def test_authorization_requests_come_by_get_alone(gate: House) -> None:

@@ -53,9 +53,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Send the browser to `location` (302; 303 after a POST). It carries `iss`, and `state` where one came."""
+    """Send the browser to `location` (302; 303 after a POST). It carries `iss`, and `state` where one came.
+
+    `host`: where that is, to be named on a page first, with what is wrong: whoever registers could send people on from
+    here by a link otherwise. "" where a person has answered, or the operator vouches for the client.
+    """
 
     location: str
+    host: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)

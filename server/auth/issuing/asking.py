@@ -1,16 +1,20 @@
 """An authorization request looked at: who asks, where the answer goes, for what. Runs inside one transaction.
 
 Until the client and its redirect URI are known to be right, a mistake goes nowhere but to the person's own screen; from
-then on back to the client (RFC 6749 section 4.1.2.1).
+then on back to the client (RFC 6749 section 4.1.2.1): of the operator's own at once, of others once the person has seen
+where that is (RFC 9700 section 4.11.2).
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from toolgate.server.auth.issuing import Mistake, Question, Redirect
 from toolgate.server.auth.issuing.grants import Code, check_resource
 from toolgate.server.auth.issuing.library import OAuth2Error
 from toolgate.server.auth.issuing.policy import OFFLINE
-from toolgate.server.auth.issuing.said import Refusal, Request
+from toolgate.server.auth.issuing.said import Refusal, Request, describe
+from toolgate.server.auth.redirects import shown_host
+from toolgate.server.state.clients import OPERATORS
 
 if TYPE_CHECKING:
     from toolgate.server.auth.issuing.server import Server
@@ -18,9 +22,9 @@ if TYPE_CHECKING:
 
 def consent(server: "Server", request: Request) -> Code | Redirect | Mistake:
     """The grant that a person could approve, or what to tell instead."""
-    redirect_uri: str | None = None
+    redirect_uri, is_vouched_for = None, False
     try:
-        redirect_uri = _redirect_uri(server, request)
+        redirect_uri, is_vouched_for = _redirect_uri(server, request)
         request.check()
         _check_response(request)
         grant = server.get_consent_grant(request)
@@ -29,7 +33,9 @@ def consent(server: "Server", request: Request) -> Code | Redirect | Mistake:
         error.redirect_uri = redirect_uri
         told = server.handle_error_response(request, error)
         assert isinstance(told, Redirect | Mistake)
-        return told
+        if redirect_uri is None or is_vouched_for or isinstance(told, Mistake):
+            return told
+        return replace(told, host=shown_host(redirect_uri), description=describe(error))
     assert isinstance(grant, Code)
     return grant
 
@@ -47,8 +53,9 @@ def question_of(grant: Code, id: str, expires_at: float) -> Question:
     )
 
 
-def _redirect_uri(server: "Server", request: Request) -> str:
-    """Where the answer may go. Raises a Refusal where that can't be told: of two clients, or two URIs, neither."""
+def _redirect_uri(server: "Server", request: Request) -> tuple[str, bool]:
+    """Where the answer may go, and whether the operator vouches for that. Raises a Refusal where it can't be told: of
+    two clients, or two URIs, neither."""
     given = request.form
     if not request.readable or request.came_twice("client_id") or request.came_twice("redirect_uri"):
         request.check()
@@ -60,7 +67,7 @@ def _redirect_uri(server: "Server", request: Request) -> str:
         raise Refusal("invalid_request", "The redirect_uri is missing.")
     if not caller.check_redirect_uri(uri):
         raise Refusal("invalid_request", "The redirect_uri is not one the client has registered.")
-    return uri
+    return uri, caller.client.kind == OPERATORS
 
 
 def _check_response(request: Request) -> None:

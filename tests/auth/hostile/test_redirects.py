@@ -1,11 +1,15 @@
 """Where a code may go: every way to have it sent elsewhere, and every page that could be made to send somebody on."""
 
+import html
 import json
+import re
 import urllib.parse
 
 import pytest
 
 from tests.auth.hostile.target import BACK, LOOP, QUERY, Target, shut_out, told
+from tests.auth.house import Got
+from toolgate.server.state import clients
 
 # Not one of them is what the client registered, though many a parser thinks so.
 VARIANTS = {
@@ -278,17 +282,50 @@ FAULTS = {
 
 @pytest.mark.parametrize("state", ["s-1", "a\r\nSet-Cookie: x=y", "<script>", "é✓", "a b+c&d=e#f", None], ids=repr)
 @pytest.mark.parametrize(("changed", "error"), FAULTS.values(), ids=FAULTS)
-def test_sec_05_sec_03_az_03_az_04_az_05_a_bad_request_is_told_to_the_client_by_us_and_asks_nobody(
+def test_sec_05_sec_03_az_03_az_04_az_05_a_bad_request_sends_nobody_away_who_has_seen_no_page(
     target: Target, changed: dict[str, str | None], error: str, state: str | None
 ) -> None:
-    """Header injection by `state` (SEC-18) beside: it comes back as it was, in the URL alone."""
-    got = target.browser().get(target.asking(target.verifier(), state=state, **changed))
-    assert got.status == 303, got.text
-    assert got.location.startswith(f"{BACK}?")
-    assert "set-cookie" not in got.headers
-    said = told(got)
-    assert (said["error"], said["iss"], said.get("state")) == (error, target.url, state)
-    assert "code" not in said
+    """What the client would be told is behind a link that names its host. Header injection by `state` (SEC-18) beside:
+    it comes back as it was, in the URL alone."""
+    for browser in (target.browser(), target.ada):
+        assert browser is not None
+        got = browser.get(target.asking(target.verifier(), state=state, **changed))
+        shut_out(got, 400)
+        assert "Continue to app.example" in got.text
+        onward = link(got)
+        assert onward.startswith(f"{BACK}?")
+        said = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(onward).query))
+        assert (said["error"], said["iss"], said.get("state")) == (error, target.url, state)
+        assert "code" not in said
+
+
+def test_prompt_none_sends_nobody_away_either(target: Target) -> None:
+    got = target.browser().get(target.asking(target.verifier(), prompt="none", scope="x"))
+    shut_out(got, 400)
+    assert target.browser().get(target.asking(target.verifier(), prompt="none")).location.startswith("/login?")
+
+
+def test_a_bad_request_of_a_client_that_the_operator_added_is_told_to_it_at_once(target: Target) -> None:
+    metadata = {
+        "client_name": "Fern",
+        "redirect_uris": [BACK],
+        "token_endpoint_auth_method": "none",
+        "grant_types": ["authorization_code"],
+    }
+    row = {"kind": clients.OPERATORS, "metadata": json.dumps(metadata), "made_at": 1.0}
+    target.signed.with_store(
+        lambda store: store.transact(lambda connection: clients.put(connection, "operators-own", **row))
+    )
+    got = target.browser().get(target.asking(target.verifier(), client_id="operators-own", response_type="token"))
+    assert got.status == 303 and got.location.startswith(f"{BACK}?")
+    assert told(got)["error"] == "unsupported_response_type"
+
+
+def link(got: Got) -> str:
+    """Where the one button of a page leads."""
+    found = re.findall(r'<a class="button" href="([^"]*)"', got.text)
+    assert len(found) == 1, got.text
+    return html.unescape(found[0])
 
 
 def twice(target: Target, name: str, value: str) -> str:
@@ -317,10 +354,9 @@ def test_az_04_sec_18_what_comes_twice_is_refused_whichever_counts(
     path, _, query = once.partition("?")
     more = urllib.parse.urlencode({name: value})
     got = target.browser().get(f"{path}?{more}&{query}" if first else f"{once}&{more}")
-    assert got.status in (303, 400)
-    if got.status == 303:
-        assert told(got)["error"] == "invalid_request"
-        assert got.location.startswith(f"{BACK}?")
+    shut_out(got, 400)
+    if "Continue to" in got.text:
+        assert link(got).startswith(f"{BACK}?error=invalid_request&")
     assert "evil.example" not in str(got.headers) + got.text
 
 
