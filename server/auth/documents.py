@@ -20,14 +20,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.server.auth import clients, jose
+from toolgate.server.auth.blocks import AddressLimiter
 from toolgate.server.auth.clients import Client, Rejected, Unreached
 from toolgate.server.auth.jose import InvalidToken, Key
 from toolgate.server.auth.outside import Fetch
-from toolgate.server.auth.rates import MINUTE, Rates, household
 from toolgate.server.auth.reachability import Reachability
 from toolgate.server.auth.slots import Full, Slots
 from toolgate.server.auth.tokens import Unavailable
 from toolgate.server.auth.well_known import DOCUMENTS, Copy
+from toolgate.server.minute import SPAN
 from toolgate.server.state import clients as rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.errors import ToolError
@@ -86,7 +87,7 @@ class Documents:
         self._served = served
         self._hosts = tuple(hosts)
         self._now = now
-        self._rates = Rates(NEW, ALL_NEW, now)
+        self._fetches = AddressLimiter(NEW, ALL_NEW, now)
         self._document_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)
         self._key_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
         self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
@@ -148,8 +149,8 @@ class Documents:
         key = load, url
         task = self._under_way.get(key)
         if task is None:
-            if not held and not self._rates.take(household(address)):
-                raise Unavailable(MINUTE)
+            if not held and not self._fetches.take(address):
+                raise Unavailable(SPAN)
             task = self._under_way[key] = asyncio.get_running_loop().create_task(load(url))
             task.add_done_callback(partial(self._ended, key))
         return task
@@ -212,7 +213,7 @@ class Documents:
     async def _get(self, url: str, limit: int, what: str, slots: Slots) -> Page:
         try:
             async with slots.one(_host(url)):
-                page = await self._ask(url, limit)
+                page = await fetch_json(self._fetch, url, limit)
         except Full:
             raise Unavailable(RETRY) from None
         except ToolError as error:
@@ -225,11 +226,13 @@ class Documents:
             raise _unusable(what, f"status {page.status}" if page.status != 200 else f"more than {limit} bytes")
         return page
 
-    async def _ask(self, url: str, limit: int) -> Page:
-        return await self._fetch(url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0)
-
     async def _ask_for_document(self, url: str) -> Page:
-        return await self._ask(url, MAX_DOCUMENT)
+        return await fetch_json(self._fetch, url)
+
+
+async def fetch_json(fetch: Fetch, url: str, limit: int = MAX_DOCUMENT) -> Page:
+    """What is at `url`, asked for as a client's metadata document is. Raises ToolError."""
+    return await fetch(url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0)
 
 
 def is_taken(id: str, hosts: Sequence[str]) -> bool:

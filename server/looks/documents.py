@@ -36,13 +36,11 @@ async def documents(config: Config) -> Finding:
 
 async def _fault(web: "Web", url: str) -> str:
     """Why the document at `url` can't be had; "" where it can."""
-    from toolgate.server.auth.documents import MAX_DOCUMENT, WITHIN  # start-up
+    from toolgate.server.auth.documents import fetch_json  # start-up
     from toolgate.tools.errors import ToolError
 
     try:
-        page = await web.fetch(
-            url, headers={"accept": "application/json"}, limit=MAX_DOCUMENT, timeout=WITHIN, redirects=0
-        )
+        page = await fetch_json(web.fetch, url)
     except ToolError as error:
         return f"{url}: {error.text}"
     return "" if page.status == 200 else f"{url} answers {page.status}"

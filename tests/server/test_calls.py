@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.auth.minting import asked, signed_site
 from tests.wire import Server
-from toolgate.server.auth.rates import Rates
 from toolgate.server.calls import Calls
 from toolgate.server.minute import SPAN, Minute
 from toolgate.tools import limits
@@ -93,27 +92,6 @@ def test_who_has_not_called_for_a_minute_is_forgotten() -> None:
     clock.now += SPAN + 2
     calls.take("ada")
     assert len(calls) == 1
-
-
-def test_strangers_get_no_double_share_around_the_turn_of_a_minute() -> None:
-    clock = Clock()
-    clock.now = 59.9
-    rates = Rates(2, 3, clock)
-    assert [rates.take("a") for _ in range(3)] == [True, True, False]
-    clock.now = 60.1
-    assert not rates.take("a")
-    assert [rates.take("b") for _ in range(2)] == [True, False]  # all together
-    clock.now = 121.0
-    assert rates.take("a")
-
-
-def test_of_many_strangers_few_are_remembered() -> None:
-    clock = Clock()
-    rates = Rates(1, 10, clock)
-    for number in range(5_000):
-        clock.now += 1.0
-        rates.take(f"stranger-{number}")
-    assert len(rates._of) <= 20
 
 
 def test_of_two_limits_that_are_hit_the_longer_wait_is_told() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolgate.server.auth.blocks import AddressLimiter
 from toolgate.server.auth.clients import (
     CODE,
     ID_JAG,
@@ -38,7 +39,6 @@ from toolgate.server.auth.keys import Keys
 from toolgate.server.auth.outside import Fetch
 from toolgate.server.auth.outside import Issuer as Provider
 from toolgate.server.auth.principals import Right, subject_of
-from toolgate.server.auth.rates import Rates, household
 from toolgate.server.auth.tokens import OwnTokens, Unavailable
 from toolgate.server.auth.well_known import DOCUMENTS, Copy
 from toolgate.server.seal import Seal
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 SWEEP = 600.0  # seconds between two sweeps of what is over
 REGISTRATIONS = 60  # a minute and address: a hosted platform has a few addresses for all of its users
 ALL_REGISTRATIONS = 3_000  # a minute: the oldest give way (`MAX_CLIENTS`) after one has had the time to sign in
-MALFORMED = 600  # a minute and address of those that store nothing: they cost nobody else anything
+MALFORMED, ALL_MALFORMED = 600, 6_000  # a minute of those that store nothing: they cost nobody else anything
 PROVIDER_PAUSE = 30.0  # seconds between two looks for a provider's key that is not known
 SIGNATURES = 4  # verified at once; each takes a thread less than a millisecond
 SIGNATURE_WAIT = 5.0  # seconds for one's turn
@@ -125,8 +125,8 @@ class Authorization:
         )
         self._providers = {issuer: Provider(issuer, fetch_trusted or fetch, now) for issuer in providers}
         self._turns, self._threads = asyncio.Semaphore(SIGNATURES), Threads(SIGNATURES)
-        self._rates = Rates(REGISTRATIONS, ALL_REGISTRATIONS, now)
-        self._malformed = Rates(MALFORMED, ALL_REGISTRATIONS, now)
+        self._registering = AddressLimiter(REGISTRATIONS, ALL_REGISTRATIONS, now)
+        self._malformed = AddressLimiter(MALFORMED, ALL_MALFORMED, now)
         self._swept = float("-inf")
 
     # A person is asked
@@ -247,9 +247,9 @@ class Authorization:
         try:
             kept, secret = registered(body, self._served())
         except Rejected as rejected:
-            taken = self._malformed.take(household(address))
+            taken = self._malformed.take(address)
             return refused(rejected.error, rejected.description) if taken else registering.TOO_MANY
-        if not self._rates.take(household(address)):
+        if not self._registering.take(address):
             return registering.TOO_MANY
         try:
             return await self._act(lambda server: registering.register(server, kept, secret))
