@@ -156,8 +156,8 @@ def told(redirect: object) -> dict[str, str]:
     return {name: value[0] for name, value in parse_qs(urlsplit(redirect.location).query).items()}
 
 
-def verifier(store: Store, keys: Keys, clock: Clock) -> OwnTokens:
-    return OwnTokens(URL, (MCP, f"{URL}/sse"), keys, lambda: denied(store, clock), now=clock)
+def verifier(store: Store, keys: Keys, clock: Clock, url: str = URL) -> OwnTokens:
+    return OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, lambda: denied(store, clock), now=clock)
 
 
 @contextlib.asynccontextmanager
@@ -166,7 +166,7 @@ async def desk(folder: Path, clock: Clock | None = None, **options: Any) -> Asyn
     url = options.pop("public_url", URL)
     store = Store(folder / "state")
     keys = Keys(store, Seal(folder / "state" / "keys" / "signing", None), clock)
-    tokens = verifier(store, keys, clock)
+    tokens = verifier(store, keys, clock, url)
     served = options.pop("served", lambda: scopes.SERVED)
     options = {"may_come": lambda _person: True, **options}
     authorization = Authorization(url, store, keys, tokens, served, pages.fetch, now=clock, **options)

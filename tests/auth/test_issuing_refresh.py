@@ -12,7 +12,7 @@ import pytest
 
 from tests.auth.desk import ADA, BACK, BOB, VERIFIER, Desk, at_desk, basic, desk, pairs
 from tests.auth.desk import desk as desk_of
-from tests.wire import ROOT
+from tests.wire import PATIENCE, ROOT
 from toolgate.server.auth.accounts import Accounts
 from toolgate.server.auth.clients import OWN, Client
 from toolgate.server.auth.issuing.grants import GRACE, GRANT_LIFETIME, MOST_STEPS
@@ -401,6 +401,35 @@ def test_removing_a_client_ends_all_it_had(tmp_path: Path) -> None:
         assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_client"
 
     at_desk(tmp_path, body)
+
+
+# Of another server
+
+
+def test_codes_and_refresh_tokens_are_good_at_the_url_alone_that_they_were_granted_under(tmp_path: Path) -> None:
+    """RFC 8707 section 2.2; two servers on one state, or one whose public URL has changed."""
+
+    async def run() -> None:
+        async with (
+            asyncio.timeout(PATIENCE),
+            desk_of(tmp_path) as here,
+            desk_of(tmp_path, here.clock, public_url="https://other.example") as there,
+        ):
+            registered = await here.registered(token_endpoint_auth_method="client_secret_basic")
+            client, headers = registered["client_id"], basic(registered["client_id"], registered["client_secret"])
+            code = await here.code(client)
+            form = {"code": code, "redirect_uri": BACK, "code_verifier": VERIFIER, "client_id": None}
+            refused = await there.token(headers, grant_type="authorization_code", **form)
+            assert (refused.status, refused.body["error"]) == (400, "invalid_grant")
+            assert "another URL" in refused.body["error_description"]
+            tokens = (await here.token(headers, grant_type="authorization_code", **form)).body
+            refresh = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+            assert (await there.token(headers, **refresh)).body == refused.body
+            told = await there.authorization.introspect([("token", tokens["refresh_token"])], headers)
+            assert told.body == {"active": False}
+            assert (await here.token(headers, **refresh)).status == 200  # it was not used up
+
+    asyncio.run(run())
 
 
 # How many tokens

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.auth.clients import METHODS, PROVEN
 from toolgate.server.auth.issuing import family
 from toolgate.server.auth.issuing.library import IntrospectionEndpoint, RevocationEndpoint
+from toolgate.server.auth.issuing.policy import is_ours
 from toolgate.server.auth.issuing.said import Refusal
 from toolgate.server.state import grants as rows
 from toolgate.server.state.oauth import digest
@@ -50,6 +51,7 @@ def find(server: Any, token: str) -> Token | None:
     if grant is None:
         return None
     over = row is None or row.redeemed_at is not None or not grant.holds(server.now)
+    over = over or not is_ours([grant.resource], server.issuer.public_url)
     told = {"iss": server.issuer.public_url, "client_id": grant.client, "sub": grant.subject, "scope": grant.scope}
     told |= {"iat": int(grant.made_at), "exp": int(grant.expires_at)}
     return Token(grant.client, told, grant_id=grant.id, over=over)

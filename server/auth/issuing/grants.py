@@ -57,6 +57,13 @@ def check_resource(grant: Any) -> None:
         raise Refusal("invalid_target")
 
 
+def check_granted(server: Any, grant: Grant) -> None:
+    """Refuse what was granted for another resource, which is another server on the same state, or this one under an
+    earlier public URL (RFC 8707 section 2.2). It stays as it is, for whom it is of."""
+    if not is_ours([grant.resource], server.issuer.public_url):
+        raise Refusal("invalid_grant", "It was granted under another URL of the server: connect anew.")
+
+
 class S256(CodeChallenge):  # type: ignore[misc]  # Authlib has no types
     """PKCE by SHA-256, of all clients: Authlib's own would let a request without a challenge pass until the end."""
 
@@ -132,6 +139,7 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         grant = rows.grant(self.server.connection, row.grant_id)
         if grant is None or grant.client != client.client.id:
             return None
+        check_granted(self.server, grant)
         if row.redeemed_at is not None:
             log.warning("a code of client %s came again: what was made of it is revoked", grant.client)
             self.server.end_grant(grant.id)  # whoever redeemed it may be the thief (RFC 6749 section 4.1.2)
@@ -185,6 +193,7 @@ class Refresh(RefreshTokenGrant):  # type: ignore[misc]  # as above
         grant = rows.grant(self.server.connection, row.grant_id)
         if grant is None or not grant.holds(self.server.now):
             return None
+        check_granted(self.server, grant)
         return Presented(refresh_token, grant, row.redeemed_at, row.salt)
 
     def _validate_token_scope(self, token: Presented) -> None:
