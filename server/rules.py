@@ -66,7 +66,7 @@ class Rule:
 
     def covers(self, tool: "Tool", command: Command, caller: Caller, *, surely: bool) -> bool:
         """Whether it is about this call. `surely`: a doubt counts against it, not for it."""
-        if not (self.names(tool, surely=surely) and self._is_of(caller)):
+        if not (self.names(tool, surely=surely) and self._is_of(caller, surely=surely)):
             return False
         return self.pattern is None or self.pattern.fits(command, surely=surely)
 
@@ -78,10 +78,11 @@ class Rule:
             return False
         return fnmatchcase(named, what) or (not surely and fnmatchcase(named.lower(), what.lower()))
 
-    def _is_of(self, caller: Caller) -> bool:
+    def _is_of(self, caller: Caller, *, surely: bool) -> bool:
         kind, scope = _kind(self.who)
-        if kind == "scope":
-            return caller.session.allows(frozenset((scope,)))
+        if kind == "scope":  # a client chooses what its token is for: less helps it to no exemption, and out of no rule
+            wanted = frozenset((scope,))
+            return caller.session.allows(wanted) if surely else caller.session.was_granted(wanted)
         return not self.who or self.who in caller.names
 
 

@@ -62,7 +62,8 @@ class Session:
     everything. `until` is when a subscription of this request has to end, in seconds since 1970; None: no such end.
     `client` is the program at the other end, as it signed in or, where nobody does, as it calls itself; "" is unknown.
     `transport` is a word for those who count: nothing is decided by it. `right` is what lets the client come: what it
-    leaves running ends with that; None is for ever. A session that was begun by an earlier process
+    leaves running ends with that; None is for ever. `granted` is what the person granted it, where its token is for
+    less; None: no more than `scopes`. A session that was begun by an earlier process
     is made with the `key` it had.
     """
 
@@ -72,6 +73,7 @@ class Session:
         "capabilities",
         "channel",
         "client",
+        "granted",
         "in_flight",
         "key",
         "log_level",
@@ -97,6 +99,7 @@ class Session:
         owner: str | None = None,
         right: "Right | None" = None,
         scopes: frozenset[str] | None = None,
+        granted: frozenset[str] | None = None,
         until: float | None = None,
         client: str = "",
         transport: str = "",
@@ -118,6 +121,7 @@ class Session:
         self.place = Place(digest(self.key) if self.key else "")
         self.subscribed: dict[str, frozenset[str]] = {}  # URIs of resources → the scopes it takes to read them
         self.scopes = scopes
+        self.granted = granted
         self.until = until
         self._asked: dict[Id, asyncio.Future[Any]] = {}
         # a session of an earlier process may still be answered what that one asked: no id is ever used again
@@ -134,6 +138,7 @@ class Session:
                 owner=self.owner,
                 right=self.right,
                 scopes=self.scopes,
+                granted=self.granted,
                 client=self.client,
                 transport=self.transport,
             )
@@ -194,6 +199,10 @@ class Session:
     def allows(self, wanted: frozenset[str]) -> bool:
         """Whether the client may have what takes these scopes."""
         return self.scopes is None or wanted <= self.scopes
+
+    def was_granted(self, wanted: frozenset[str]) -> bool:
+        """Whether the client could have a token for these scopes, though the one it shows be for less."""
+        return self.allows(wanted) or (self.granted is not None and wanted <= self.granted)
 
     def hears(self, rank: int) -> bool:
         """Whether a log message of level `rank` that no request asked for may be sent."""

@@ -21,6 +21,8 @@ from toolgate.transports.guard import Application, Receive, Scope, Send, refuse
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
 IN_BAND = "openai/"  # in the `_meta` of a call: a host that reads challenges in results, and not those of a 403
 
+LACKING = "this takes a permission that was not given; sign in again and allow it"
+
 Message = Inbound | list[Inbound]
 
 
@@ -122,10 +124,20 @@ class Permits:
             return None
         if self._refused is not None:
             self._refused(principal, message)
-        text = "this takes a permission that was not given; sign in again and allow it"
-        challenge = self._resource.challenge(self._path, wanted, "insufficient_scope", text)
-        answer = self._told(message, challenge, text) if isinstance(message, Request) and _in_band(message) else None
-        return Lacking(challenge, text, answer)
+        challenge = self._challenge(wanted)
+        answer = self._told(message, challenge, LACKING) if isinstance(message, Request) and _in_band(message) else None
+        return Lacking(challenge, LACKING, answer)
+
+    def wanted(self, message: Message) -> frozenset[str]:
+        """The scopes that it takes."""
+        return self._needed(message)
+
+    def lacking_for(self, principal: Principal, wanted: frozenset[str]) -> Lacking | None:
+        """None when the caller has all these scopes."""
+        return None if covers(principal.scopes, wanted) else Lacking(self._challenge(wanted), LACKING, None)
+
+    def _challenge(self, wanted: frozenset[str]) -> str:
+        return self._resource.challenge(self._path, wanted, "insufficient_scope", LACKING)
 
 
 def caller(scope: Scope) -> Principal:

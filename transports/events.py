@@ -52,6 +52,7 @@ class Stream:
 
     `id` is unique within its session, of earlier processes too; event ids are `id-number`, and end in ANSWERED where
     the event answers the request, or the batch, that the stream is of. `numbered` says whether events carry ids at all.
+    `wanted` is the scopes it takes to be told again what is on it.
     """
 
     can_ask = True
@@ -70,11 +71,13 @@ class Stream:
         "reader",
         "sent",
         "size",
+        "wanted",
     )
 
-    def __init__(self, id: str, *, numbered: bool) -> None:
+    def __init__(self, id: str, *, numbered: bool, wanted: frozenset[str] = frozenset()) -> None:
         self.id = id
         self.numbered = numbered
+        self.wanted = wanted
         self.ended = False  # nothing more will come
         self.answered = 0  # number of the event that is the answer
         self.reader: object | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.auth.principals import Principal, Right
-from toolgate.server.auth.scopes import reach
+from toolgate.server.auth.scopes import NOTHING, covers, reach
 from toolgate.server.messages import Outbound
 from toolgate.server.revisions import WITH_SESSION
 from toolgate.server.session import Session
@@ -50,12 +50,14 @@ class HttpSession:
     ) -> None:
         self.principal = principal
         self.rights: set[Right] = {principal.right}  # of all tokens that used it
+        self._scopes = reach(principal.scopes)  # of any of them
         self.session = Session(
             principal.name,
             self,
             owner=principal.owner,
             right=principal.right,
             scopes=reach(principal.scopes),
+            granted=reach(principal.granted),
             client=principal.client,
             transport=transport,
             key=key,
@@ -98,47 +100,53 @@ class HttpSession:
 
         Each of these grants ends the session: whoever takes one back is not asked which of its tokens came last.
         """
-        is_new = principal.right not in self.rights
-        if is_new and len(self.rights) >= MAX_RIGHTS:
+        if principal.right not in self.rights and len(self.rights) >= MAX_RIGHTS:
             return False
-        self.principal = principal
+        scopes = _either(self._scopes, reach(principal.scopes))
+        is_new = principal.right not in self.rights or scopes != self._scopes
+        self.principal, self._scopes = principal, scopes
         self.rights.add(principal.right)
         self.session.right = principal.right
         self.session.scopes = reach(principal.scopes)
+        self.session.granted = reach(principal.granted)
         if is_new and self.is_recorded:
             saving = asyncio.get_running_loop().create_task(self._save())
             self.tasks.add(saving)
             saving.add_done_callback(self.tasks.discard)
         return True
 
-    def stream(self, asked: Asked | None = None) -> Stream:
-        """A new stream, kept for resumption. `asked` is what is answered on it."""
-        return self._keep(Stream(self._names.next(asked), numbered=True))
+    def stream(self, asked: Asked | None = None, wanted: frozenset[str] = NOTHING) -> Stream:
+        """A new stream, kept for resumption. `asked` is what is answered on it, `wanted` the scopes that took."""
+        return self._keep(Stream(self._names.next(asked), numbered=True, wanted=wanted))
 
-    def awaited(self, asked: Asked | None = None) -> Stream:
+    def awaited(self, asked: Asked | None = None, wanted: frozenset[str] = NOTHING) -> Stream:
         """A new stream whose reader is on its way: many may begin at the same moment, and none makes room for them."""
-        made = self.stream(asked)
+        made = self.stream(asked, wanted)
         made.attach(COMING)
         return made
 
-    def standing(self) -> Stream:
-        """The stream of a GET request: one that waits for a reader, or a new one."""
+    def standing(self, scopes: frozenset[str] | None = None) -> Stream:
+        """The stream of a GET request by whoever has these scopes: one that waits for such a reader, or a new one."""
         for stream in self._standing:
-            if stream.reader is None and not stream.ended:
+            if stream.reader is None and not stream.ended and covers(scopes, stream.wanted):
                 return stream
         stream = self.stream()
         self._standing.append(stream)
         return stream
 
-    def event(self, id: str) -> tuple[Stream, int] | None:
-        """The stream and the number that an event id names; None where there is no such event, or no longer."""
+    def event(self, id: str, scopes: frozenset[str] | None = None) -> tuple[Stream, int] | None:
+        """The stream and the number that an event id names; None where there is no such event, or no longer. Of what no
+        request asked for, whoever lacks scopes for it gets what comes from now on."""
         name, _, digits = id.rpartition("-")
         digits = digits.removesuffix(ANSWERED)
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
             return None
         number, stream = int(digits), self.streams.get(name)
         if stream is None:
-            return self._event_of_earlier(name, number, id.endswith(ANSWERED))
+            return self._event_of_earlier(name, number, id.endswith(ANSWERED), scopes)
+        if stream in self._standing and not covers(scopes, stream.wanted):
+            stream = self.standing(scopes)
+            return stream, stream.sent
         return (stream, number) if number <= stream.last else None
 
     @property
@@ -150,9 +158,14 @@ class HttpSession:
         """Take what no request asked for: on the newest stream that somebody reads, never on two."""
         for stream in reversed(self._standing):
             if stream.reader is not None:
-                stream.send(message)
+                self._add(stream, message)
                 return
-        self.standing().send(message)
+        self._add(self.standing(), message)
+
+    def _add(self, stream: Stream, message: Outbound) -> None:
+        """Send it on a stream of a GET request: who is told it again has to have what the client has now."""
+        stream.wanted |= self.session.scopes or NOTHING
+        stream.send(message)
 
     def pause(self) -> None:
         """What no request asked for comes whenever it comes."""
@@ -194,13 +207,15 @@ class HttpSession:
             for data in stream.bare_after(stream.answered - 1)[:1]:
                 yield Message(stream.id, stream.answered, data)
 
-    def _event_of_earlier(self, name: str, number: int, is_answer: bool) -> tuple[Stream, int] | None:
+    def _event_of_earlier(
+        self, name: str, number: int, is_answer: bool, scopes: frozenset[str] | None
+    ) -> tuple[Stream, int] | None:
         """The same, of a stream that an earlier process had: what was not left of it is lost."""
         named = self._names.read(name)
         if named is None or not named.is_known or named.life == self._names.life:
             return None
         if named.asked is None:
-            stream = self.standing()
+            stream = self.standing(scopes)
             return stream, stream.sent
         stream = Stream(name, numbered=True)
         stream.begin_after(number)
@@ -263,6 +278,7 @@ class HttpSession:
             capabilities=session.capabilities,
             log_level=session.log_level,
             subscribed=list(session.subscribed),
+            scopes=None if self._scopes is None else sorted(self._scopes),
             grants=sorted(right for right in self.rights if isinstance(right, str)),
             workspace=workspace,
             cwd=None if session.place.cwd is None else os.fsencode(session.place.cwd),
@@ -280,8 +296,18 @@ class HttpSession:
             session.place.cwd = session.place.saved = Path(os.fsdecode(details.cwd))
         session.place.plan = details.plan
         self.since = taken.began
+        wanted = frozenset(details.scopes or ())
+        self._scopes = _either(self._scopes, wanted)
         for message in taken.messages:
             if message.stream:
-                self._keep(Stream(message.stream, numbered=True)).restore(message.number, message.data)
+                stream = self._keep(Stream(message.stream, numbered=True, wanted=wanted))
+                stream.restore(message.number, message.data)
             else:
-                self.standing().send(msgspec.Raw(message.data))
+                stream = self.standing()
+                stream.wanted |= wanted
+                stream.send(msgspec.Raw(message.data))
+
+
+def _either(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    """All scopes of both; None is everything."""
+    return None if one is None or other is None else one | other

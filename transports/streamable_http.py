@@ -14,7 +14,7 @@ from typing import Any
 
 from toolgate.server import eager, envelope
 from toolgate.server.auth.principals import Principal, Right
-from toolgate.server.auth.scopes import reach
+from toolgate.server.auth.scopes import NOTHING, reach
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
 from toolgate.server.hold import Hold
@@ -149,6 +149,7 @@ class Endpoint:
             owner=principal.owner,
             right=principal.right,
             scopes=reach(principal.scopes),
+            granted=reach(principal.granted),
             until=principal.until,
             client=principal.client,
             transport="http",
@@ -250,7 +251,7 @@ class Endpoint:
         if Forms.STREAM not in taken and _wants_answer(message):
             await self._serve_json(held, message, send, extra or [])
             return
-        reply = Reply(partial(held.awaited, _asked(message)) if _wants_answer(message) else held.stream)
+        reply = Reply(partial(self._awaited, held, message) if _wants_answer(message) else held.stream)
         if isinstance(message, Malformed):
             await replies.answer(send, Failure(message.id, message.error), 400)
         elif not _wants_answer(message):
@@ -266,6 +267,11 @@ class Endpoint:
                 await replies.answer(send, reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra or ())
             else:
                 await self._pour(held, reply.stream or reply.stream_answer(), 0, receive, send, extra)
+
+    def _awaited(self, held: HttpSession, message: Inbound | list[Inbound]) -> Stream:
+        """The stream of what answers a message. Whoever resumes it needs what asking took."""
+        wanted = NOTHING if self._permits is None else self._permits.wanted(message)
+        return held.awaited(_asked(message), wanted)
 
     async def _serve_json(
         self, held: HttpSession, message: Inbound | list[Inbound], send: Send, extra: list[tuple[bytes, bytes]]
@@ -314,15 +320,18 @@ class Endpoint:
             return
         last = given.get(b"last-event-id")
         if last is None:
-            stream = held.standing()
+            stream = held.standing(principal.scopes)
             await self._pour(held, stream, stream.sent, receive, send, until=principal.until)
             return
-        found = held.event(last.decode("latin-1"))
+        found = held.event(last.decode("latin-1"), principal.scopes)
         if found is None:
             await refuse(send, 400, "no such event, or no longer: Last-Event-ID")
             return
         stream, cursor = found
-        if stream.ended and cursor == stream.last:
+        lacking = self._permits.lacking_for(principal, stream.wanted) if self._permits is not None else None
+        if lacking is not None:
+            await lacking.refuse(send)
+        elif stream.ended and cursor == stream.last:
             await replies.accept(send, 204)  # nothing will come any more: this stops an EventSource from coming back
         else:
             await self._pour(held, stream, cursor, receive, send, until=principal.until)

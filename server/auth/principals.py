@@ -14,7 +14,8 @@ class Principal:
     rows: those of (issuer, subject). `owner` is what sessions, streams and sealed state are bound to: (issuer, client,
     subject). Neither holds a word that came from outside, so that both may be paths and appear in a log. `until` is
     when what they called with ends, in seconds since 1970, where nothing but its end can be known of it. `grant` is
-    the id of the grant of ours that the token came of; "" where there is none.
+    the id of the grant of ours that the token came of, "" where there is none; `granted` is its scopes, where the
+    client has asked for fewer in the token.
     """
 
     issuer: str
@@ -23,6 +24,7 @@ class Principal:
     scopes: frozenset[str] | None = None
     until: float | None = field(default=None, compare=False)
     grant: str = field(default="", compare=False)
+    granted: frozenset[str] | None = field(default=None, compare=False)
     name: str = field(init=False)
     owner: str = field(init=False)
 

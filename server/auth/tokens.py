@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from toolgate.server.auth.principals import Principal
 log = logging.getLogger("toolgate.auth")
 
 TYP = "at+jwt"
-GRANT = "grant"  # the claim of ours that names the grant a token came of
+GRANT, GRANTED = "grant", "grant_scope"  # claims of ours: the grant's id; its scopes, where the token has fewer
 OURS = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
 LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
 EARLY = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
@@ -196,7 +196,8 @@ class OwnTokens:
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)
-        principal = principal_of({**claims, "iss": OURS}, str(claims.get(GRANT, "")))
+        made_of = replace(principal_of({**claims, "iss": OURS}), grant=str(claims.get(GRANT, "")))
+        principal = replace(made_of, granted=scopes.parse(claims[GRANTED])) if GRANTED in claims else made_of
         kid = str(jose.header_of(token).get("kid"))
         self._verified.add(token.encode(), Held(principal, claims["exp"], kid, claims["jti"]))
         return principal
@@ -266,15 +267,15 @@ class OwnTokens:
             self._looked = self._now()
 
 
-def principal_of(claims: dict[str, Any], grant: str = "") -> Principal:
-    """Whom the claims of a verified token, made of `grant`, are about. Raises InvalidToken."""
+def principal_of(claims: dict[str, Any]) -> Principal:
+    """Whom the claims of a verified token are about. Raises InvalidToken."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_NAME:
         raise InvalidToken("the token says not whom it stands for")
     if "cnf" in claims:  # bound to a key or a certificate (RFC 7800): a bearer's word is not enough
         raise InvalidToken("the token is bound to a key, which can't be checked here")
     granted = scopes.parse(claims.get("scope")) | scopes.parse(claims.get("scp"))
-    return Principal(str(claims["iss"]), subject, _client(claims), granted, grant=grant)
+    return Principal(str(claims["iss"]), subject, _client(claims), granted)
 
 
 def _client(claims: dict[str, Any]) -> str:

@@ -48,6 +48,7 @@ class Details(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cwd: bytes | None
     plan: PlanState | None
     grants: list[str] = []  # whose tokens used it
+    scopes: list[str] | None = None  # of any of them, with all that they imply
 
 
 class Opened(msgspec.Struct, frozen=True):

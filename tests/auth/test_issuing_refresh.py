@@ -403,6 +403,19 @@ def test_removing_a_client_ends_all_it_had(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
+def test_a_token_for_less_still_says_what_was_granted(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        tokens = await desk.granted(client, scope="tools:read tools:web")
+        whole = await desk.tokens.verify(tokens["access_token"])
+        answer = await desk.refresh(client, tokens["refresh_token"], scope="tools:read")
+        less = await desk.tokens.verify(answer.body["access_token"])
+        assert (whole.scopes, whole.granted) == ({"tools:read", "tools:web"}, None)
+        assert (less.scopes, less.granted, less.grant) == ({"tools:read"}, {"tools:read", "tools:web"}, whole.grant)
+
+    at_desk(tmp_path, body)
+
+
 # Of another server
 
 

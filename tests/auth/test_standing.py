@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.auth.minting import ENVELOPE, Signed, asked, request, session, signed_site
+from tests.auth.minting import ENVELOPE, Signed, asked, challenge, request, session, signed_site
 from tests.auth.test_ownership import called, messages, opened, text
 from tests.http_wire import events, site
 from tests.wire import COMMAND, PATIENCE, STATELESS, eventually, processes_with
@@ -400,3 +400,74 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2 and "Traceback" not in done.stderr
     (told,) = (line for line in done.stderr.splitlines() if not re.match(r"[0-9-]+ ", line))  # the rest is the log
     assert told == f"toolgate: --host, --port: 127.0.0.1:{port}: Address already in use"
+
+
+# -- what a token for less may be told again
+
+
+def test_a_stream_is_resumed_by_a_token_that_could_have_made_its_call(signed: Signed) -> None:
+    full, narrow = signed.token("ivy", "one"), signed.token("ivy", "one", ("tools:web",))
+    call = request("tools/call", {"name": "wait", "arguments": {"seconds": 0.3}, "_meta": {"progressToken": "p"}}, 7)
+    id = session(signed, full)
+    with opened(signed, full, "POST", "/mcp", call, mcp_session_id=id) as response:
+        event = next(event for event in events(response) if event.get("data"))
+    told = {"accept": "text/event-stream", "last_event_id": event["id"], "mcp_session_id": id}
+    response, body, _ = signed.site.ask("GET", "/mcp", authorization=f"Bearer {narrow}", **told)
+    assert (response.status, b"result" in body) == (403, False)
+    assert challenge(response)["scope"] == "tools:plugins" and challenge(response)["error"] == "insufficient_scope"
+    enough = signed.token("ivy", "one", ("tools:plugins",))
+    with opened(signed, enough, "GET", "/mcp", mcp_session_id=id, last_event_id=event["id"]) as again:
+        assert "result" in next(message for message in messages(again) if message.get("id") == 7)
+
+
+def test_a_token_for_less_is_told_nothing_again_that_came_while_one_for_more_was_used(signed: Signed) -> None:
+    full, narrow = signed.token("joy", "one"), signed.token("joy", "one", ("tools:read",))
+    id = session(signed, full)
+    with opened(signed, full, "GET", "/mcp", mcp_session_id=id) as heard:
+        first = next(event for event in events(heard) if "id" in event)
+        called(signed, full, "SetCallback", action="set", message="SECRET", delay_seconds=1)
+        assert "SECRET" in next(event for event in events(heard) if event.get("data"))["data"]
+    for last in ({"last_event_id": first["id"]}, {}):
+        with opened(signed, narrow, "GET", "/mcp", mcp_session_id=id, **last) as stream:
+            again = next(event for event in events(stream) if "id" in event)
+            assert again["id"].rpartition("-")[0] != first["id"].rpartition("-")[0]
+    with opened(signed, full, "GET", "/mcp", mcp_session_id=id, last_event_id=first["id"]) as heard:
+        assert "SECRET" in next(event for event in events(heard) if event.get("data"))["data"]
+
+
+def test_what_an_earlier_process_left_is_told_to_a_token_for_as_much_alone(tmp_path: Path) -> None:
+    with signed_site(tmp_path) as before:
+        full, narrow = before.token("uma", "one"), before.token("uma", "one", ("tools:web",))
+        call = {"name": "wait", "arguments": {"seconds": 0.5}, "_meta": {"progressToken": "p"}}
+        id = session(before, full)
+        with opened(before, full, "POST", "/mcp", request("tools/call", call, 7), mcp_session_id=id) as response:
+            event = next(event for event in events(response) if event.get("data"))
+    with signed_site(tmp_path, f"--port={before.site.port}") as after:
+        told = {"accept": "text/event-stream", "last_event_id": event["id"], "mcp_session_id": id}
+        assert after.site.ask("GET", "/mcp", authorization=f"Bearer {narrow}", **told)[0].status == 403
+        with opened(after, full, "GET", "/mcp", mcp_session_id=id, last_event_id=event["id"]) as again:
+            assert "result" in next(message for message in messages(again) if message.get("id") == 7)
+
+
+@pytest.mark.parametrize("rule", ["--deny", "--approve"])
+def test_a_rule_about_who_was_granted_a_scope_holds_for_a_token_without_it(rule: str, tmp_path: Path) -> None:
+    with signed_site(tmp_path, rule, "scope:tools:web=echo") as held:
+        narrow = {"grant_scope": "tools:plugins tools:web", "grant": "g"}
+        for token, is_free in (
+            (held.token("one", "c"), False),
+            (held.token("two", "c", ("tools:plugins",), **narrow), False),
+            (held.token("three", "c", ("tools:plugins",)), True),
+        ):
+            said = asked(held, token, "tools/call", {"name": "echo", "arguments": {"text": "x"}})[2]["result"]
+            assert (said["isError"] is False) == is_free, said
+
+
+def test_a_token_for_less_has_no_exemption_that_it_is_not_for(tmp_path: Path) -> None:
+    with signed_site(tmp_path, "--approve", "echo", "--allow", "scope:tools:web=echo") as held:
+        narrow = {"grant_scope": "tools:plugins tools:web", "grant": "g"}
+        for token, is_free in (
+            (held.token("one", "c"), True),
+            (held.token("two", "c", ("tools:plugins",), **narrow), False),
+        ):
+            said = asked(held, token, "tools/call", {"name": "echo", "arguments": {"text": "x"}})[2]["result"]
+            assert (said["isError"] is False) == is_free, said

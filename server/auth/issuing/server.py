@@ -17,7 +17,7 @@ from toolgate.server.auth.issuing.said import Refusal, Request, describe
 from toolgate.server.auth.jose import Key
 from toolgate.server.auth.principals import Right
 from toolgate.server.auth.throttle import Guesses, Throttled
-from toolgate.server.auth.tokens import EARLY, GRANT, OwnTokens
+from toolgate.server.auth.tokens import EARLY, GRANT, GRANTED, OwnTokens
 from toolgate.server.state import grants, people
 from toolgate.server.state.grants import Grant
 from toolgate.server.state.oauth import digest
@@ -139,7 +139,7 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
     ) -> dict[str, Any]:
         """New tokens, and their rows: `user` is the grant they are made of, None for a client's own."""
         subject = user.subject if user is not None else client.client.id
-        token = self.mint(client.client.id, subject, scope or "", user.id if user is not None else None)
+        token = self.mint(client.client.id, subject, scope or "", user)
         if user is not None and include_refresh_token:
             refresh = family.first(user)
             grants.put_refresh(self.connection, digest(refresh), user.id)
@@ -174,11 +174,13 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
 
     # What our grants need
 
-    def mint(self, client: str, subject: str, scope: str, grant_id: str | None) -> dict[str, Any]:
-        """An access token, its row with it."""
+    def mint(self, client: str, subject: str, scope: str, grant: Grant | None = None) -> dict[str, Any]:
+        """An access token, its row with it; `grant` is what it is made of."""
         assert self.fetched.signing is not None
         words = scope.split()
-        made_of = {} if grant_id is None else {GRANT: grant_id}
+        made_of = {} if grant is None else {GRANT: grant.id}
+        if grant is not None and grant.scope != scope:
+            made_of[GRANTED] = grant.scope
         minted = self.issuer.tokens.mint_with(
             self.fetched.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
         )
@@ -187,11 +189,11 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
             jti=minted.jti,
             client=client,
             subject=subject,
-            grant_id=grant_id,
+            grant_id=grant.id if grant is not None else None,
             expires_at=float(minted.expires),
         )
-        if grant_id is not None:
-            grants.touch(self.connection, grant_id, self.now)
+        if grant is not None:
+            grants.touch(self.connection, grant.id, self.now)
         told = self.issuer.tokens.lifetime - EARLY
         return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
 

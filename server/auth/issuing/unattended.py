@@ -68,7 +68,7 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
             seen_at=self.server.now,
         )
         client = self.request.client.client.id
-        token = self.server.mint(client, subject, self.scope, None)
+        token = self.server.mint(client, subject, self.scope)
         client_rows.approved(self.server.connection, client, self.server.now)  # by the provider, for its people
         return 200, token, self.TOKEN_RESPONSE_HEADER
 
