@@ -514,10 +514,10 @@ def test_what_is_taken_back_from_an_owner_between_two_servers_ends_what_nobody_h
         session = await here.session()
 
     async def second(here: Inside) -> None:
-        (principal,) = here.sessions.principals()
+        (right,) = here.sessions.rights()
         asked = here.ask("POST", message("ping"), mcp_session_id=session)  # which is looking for it
         await asyncio.sleep(0)
-        here.sessions.close_of(principal.owner)
+        here.sessions.close_of([right])
         assert (await asked.started()).status == 404
         assert await answered(here, session) == 404
 
