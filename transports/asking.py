@@ -1,7 +1,8 @@
 """A client's question, from its request to the person's answer. What a question may be, and what follows from the
 answer, server/auth/issuing decides.
 
-A question is never answered by a GET, save one that has been answered just so before.
+A question is never answered by a GET, save one that has been answered just so before. One about a shell never is: a
+link could have somebody's browser give a shell to whoever uses the app (RFC 9700 section 4.7).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -41,7 +42,7 @@ class Asking:
             return self._desk.to("login", question=outcome.id)
         if not _is_local(outcome) and not _asks_anew(incoming.query):
             granted = await self._desk.authorization.remembered(outcome.id, person)
-            if granted is not None:
+            if granted is not None and SHELL not in granted:
                 return await self._desk.answer(outcome.id, person, granted)
         return self._desk.to("consent", question=outcome.id)
 
@@ -98,6 +99,7 @@ class Asking:
             return self._desk.to("login", question=id)
         shown = asked if provider else _Asked(id)
         csrf, cookies = self._desk.bound(incoming, visitor, *shown.page)
+        held = await self._desk.authorization.grants(visitor.person) if visitor.person is not None else []
         page = self._desk.pages.show(
             "consent",
             status,
@@ -105,6 +107,7 @@ class Asking:
             question=question,
             is_local=_is_local(question),
             person=visitor.person,
+            is_known=any(grant.client.id == question.client.id for grant in held),
             can_switch=visitor.key != "",
             provider=provider,
             switch=shown.switch,

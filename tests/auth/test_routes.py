@@ -447,6 +447,30 @@ def test_remembered_consent_is_for_the_same_question_only(gate: House) -> None:
         assert browser.get(asked).location.startswith("/consent?question="), more
 
 
+def test_a_shell_is_never_granted_without_a_click(gate: House) -> None:
+    asked = {"uri": "https://app.example/back", "scope": "tools:read tools:shell"}
+    browser, page = ask_signed_in(gate, **asked)
+    assert browser.post("/consent", answer(page, "tools:read", "tools:shell")).status == 303
+    assert browser.get(gate.asking(**asked)).location.startswith("/consent?question=")
+    less = browser.get(gate.asking(**{**asked, "scope": "tools:read"}))
+    assert less.location.startswith("https://app.example/back?code=")
+
+
+def test_who_allowed_an_app_before_is_told_that_this_stays(gate: House) -> None:
+    asked = {"uri": "https://app.example/back", "scope": "tools:read tools:web", "prompt": "consent"}
+    browser, page = ask_signed_in(gate, **asked)
+    assert "allowed this app before" not in page.text
+    first = browser.post("/consent", answer(page, "tools:read", "tools:web")).location
+    gate.redeem(dict(urllib.parse.parse_qsl(first.partition("?")[2])), uri="https://app.example/back")
+    page = browser.get(browser.get(gate.asking(**asked)).location)
+    assert "You have allowed this app before. That stays" in page.text
+    second = browser.post("/consent", answer(page, "tools:read")).location
+    gate.redeem(dict(urllib.parse.parse_qsl(second.partition("?")[2])), uri="https://app.example/back")
+    assert [scopes for _, _, scopes in gate.granted()] == ["tools:read tools:web", "tools:read"]
+    other = browser.get(browser.get(gate.asking("self", "https://evil.example/back")).location)
+    assert "allowed this app before" not in other.text
+
+
 @pytest.mark.parametrize("client", ["local", DOCUMENT])
 def test_az_07_what_goes_to_loopback_is_never_approved_by_itself(client: str, gate: House) -> None:
     browser, page = ask_signed_in(gate, client=client)

@@ -267,6 +267,18 @@ def test_a_question_ends_with_its_call_its_time_its_principal_and_the_server(
     on_page(tmp_path, body)
 
 
+def test_a_question_ends_with_the_right_that_its_call_came_by(tmp_path: Path) -> None:
+    async def body(page: Page) -> None:
+        assert (await page.said("ask_name", {"why": "waits"})).startswith("! nobody has answered yet")
+        assert list(page.questions.rights()) == [("ada", "client")]
+        page.questions.end_of([("bob", "client"), "a grant"])
+        assert len(page.questions.waiting(ADA)) == 1
+        page.questions.end_of([("ada", "client")])
+        assert page.questions.waiting(ADA) == []
+
+    on_page(tmp_path, body)
+
+
 def test_one_question_too_many_costs_its_principal_the_oldest() -> None:
     async def body() -> None:
         held = Questions(URL)
