@@ -19,6 +19,7 @@ from toolgate.server.errors import InvalidRequest
 from toolgate.server.methods import subscriptions
 from toolgate.server.server import Listener, Server
 from toolgate.server.session import Channel
+from toolgate.transports.http_session import MAX_RIGHTS
 from toolgate.transports.sessions import MAX_OWNED, Sessions
 
 BOTH = "text/event-stream, application/json"
@@ -288,6 +289,23 @@ def test_an_owners_busy_sessions_do_not_give_way() -> None:
         assert sessions.open(eve) is not None
         sessions.close_all()
         assert len(sessions) == 0 and not sessions._of_owner
+
+    asyncio.run(scenario())
+
+
+def test_a_session_is_used_by_tokens_of_so_many_grants_and_ends_with_each() -> None:
+    sessions = Sessions(lambda _session: None)
+    tokens = [Principal("i", "eve", "c", grant=f"grant-{number}") for number in range(MAX_RIGHTS + 1)]
+
+    async def scenario() -> None:
+        held = sessions.open(tokens[0])
+        assert held is not None
+        assert [sessions.find(held.id, token) is held for token in tokens] == [True] * MAX_RIGHTS + [False]
+        assert sessions.find(held.id, tokens[0]) is held
+        sessions.close_of(["grant-8", ("eve", "c")])
+        assert len(sessions) == 1
+        sessions.close_of(["grant-7"])
+        assert len(sessions) == 0
 
     asyncio.run(scenario())
 
