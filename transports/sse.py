@@ -15,7 +15,7 @@ from sse_starlette import EventSourceResponse
 from toolgate.server.auth.principals import Principal
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.hold import Hold
-from toolgate.server.messages import Request, decode
+from toolgate.server.messages import Request, decode_in_turns
 from toolgate.transports import bodies, replies
 from toolgate.transports.bearer import Permits
 from toolgate.transports.events import Stream
@@ -100,7 +100,7 @@ class Endpoints:
         body = await bodies.read_or_refuse(given, receive, send, self._reading)
         if body is None:
             return
-        message = decode(body)
+        message = await decode_in_turns(body)
         lacking = self._permits.lacking(principal, message) if self._permits is not None else None
         if lacking is not None:
             if lacking.answer is None:

@@ -18,7 +18,7 @@ from toolgate.server.auth.scopes import NOTHING, reach
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
 from toolgate.server.hold import Hold
-from toolgate.server.messages import Failure, Inbound, Malformed, Notification, Request, decode
+from toolgate.server.messages import Failure, Inbound, Malformed, Notification, Request, decode_in_turns
 from toolgate.server.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.session import Session
 from toolgate.server.state.store import StateError
@@ -112,7 +112,7 @@ class Endpoint:
         body = await bodies.read_or_refuse(given, receive, send, self._reading)
         if body is None:
             return
-        message = decode(body)
+        message = await decode_in_turns(body)
         del body  # a stream may be open for days
         lacking = self._permits.lacking(principal, message) if self._permits is not None else None
         if self.ending and _wants_answer(message):
