@@ -2,10 +2,12 @@
 new one, swapped in whole."""
 
 import fnmatch
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
+from toolgate.tools import uris
 from toolgate.tools.errors import Collision
 from toolgate.tools.prompt import Prompt
 from toolgate.tools.resource import Resource
@@ -13,6 +15,9 @@ from toolgate.tools.tool import Tool
 
 Part = Tool | Prompt | Resource
 P = TypeVar("P", Tool, Prompt, Resource)
+
+LONG = 512  # characters of a URI that costs next to nothing to match; a batch may have hundreds of them
+NOTHING: frozenset[str] = frozenset()
 
 
 class Registry:
@@ -28,6 +33,8 @@ class Registry:
         resources = [part for part in found if isinstance(part, Resource)]
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
+        self._of_scheme = _by_scheme(self.templates.values())
+        self._scopes = {scheme: frozenset(part.scope for part in held) for scheme, held in self._of_scheme.items()}
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -39,14 +46,37 @@ class Registry:
 
     def resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """The resource that `uri` is read from, with the values of its variables; None where there is none."""
+        if len(uri) > uris.MAX_URI:
+            return None
         fixed = self.resources.get(uri)
         if fixed is not None:
             return fixed, {}
-        for template in self.templates.values():
-            values = template.match(uri)
+        templates = self._of_scheme.get(uris.scheme(uri), ())
+        spelled = uris.normalise(uri) if templates else None
+        if spelled is None:
+            return None
+        for template in templates:
+            values = template.template.match_normal(spelled)
             if values is not None:
                 return template, values
         return None
+
+    def scopes_of(self, uri: str) -> frozenset[str]:
+        """The scopes of what `uri` is read from; none where nothing is.
+
+        Whoever asks may not be allowed to: a URI is matched only where the templates of its scheme differ in their
+        scopes. One that is long needs all of theirs then.
+        """
+        if len(uri) > uris.MAX_URI:
+            return NOTHING
+        fixed = self.resources.get(uri)
+        if fixed is not None:
+            return frozenset((fixed.scope,))
+        scopes = self._scopes.get(uris.scheme(uri), NOTHING)
+        if len(scopes) < 2 or len(uri) > LONG:
+            return scopes
+        found = self.resource(uri)
+        return NOTHING if found is None else frozenset((found[0].scope,))
 
     def with_parts(self, parts: Iterable[Part]) -> "Registry":
         """This registry and more. Raises Collision, which names both places, when a name is taken."""
@@ -71,6 +101,13 @@ class Registry:
 
 def _by_key(parts: Iterable[P]) -> Mapping[str, P]:
     return MappingProxyType({part.key: part for part in parts})
+
+
+def _by_scheme(templates: Iterable[Resource]) -> Mapping[str, list[Resource]]:
+    held: defaultdict[str, list[Resource]] = defaultdict(list)
+    for template in templates:
+        held[uris.scheme(template.uri)].append(template)
+    return dict(held)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -11,6 +11,8 @@ the library expands what was found, and only what yields the URI again is a matc
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from string import hexdigits
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
@@ -31,9 +33,9 @@ TRIPLET = r"%[0-9A-Fa-f]{2}"
 
 # The possessive *+ gives nothing back: these can't backtrack.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*+:")
-LEGAL = re.compile(rf"(?:{ANY}|{TRIPLET})*+")
-ENCODED = re.compile(rf"(?:{PLAIN}|{TRIPLET})*+")
-PACKED = re.compile(TRIPLET)
+LEGAL = re.compile(rf"(?:{ANY}++|{TRIPLET})*+")
+ENCODED = re.compile(rf"(?:{PLAIN}++|{TRIPLET})*+")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 NAME = re.compile(r"[A-Za-z0-9_]++(?:\.[A-Za-z0-9_]++)*+")  # RFC 6570 section 2.3, without its %
 
 
@@ -102,11 +104,14 @@ class Template:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The decoded values of the variables, or None. No value is a way out of a root (see `_value`)."""
-        try:
-            check(uri)
-        except ValueError:
+        spelled = normalise(uri)
+        return None if spelled is None else self.match_normal(spelled)
+
+    def match_normal(self, uri: str) -> dict[str, str] | None:
+        """`match`, for a URI that `normalise` gave."""
+        if not uri.startswith(self.prefix):
             return None
-        head, tail, part = self._thirds(_normal(uri))
+        head, tail, part = self._thirds(uri)
         found = self._found(head, tail, part)
         if found is None:
             return None
@@ -230,6 +235,21 @@ def check(uri: str) -> None:
         raise ValueError(f"the uri holds {uri[legal.end()]!a} at {legal.end()}, which must be percent-encoded")
 
 
+def scheme(uri: str) -> str:
+    """Return the URI's scheme as it is written, or "" where it has none."""
+    found = SCHEME.match(uri)
+    return "" if found is None else found[0][:-1]
+
+
+def normalise(uri: str) -> str | None:
+    """Return the URI with its percent-encoding in one spelling, or None for what is no URI."""
+    try:
+        check(uri)
+    except ValueError:
+        return None
+    return _normal(uri)
+
+
 def path(path: str) -> str | None:
     """A path as it stands in a URI, without a first slash (RFC 3986 section 3.3); None for one that {+variable} would
     not give back, or that nobody can read."""
@@ -238,14 +258,20 @@ def path(path: str) -> str | None:
     return quote(path, safe=PATH)
 
 
+def _spelled(digits: str) -> str:
+    character = chr(int(digits, 16))
+    return character if re.match(PLAIN, character) else f"%{digits.upper()}"
+
+
+TRIPLETS = {digits: _spelled(digits) for digits in map("".join, product(hexdigits, repeat=2))}
+
+
 def _normal(uri: str) -> str:
     """Percent-encoding in one spelling (RFC 3986 section 6.2.2): upper case, and only where it is needed."""
-    return PACKED.sub(lambda triplet: _spelled(triplet[0]), uri)
-
-
-def _spelled(triplet: str) -> str:
-    character = chr(int(triplet[1:], 16))
-    return character if re.match(PLAIN, character) else triplet.upper()
+    if "%" not in uri:
+        return uri
+    first, *others = uri.split("%")
+    return first + "".join([TRIPLETS.get(each[:2], f"%{each[:2]}") + each[2:] for each in others])
 
 
 def _value(operator: str, raw: str) -> str | None:
@@ -260,15 +286,11 @@ def _value(operator: str, raw: str) -> str | None:
         return None
     if not value:
         return value if rule.empty else None
-    if any(character in value for character in rule.banned) or any(map(_control, value)):
+    if any(character in value for character in rule.banned) or CONTROL.search(value):
         return None
     first, *others = value.replace("\\", "/").split("/")
     rooted = not first and others
     return None if rooted or not {".", ".."}.isdisjoint([first, *others]) else value
-
-
-def _control(character: str) -> bool:
-    return character < " " or "\x7f" <= character <= "\x9f"
 
 
 def _items(text: str) -> list[str | _Expression]:

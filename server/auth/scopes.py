@@ -15,6 +15,7 @@ from typing import Any
 from toolgate.server.messages import Inbound, Request
 from toolgate.server.updates import MAX_SUBSCRIPTIONS
 from toolgate.tools.registry import Registry
+from toolgate.tools.uris import MAX_URI, scheme
 
 READ, WEB, WORKFLOW, SHELL, PLUGINS = "tools:read", "tools:web", "tools:workflow", "tools:shell", "tools:plugins"
 
@@ -147,16 +148,13 @@ def _resource(asked: Asked) -> frozenset[str]:
 
 def of_uri(registry: Registry, uri: object) -> frozenset[str]:
     """What reading it takes: what the scheme needs and what the resource behind this URI says itself."""
-    if not isinstance(uri, str):
+    if not isinstance(uri, str) or len(uri) > MAX_URI:
         return _alone(READ)
-    row = SCHEMES.get(uri.partition(":")[0].lower())
-    wanted = {row} if row is not None else set[str]()
-    found = registry.resource(uri)
-    if found is not None:
-        wanted.add(found[0].scope)
+    row = SCHEMES.get(scheme(uri).lower())
+    wanted = registry.scopes_of(uri) | (_alone(row) if row is not None else NOTHING)
     if uri in registry.templates:  # a completion names a template by its text
-        wanted.add(registry.templates[uri].scope)
-    return frozenset(wanted) or _alone(READ)
+        wanted |= _alone(registry.templates[uri].scope)
+    return wanted or _alone(READ)
 
 
 def _completion(asked: Asked) -> frozenset[str]:

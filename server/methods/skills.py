@@ -23,6 +23,7 @@ from toolgate.tools.errors import NotFound, ToolError
 from toolgate.tools.frontmatter import SkillError
 from toolgate.tools.skill_files import MANIFEST, Entry, Published, uri_of
 from toolgate.tools.skills import Skill, Skills
+from toolgate.tools.uris import MAX_URI
 
 log = logging.getLogger("toolgate.skills")
 
@@ -104,6 +105,8 @@ def _uri(call: Call) -> str:
     uri = call.params.get("uri")
     if not isinstance(uri, str):
         raise InvalidParams("'uri' must be a string")
+    if len(uri) > MAX_URI:
+        raise InvalidParams(f"'uri' is longer than {MAX_URI} characters")
     return uri
 
 
