@@ -46,6 +46,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._held: dict[Path, Watched] = {}
+        self._is_full = False  # and the log has it
         self._others = asyncio.Event()  # other paths are held than are watched
         self._task: asyncio.Task[None] | None = None
 
@@ -83,8 +84,11 @@ class Changes:
             held.waiting += 1
             return held
         if len(self._held) >= MAX_WATCHED:
-            log.warning("%d files are watched, the most there can be: changes of %s are not told", MAX_WATCHED, path)
+            if not self._is_full:
+                self._is_full = True
+                log.warning("%d files are watched, the most there can be: changes of others are not told", MAX_WATCHED)
             return None
+        self._is_full = False
         held = self._held[path] = Watched(stamp, root)
         self._others.set()
         if self._task is None or self._task.done():

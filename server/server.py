@@ -52,9 +52,9 @@ class Listener:
     principal: str
     owner: str
     kinds: frozenset[str]
-    uris: frozenset[str]
     tasks: frozenset[str]  # ids of deferrals
     ended: "asyncio.Future[None]"  # done when the server ends it
+    uris: frozenset[str] = frozenset()
 
     def end(self) -> None:
         """End it gracefully: its request is answered with a result."""

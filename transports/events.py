@@ -17,6 +17,12 @@ MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however lar
 PING = b": ping\r\n\r\n"
 ANSWERED = "a"  # ends the id of the event after which nothing is to come
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
+REPEATABLE = frozenset(  # news that says no more the second time: one that waits for a reader is enough
+    (
+        *(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")),
+        "notifications/resources/updated",
+    )
+)
 
 
 def is_answer(message: Outbound) -> bool:
@@ -96,6 +102,8 @@ class Stream:
         if self.ended or (full and isinstance(message, Notification) and message.method in DROPPABLE):
             return
         data = encode(message)
+        if isinstance(message, Notification) and message.method in REPEATABLE and data in self.bare_after(self.sent):
+            return
         self._events.append(data)
         self.size += len(data)
         self.last += 1

@@ -12,6 +12,7 @@ from toolgate.server.methods import ruling
 from toolgate.server.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.server import Server
 from toolgate.server.session import Call, Session
+from toolgate.server.updates import in_turns
 
 log = logging.getLogger("toolgate.session")
 
@@ -76,10 +77,11 @@ def take_up(server: Server) -> Callable[[Session, Iterable[str]], Awaitable[None
         """A session that an earlier process began goes on here, subscribed to what it still may read."""
         session.ready = True
         server.sessions.add(session)
-        for uri in uris:
+        async for uri in in_turns(uris, len):
             if server.registry.resource(uri) is not None and await ruling.refusal(server, session, uri) is None:
-                session.subscribed[uri] = server.scopes_of(uri) if session.scopes is not None else frozenset()
-                server.updates.subscribe(session, session.principal, uri)
+                wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
+                if server.updates.subscribe(session, session.principal, uri):
+                    session.subscribed[uri] = wanted
 
     return go_on
 

@@ -1,6 +1,6 @@
 """resources/read, resources/subscribe and resources/unsubscribe. Knows the registry; knows nothing of what is read."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from toolgate.server import shape
@@ -10,9 +10,10 @@ from toolgate.server.methods import pacing, ruling
 from toolgate.server.methods.attending import attend_or_refuse
 from toolgate.server.server import Server
 from toolgate.server.session import Call
-from toolgate.server.updates import MAX_SUBSCRIPTIONS
+from toolgate.server.updates import MAX_SUBSCRIPTIONS, MAX_URIS
 from toolgate.tools.context import Context
 from toolgate.tools.errors import NotFound
+from toolgate.tools.uris import MAX_URI
 
 
 def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
@@ -47,10 +48,10 @@ def subscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             raise _not_found(call, uri)
         await _admit(server, call, uri)
         wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
-        if uri not in session.subscribed and len(session.subscribed) >= MAX_SUBSCRIPTIONS:
-            raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
+        _make_room(session.subscribed, uri)
+        if not server.updates.subscribe(session, session.principal, uri):
+            raise InvalidRequest("too many resources are watched: unsubscribe from some", {"uri": uri})
         session.subscribed[uri] = wanted
-        server.updates.subscribe(session, session.principal, uri)
         await session.keep()
         return {}
 
@@ -68,6 +69,16 @@ def unsubscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     return answer
 
 
+def _make_room(subscribed: Mapping[str, object], uri: str) -> None:
+    """Raise InvalidRequest where a session has room for no more."""
+    if uri in subscribed:
+        return
+    if len(subscribed) >= MAX_SUBSCRIPTIONS:
+        raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
+    if sum(map(len, subscribed)) + len(uri) > MAX_URIS:
+        raise InvalidRequest(f"more than {MAX_URIS} characters in the URIs that this session is subscribed to")
+
+
 async def _admit(server: Server, call: Call, uri: str) -> None:
     """Raise InvalidRequest for what a rule is against."""
     refusal = await ruling.refusal(server, call.session, uri)
@@ -79,6 +90,8 @@ def _uri(call: Call) -> str:
     uri = call.params.get("uri")
     if not isinstance(uri, str):
         raise InvalidParams("'uri' must be a string")
+    if len(uri) > MAX_URI:
+        raise InvalidParams(f"'uri' is longer than {MAX_URI} characters")
     return uri
 
 

@@ -15,11 +15,12 @@ from toolgate.server.auth.principals import LOCAL
 from toolgate.server.deferrals import Kept
 from toolgate.server.envelope import SUBSCRIPTION
 from toolgate.server.errors import InvalidParams, InvalidRequest
-from toolgate.server.methods import ruling
+from toolgate.server.methods import pacing, ruling
 from toolgate.server.methods.deferred import known, require
 from toolgate.server.server import KINDS, Listener, Server
 from toolgate.server.session import Call
-from toolgate.server.updates import MAX_SUBSCRIPTIONS
+from toolgate.server.updates import MAX_SUBSCRIPTIONS, MAX_URIS, in_turns
+from toolgate.tools.uris import scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # of one server; each costs a task
@@ -31,22 +32,22 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
         principal, owner, until = call.session.principal, call.session.owner, call.session.until
-        kinds, wanted = _wanted(server, call)
-        uris = frozenset([uri for uri in wanted if await ruling.refusal(server, call.session, uri) is None])
+        kinds, asked = _asked(call)
+        pacing.admit(server, call)
+        served = await _served(server, call, asked)
         tasks = await _tasks(server, call)
         _make_room(server, principal, owner)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ids = frozenset(tasks)
-        listener = Listener(call.id, call.channel, principal, owner, _kinds(kinds), uris, ids, ended)
-        listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, uris, ids))
+        listener = Listener(call.id, call.channel, principal, owner, _kinds(kinds), ids, ended)
+        listener.uris = frozenset(uri for uri in served if server.updates.subscribe(listener, principal, uri))
+        listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, listener.uris, ids))
         server.listeners[listener] = None
         for kept in tasks.values():  # what became of it before the client could listen
             listener.send("notifications/tasks", **shape.detailed_task(kept))
         call.params.clear()  # a subscription may stay open for days, and there may be a thousand
         timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
         try:
-            for uri in listener.uris:
-                server.updates.subscribe(listener, listener.principal, uri)
             await ended
         finally:
             if timer is not None:
@@ -76,8 +77,8 @@ def _make_room(server: Server, principal: str, owner: str) -> None:
         raise InvalidRequest("too many open subscriptions")
 
 
-def _wanted(server: Server, call: Call) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The filter's fields for lists, and the resources, as far as they are served."""
+def _asked(call: Call) -> tuple[tuple[str, ...], list[str]]:
+    """The filter's fields for lists, and the URIs of resources."""
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
         raise InvalidParams("'notifications' must be an object")
@@ -86,8 +87,16 @@ def _wanted(server: Server, call: Call) -> tuple[tuple[str, ...], frozenset[str]
         raise InvalidParams("'resourceSubscriptions' must be a list of URIs")
     if len(uris) > MAX_SUBSCRIPTIONS:
         raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
-    served = frozenset(uri for uri in uris if server.registry.resource(uri) is not None)
-    return tuple(name for name in FIELDS if wanted.get(name) is True), served
+    if sum(map(len, uris)) > MAX_URIS:
+        raise InvalidRequest(f"more than {MAX_URIS} characters in the URIs of 'resourceSubscriptions'")
+    return tuple(name for name in FIELDS if wanted.get(name) is True), uris
+
+
+async def _served(server: Server, call: Call, asked: list[str]) -> list[str]:
+    """Those of the URIs that are served to the caller."""
+    hidden = await ruling.unlisted(server, call.session)
+    seen = [uri for uri in dict.fromkeys(asked) if scheme(uri).lower() not in hidden]
+    return [uri async for uri in in_turns(seen, len) if server.registry.resource(uri) is not None]
 
 
 async def _tasks(server: Server, call: Call) -> dict[str, Kept]:
