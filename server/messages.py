@@ -15,6 +15,7 @@ from toolgate.server.errors import InvalidRequest, ParseError, RpcError
 
 Id = int | str
 
+MAX_ID = 1_024  # characters: it is a number or a few dozen characters, and comes back in each answer
 MAX_BATCH = 256  # messages; each becomes a task
 MAX_SHOWN = 200  # characters of a decoder's complaint told back
 
@@ -143,6 +144,17 @@ async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | lis
     return _decode_measured(data)
 
 
+def decode_value(data: bytes) -> Any:
+    """Decode any JSON, within the limits of a message. Raises ValueError, RecursionError."""
+    if len(data) > SMALL:
+        try:
+            for _ in _measure(data, MAX_STRUCTURE):
+                pass
+        except _TooMuch as error:
+            raise ValueError(str(error)) from None
+    return _decode_any(data)
+
+
 def encode(message: Outbound) -> bytes:
     """One message (or a list of them, for a batch) as JSON without line breaks. What UTF-8 can't hold is replaced.
 
@@ -177,6 +189,8 @@ def _classify(wire: _Wire) -> Inbound:
     given = None if wire.id is msgspec.UNSET else wire.id
     if wire.jsonrpc != "2.0":
         return Malformed(given, InvalidRequest("'jsonrpc' must be \"2.0\""))
+    if type(given) is str and len(given) > MAX_ID:
+        return Malformed(None, InvalidRequest(f"'id' is longer than {MAX_ID} characters"))
     if isinstance(wire.method, str):
         params = wire.params or {}
         if wire.id is msgspec.UNSET:
@@ -242,7 +256,7 @@ def _read_id(data: bytes | bytearray | memoryview) -> Id | None:
         found = _decode_id(data).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return found if isinstance(found, (int, str)) else None
+    return found if isinstance(found, int) or (found is not None and len(found) <= MAX_ID) else None
 
 
 def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
@@ -297,7 +311,7 @@ def _convert_finite(value: Any) -> Inbound:
 
 def _refuse_value(value: Any, reason: str) -> Malformed:
     given = value.get("id") if isinstance(value, dict) else None
-    readable = given if type(given) in (int, str) else None
+    readable = given if type(given) is int or (type(given) is str and len(given) <= MAX_ID) else None
     return Malformed(readable, InvalidRequest(f"not a JSON-RPC message: {reason}"[:MAX_SHOWN]))
 
 

@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from toolgate.server.auth.keys import CACHED
 from toolgate.server.auth.signin import SignIn
+from toolgate.server.messages import decode_value
 from toolgate.transports.account import Account
 from toolgate.transports.asking import Asking
 from toolgate.transports.desk import Desk
@@ -124,7 +123,7 @@ class OAuth:
         if kind != b"application/json":
             raise BadForm("the body must be application/json")
         try:
-            body = msgspec.json.decode(incoming.body)
+            body = decode_value(incoming.body)
         except (ValueError, RecursionError):
             raise BadForm("the body is not JSON") from None
         return _answer(await self._authorization.register(body, self.desk.address(incoming)))
