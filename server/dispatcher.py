@@ -141,7 +141,7 @@ class Dispatcher:
         method = self._methods.get(request.method)
         if speaking.revision is None:
             if method is None or not method.opens:
-                raise InvalidRequest(f"{request.method!r} came before 'initialize'")
+                raise InvalidRequest(f"{request.method[:200]!r} came before 'initialize'")
         elif method is None or not (method.stateless if speaking.revision.stateless else method.with_session):
             raise MethodNotFound(f"unknown method {request.method[:200]!r}")
         if request.id in session.in_flight:

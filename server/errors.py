@@ -16,6 +16,8 @@ Source: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 basic, "Error Codes".
 
 from typing import Any
 
+MAX_SHOWN = 160  # characters of what a client sent told back
+
 
 class RpcError(Exception):
     """A refusal that goes to the client as a JSON-RPC error object. Messages are lower case and name the thing."""
@@ -66,3 +68,10 @@ class UnsupportedProtocolVersion(RpcError):
 
 class UsageError(Exception):
     """The command line, environment or config file asks for what can't be: exit code 2. The text names the option."""
+
+
+def shown(value: Any) -> str:
+    """Return how an error tells what a client sent in the place of a name: cut before it is spelled."""
+    if isinstance(value, str):
+        return repr(value[:MAX_SHOWN])
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)[:MAX_SHOWN]

@@ -43,7 +43,8 @@ class Observation:
         """Who hears of each call."""
         counted = self.metrics.calls if self.metrics is not None else None
         heard: list[Observer | None] = [self._audit, counted, self.feed]
-        return Observers([observer for observer in heard if observer is not None])
+        prepare = self._audit.prepare if self._audit is not None else None
+        return Observers([observer for observer in heard if observer is not None], prepare)
 
     def trail(self) -> "Trail | None":
         """Reads the audit log, where there is one."""

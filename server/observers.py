@@ -55,8 +55,12 @@ class Observer(Protocol):
 class Observers:
     """All of them, told one after the other."""
 
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self, observers: Sequence[Observer] = (), prepare: Callable[[Call], Awaitable[None]] | None = None
+    ) -> None:
+        """`prepare` does what of this takes long, before a call begins."""
         self._observers = tuple(observers)
+        self._prepare = prepare
 
     def observed(self, answer: Answer) -> Answer:
         """`answer`, with every observer told of each call."""
@@ -64,6 +68,8 @@ class Observers:
             return answer
 
         async def observing(call: Call) -> dict[str, Any]:
+            if self._prepare is not None:
+                await self._prepare(call)
             self._begin(call)
             try:
                 result = await answer(call)

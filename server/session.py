@@ -245,6 +245,7 @@ class Call:
     approving: str | None = None  # the arguments as the person sees them who is asked to approve, as long as that is
     approval: "tuple[str, bool, str] | None" = None  # of one, as requestState carries it: nonce, whether given, where
     output: Output | None = None  # what its tool gave
+    digest: str = ""  # of its arguments, where they are large
     began: float = 0.0  # in seconds of the monotonic clock, where it is observed
     begun: tuple[Any, ...] = ()  # what each observer made of that
 

@@ -66,7 +66,7 @@ class Completions:
     async def complete(self, name: str, value: str, arguments: Mapping[str, str], context: Context) -> Completion:
         """Raises WrongArguments for an argument that is none, ToolError for what the function says no to."""
         if name not in self._names():
-            raise WrongArguments(f"there is no argument {name!r}"[:200])
+            raise WrongArguments(f"there is no argument {name[:180]!r}")
         function = self._functions.get(name)
         if function is None:
             return bounded(_fitting(self._choices(name), value))

@@ -104,9 +104,9 @@ class Prompt:
         known = {argument.name: argument for argument in self.arguments}
         for name, value in arguments.items():
             if name not in known:
-                raise WrongArguments(f"prompt {self.name!r} has no argument {name!r}"[:300])
+                raise WrongArguments(f"prompt {self.name!r} has no argument {name[:180]!r}"[:300])
             if not isinstance(value, str):
-                raise WrongArguments(f"argument {name!r} must be a string")
+                raise WrongArguments(f"argument {name[:180]!r} must be a string")
         missing = [name for name, argument in known.items() if argument.required and name not in arguments]
         if missing:
             raise WrongArguments(f"missing argument {', '.join(map(repr, missing))}")

@@ -17,6 +17,7 @@ Part = Tool | Prompt | Resource
 P = TypeVar("P", Tool, Prompt, Resource)
 
 LONG = 512  # characters of a URI that costs next to nothing to match; a batch may have hundreds of them
+MAX_MATCHED = 1_024  # URIs of which it is remembered what they match, a kilobyte each
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -33,6 +34,7 @@ class Registry:
         resources = [part for part in found if isinstance(part, Resource)]
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
+        self._matched: dict[str, tuple[Resource, dict[str, str]] | None] = {}  # one request asks more than once
         self._of_scheme = _by_scheme(self.templates.values())
         self._scopes = {scheme: frozenset(part.scope for part in held) for scheme, held in self._of_scheme.items()}
 
@@ -51,6 +53,16 @@ class Registry:
         fixed = self.resources.get(uri)
         if fixed is not None:
             return fixed, {}
+        if uri not in self._matched:
+            found = self._matching(uri)
+            if len(uri) > LONG:
+                return found
+            if len(self._matched) >= MAX_MATCHED:
+                self._matched.clear()
+            self._matched[uri] = found
+        return self._matched[uri]
+
+    def _matching(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         templates = self._of_scheme.get(uris.scheme(uri), ())
         spelled = uris.normalise(uri) if templates else None
         if spelled is None:

@@ -16,6 +16,9 @@ import msgspec
 MAX_SUBSCHEMAS = 2_000  # a schema larger than this is an attack on the validator, not a description
 MAX_FINDINGS = 5  # a model corrects a few at a time
 MAX_SHOWN = 120  # characters of an offending value told back
+MAX_TEXT = 256 * 1024  # characters of a value that findings show parts of: the validator spells all of it for that
+MAX_VALUES = 200_000  # of one whose findings are told: to look at so many takes 20 ms
+MAX_NAME = 1_024  # characters of a property's name
 
 NEWS = "meanwhile"  # the property of structured content that says what happened meanwhile
 OPEN_KEYWORDS = {  # beside these keywords a further property fits, whatever they say
@@ -125,17 +128,51 @@ def check(schema: dict[str, Any], noun: str = "argument") -> Check:
         validator = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse)
     except Exception as error:
         raise UnusableSchema(f"not a usable JSON Schema: {error}") from error
-    is_valid, errors = validator.is_valid, validator.iter_errors
+    is_valid = validator.is_valid
 
     def findings(value: Any) -> str | None:
         try:
             if is_valid(value):
                 return None
-            return "; ".join(_finding(error, schema, noun) for error in islice(errors(value), MAX_FINDINGS))
+            measured = measure(value, MAX_VALUES)
+            if measured is None:
+                return f"the {noun}s are not what is expected, and hold more than {MAX_VALUES} values"
+            characters, longest = measured
+            if longest > MAX_NAME:
+                return f"a name among the {noun}s is longer than {MAX_NAME} characters"
+            if characters > MAX_TEXT:
+                masked = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse, mask="the value")
+                errors = masked.iter_errors(value)
+            else:
+                errors = validator.iter_errors(value)
+            return "; ".join(_finding(error, schema, noun) for error in islice(errors, MAX_FINDINGS))
         except ValueError:  # the validator's own limit
             return f"the {noun}s are nested too deeply"
 
     return findings
+
+
+def measure(value: Any, most: int) -> tuple[int, int] | None:
+    """Return the characters of all texts and names in a JSON value, and of its longest name.
+
+    None for one of more than `most` values.
+    """
+    characters = longest = seen = 0
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            characters += len(node)
+        elif isinstance(node, (dict, list)):
+            seen += len(node)
+            if seen > most:
+                return None
+            if isinstance(node, dict):
+                names = [*map(len, node)]
+                characters += sum(names)
+                longest = max(longest, *names, 0)
+            waiting.extend(node.values() if isinstance(node, dict) else node)
+    return characters, longest
 
 
 def never_null(schema: dict[str, Any]) -> frozenset[str]:

@@ -18,6 +18,7 @@ from toolgate.tools.context import Context
 from toolgate.tools.errors import CannotAsk, ToolError
 from toolgate.tools.function import Function
 
+MAX_ARGUMENT = 2**20  # characters of one text for a tool that is built in: no model writes as much at once
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
 
 
@@ -147,7 +148,7 @@ class Tool:
 
         CannotAsk passes through: what it means depends on the caller's revision.
         """
-        finding = self._check(arguments)
+        finding = self._too_long(arguments) or self._check(arguments)
         if finding is not None:
             return Output([Text(f"{self.name}: {finding}")], is_error=True)
         try:
@@ -158,6 +159,16 @@ class Tool:
         except ToolError as error:
             return Output([Text(error.text)], is_error=True)
         return self._shaped(value)
+
+    def _too_long(self, arguments: Mapping[str, Any]) -> str | None:
+        """Which argument is; plugins say themselves what they take."""
+        if self.plugin is not None:
+            return None
+        for name, value in arguments.items():
+            if isinstance(value, str) and len(value) > MAX_ARGUMENT:
+                what = repr(name[: schema.MAX_SHOWN])
+                return f"argument {what} has {len(value)} characters, at most {MAX_ARGUMENT} are allowed"
+        return None
 
     @cached_property
     def _check(self) -> schema.Check:

@@ -2,6 +2,7 @@
 nothing of files, HTTP or what a tool does. An observer (observers.py).
 """
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable
@@ -18,7 +19,10 @@ from toolgate.server.messages import Request, scrubbed
 from toolgate.server.observers import End
 from toolgate.server.session import Call, tag
 from toolgate.tools.content import Audio, Content, EmbeddedResource, Image, Output, Text
+from toolgate.tools.schema import measure
 
+LARGE = 256 * 1024  # characters of arguments whose digest takes a millisecond
+MANY = 5_000  # values of arguments, the same
 MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
 
 
@@ -33,10 +37,16 @@ class Audit:
         self._sandbox = sandbox
         self._redact = redact
 
+    async def prepare(self, call: Call) -> None:
+        """Make the digest of large arguments in a thread: it takes 50 ms of the largest."""
+        arguments = call.params.get("arguments")
+        if is_large(arguments):
+            call.digest = await asyncio.to_thread(digest, arguments)
+
     def began(self, call: Call) -> Entry:
         session = call.session
         client = session.client or client_name(call.params.get("_meta"))
-        return self._entry(session.principal, client, session.key, call.params)
+        return self._entry(session.principal, client, session.key, call.params, call.digest)
 
     def ended(self, call: Call, begun: Entry | None, end: End) -> None:
         if begun is None:
@@ -49,19 +59,23 @@ class Audit:
         self._put(entry, end.seconds)
 
     def lost(self, kept: Kept) -> None:
-        entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)})
+        entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)}, "")
         entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its beginning has the rest
         self._put(entry, time.time() - kept.created)
 
     def lacking(self, principal: str, client: str, request: Request) -> None:
-        entry = self._entry(principal, client, "", request.params)
+        """Of large arguments there is no digest: nothing was done with them."""
+        params = {"name": request.params.get("name")} if is_large(request.params.get("arguments")) else request.params
+        entry = self._entry(principal, client, "", params, "")
+        if params is not request.params:
+            entry.digest = ""
         entry.decision, entry.outcome = "scope", "refused"
         self._put(entry, 0.0)
 
     def close(self) -> None:
         self._log.close()
 
-    def _entry(self, principal: str, client: str, key: str, params: dict[str, Any]) -> Entry:
+    def _entry(self, principal: str, client: str, key: str, params: dict[str, Any], known_digest: str) -> Entry:
         name, arguments = params.get("name"), params.get("arguments")
         known = arguments if isinstance(arguments, dict) else {}
         return Entry(
@@ -72,7 +86,7 @@ class Audit:
             session=tag(key) if key else "",
             tool=_short(name) if isinstance(name, str) else "",
             task=None,
-            digest=digest(arguments if arguments is not None else {}),
+            digest=known_digest or digest(arguments if arguments is not None else {}),
             arguments=self._redact(known) if self._redact is not None else None,
             decision="allowed",
             sandbox=None,
@@ -96,6 +110,11 @@ def opened(state: Path, level: str, sandbox: Callable[[str], str | None]) -> Aud
     from toolgate.server.audit.redaction import redacted  # start-up: its expressions are compiled
 
     return Audit(held, sandbox, redacted)
+
+
+def is_large(arguments: Any) -> bool:
+    measured = measure(arguments, MANY)
+    return measured is None or measured[0] > LARGE
 
 
 def digest(arguments: Any) -> str:

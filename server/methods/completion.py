@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server.caller import Nobody
-from toolgate.server.errors import InternalError, InvalidParams
+from toolgate.server.errors import InternalError, InvalidParams, shown
 from toolgate.server.hold import Hold
 from toolgate.server.methods import pacing
 from toolgate.server.methods.attending import attend_or_refuse
@@ -47,14 +47,14 @@ def _referred(server: Server, ref: Any) -> Completions:
         case {"type": "ref/prompt", "name": str(name)}:
             if name in registry.prompts:
                 return registry.prompts[name].completions
-            raise InvalidParams(f"unknown prompt: {name!r}"[:200])
+            raise InvalidParams(f"unknown prompt: {shown(name)}")
         case {"type": "ref/resource", "uri": str(uri)}:
             if uri in registry.templates:
                 return registry.templates[uri].completions
             found = registry.resource(uri)
             if found is not None:
                 return found[0].completions
-            raise InvalidParams(f"unknown resource template: {uri!r}"[:200])
+            raise InvalidParams(f"unknown resource template: {shown(uri)}")
         case _:
             raise InvalidParams("'ref' must be a ref/prompt with a name or a ref/resource with a uri")
 

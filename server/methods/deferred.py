@@ -15,6 +15,8 @@ from toolgate.server.server import Server
 from toolgate.server.session import Call
 from toolgate.tools.errors import ToolError
 
+MAX_TASK_ID = 256  # characters: the name of a tool and some more
+
 Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
@@ -76,11 +78,11 @@ async def _found(server: Server, principal: str, ids: Iterable[str]) -> dict[str
 
 async def _find(server: Server, call: Call) -> Kept:
     id = call.params.get("taskId")
-    if not isinstance(id, str):
-        raise InvalidParams("'taskId' must be a string")
+    if not isinstance(id, str) or len(id) > MAX_TASK_ID:
+        raise InvalidParams(f"'taskId' must be a string of at most {MAX_TASK_ID} characters")
     found = await _found(server, call.session.principal, [id])
     if id not in found:
-        raise InvalidParams(f"unknown task: {id!r}; it may have expired"[:200])
+        raise InvalidParams(f"unknown task: {id[:120]!r}; it may have expired")
     return found[id]
 
 
@@ -99,4 +101,4 @@ def _check(deferral: Deferral, answers: dict[str, Any]) -> None:
         if key in answers:
             answer = answers[key]
             if not isinstance(answer, dict) or not SHAPES[request["method"]](answer):
-                raise InvalidParams(f"the answer to {key!r} has no shape known for {request['method']}"[:200])
+                raise InvalidParams(f"the answer to {key[:80]!r} has no shape known for {request['method']}"[:200])

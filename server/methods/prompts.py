@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server import shape
-from toolgate.server.errors import InvalidParams
+from toolgate.server.errors import InvalidParams, shown
 from toolgate.server.hold import Hold
 from toolgate.server.methods import pacing
 from toolgate.server.methods.attending import attend_or_refuse
@@ -20,7 +20,7 @@ def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         name, arguments = call.params.get("name"), call.params.get("arguments")
         prompt = server.registry.prompts.get(name) if isinstance(name, str) else None
         if prompt is None:
-            raise InvalidParams(f"unknown prompt: {name!r}"[:200])
+            raise InvalidParams(f"unknown prompt: {shown(name)}")
         if not isinstance(arguments, (dict, type(None))):
             raise InvalidParams("'arguments' must be an object")
         pacing.admit(server, call, prompt.scope)

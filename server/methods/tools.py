@@ -6,7 +6,7 @@ from typing import Any
 from toolgate.server import approval, shape
 from toolgate.server.caller import InputRequired
 from toolgate.server.deferrals import Deferral
-from toolgate.server.errors import InvalidParams
+from toolgate.server.errors import InvalidParams, shown
 from toolgate.server.hold import Hold
 from toolgate.server.methods import deferring, news, pacing
 from toolgate.server.methods.attending import TookTooLong, Work, attend
@@ -104,7 +104,7 @@ def _asked(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
     name, arguments = call.params.get("name"), call.params.get("arguments")
     tool = server.registry.tools.get(name) if isinstance(name, str) else None
     if tool is None:
-        raise InvalidParams(f"unknown tool: {name!r}"[:200])
+        raise InvalidParams(f"unknown tool: {shown(name)}")
     if arguments is None:
         arguments = {}
     elif not isinstance(arguments, dict):
