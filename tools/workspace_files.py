@@ -3,6 +3,7 @@
 A URI holds an absolute path, as file URIs do; what lies outside the workspace's root is not there.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from toolgate.tools.filetypes import FOLDER, contents, mime_type
 from toolgate.tools.resource import resource
 
 MAX_FILE = 8 * 2**20  # bytes: more than any client shows; a larger one is for a command to cut
+LARGE = 2**20  # bytes that are decoded in a thread: 10 ms of the largest
 MAX_LISTED = 200  # entries of the workspace in resources/list, which every client asks for
 MAX_ENTRIES = 1_000  # of a folder that is read
 
@@ -27,7 +29,10 @@ async def workspace_file(path: str, ctx: Context) -> Contents:
     found = await ctx.workspace.look(absolute)
     uri = _uri(path) or f"file:///{path}"
     if not found.is_folder:
-        return contents(uri, absolute, await ctx.workspace.read_file(absolute, MAX_FILE, anywhere=False))
+        data = await ctx.workspace.read_file(absolute, MAX_FILE, anywhere=False)
+        if len(data) > LARGE:
+            return await asyncio.to_thread(contents, uri, absolute, data)
+        return contents(uri, absolute, data)
     entries, more = await ctx.workspace.entries(absolute, MAX_ENTRIES)
     names = [f"{entry.name}/" if entry.is_folder else entry.name for entry in entries]
     return Contents(uri, FOLDER, "\n".join([*names, *(["… and more"] if more else [])]))
