@@ -1,0 +1,113 @@
+"""No request holds the event loop for long, whatever is in it and whoever sends it: everybody else waits meanwhile."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.watchdog import worst
+from tests.watchdog.watch import Ask, Watched, opened_sse, watched_site
+from toolgate.server import builtin
+
+TOOLS = {tool.name: tool for tool in builtin.TOOLS}
+OTHERS = {  # what the tests' own server has no route for
+    "long and unknown": b"/" + worst.filled(b"a/", worst.HEAD),
+    "long and encoded": b"/" + worst.filled(b"%C3%A9", worst.HEAD),
+    "long and upwards": b"/" + worst.filled(b"../", worst.HEAD),
+}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with watched_site(tmp_path_factory.mktemp("watched")) as made:
+        yield made
+
+
+def test_every_route_has_its_worst_case(watched: Watched) -> None:
+    paths = {path.rstrip("/") or "/" for path in watched.routes}
+    plain = {path for path in paths if not (path.startswith(worst.DOCUMENTS) or path.endswith(worst.FILES))}
+    assert (plain - set(worst.ROUTES), set(worst.ROUTES) - plain) == (set(), set())
+
+
+@pytest.mark.parametrize("path", worst.ROUTES)
+def test_no_head_and_no_form_holds_the_loop(watched: Watched, path: str) -> None:
+    assert watched.too_long(worst.heads(path)) == []
+    assert watched.too_long(worst.ROUTES[path](watched)) == []
+
+
+def test_no_document_or_file_holds_the_loop(watched: Watched) -> None:
+    others = [path for path in watched.routes if path not in worst.ROUTES]
+    asks = [Ask(f"{method} {path}", method, path.encode()) for path in others for method in ("GET", "POST", "OPTIONS")]
+    asks += [Ask(name, "GET", path) for name, path in OTHERS.items()]
+    assert watched.too_long(asks) == []
+
+
+def test_every_method_has_its_worst_case() -> None:
+    from toolgate.server.auth.scopes import METHODS
+
+    assert set(METHODS) == set(worst.MESSAGES)
+
+
+@pytest.mark.parametrize("method", worst.MESSAGES)
+@pytest.mark.parametrize("who", ["full", pytest.param("web", marks=pytest.mark.soak)])
+def test_no_method_holds_the_loop(watched: Watched, method: str, who: str) -> None:
+    assert watched.too_long(worst.messages(watched, method, who)) == []
+
+
+@pytest.mark.parametrize("kind", worst.BODIES)
+def test_no_body_holds_the_loop(watched: Watched, kind: str) -> None:
+    assert watched.too_long([worst.in_session(watched, "full", worst.BODIES[kind](), kind, "2025-03-26")]) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", worst.BODIES)
+def test_no_body_holds_the_loop_over_sse(watched: Watched, kind: str) -> None:
+    connection, path = opened_sse(watched, "full")
+    token = (b"authorization", b"Bearer " + watched.tokens["full"].encode())
+    with connection:
+        asks = [Ask(f"sse {kind}", "POST", path.encode(), (*worst.POSTED, token), worst.BODIES[kind]())]
+        assert watched.too_long(asks) == []
+
+
+def test_every_tool_has_its_worst_case() -> None:
+    assert set(TOOLS) == set(worst.VALID)
+
+
+@pytest.mark.parametrize("name", worst.VALID)
+def test_no_arguments_of_a_tool_hold_the_loop(watched: Watched, name: str) -> None:
+    wrong = worst.wrong(TOOLS[name].input, name)
+    calls = [worst.message("tools/call", {"name": name, "arguments": given}) for given in wrong]
+    asks = [worst.in_session(watched, "full", call, f"{name} {worst.shown(call['params'])}") for call in calls]
+    assert watched.too_long(asks) == []
+
+
+FILES = {"bytes": bytes(range(256)) * 2**15, "text": b"\n" * 2**23, "marks": "\u0300".encode() * 2**22}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_no_large_answer_holds_the_loop(watched: Watched, kind: str) -> None:
+    work = watched.folder / "work"
+    (work / kind).write_bytes(FILES[kind])
+    params = {"uri": f"file://{work / kind}"}
+    asked = worst.in_session(watched, "full", worst.message("resources/read", params), kind)
+    stream = Ask(
+        f"{kind} as a stream", "POST", b"/mcp", ((b"accept", b"text/event-stream"), *asked.headers), asked.body
+    )
+    assert len(watched.send(asked)) > 2**23
+    assert watched.too_long([asked, stream]) == []
+
+
+def test_a_name_to_sign_in_with_does_not_hold_the_loop(watched: Watched, request: pytest.FixtureRequest) -> None:
+    reason = "names are normalised before their length is looked at: quadratic in combining marks"
+    request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    browser = watched.target.browser()
+    csrf = browser.get("/login").field("csrf")
+    cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+    body = f"csrf={csrf}&question=&password=x&username={worst.COMBINING}".encode()
+    asks = [Ask("a name", "POST", b"/login", (*worst.FORMED, (b"cookie", cookie.encode())), body)]
+    assert watched.too_long(asks) == []
+
+
+def test_the_watch_sees_what_holds_the_loop(watched: Watched) -> None:
+    numbers = worst.wrapped(worst.array(b"1e299,", 15_000))
+    seconds, _ = watched.measure(worst.in_session(watched, "full", numbers, "numbers"))
+    assert seconds > 0.005

@@ -1,0 +1,127 @@
+"""A watched server, what is asked of it, and how long that held its event loop."""
+
+import contextlib
+import itertools
+import json
+import mmap
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.auth.hostile.target import Target, target_site
+from tests.auth.minting import session
+from tests.watchdog.watched import SECONDS, SIZE
+from tests.wire import PATIENCE
+from toolgate.server.auth.scopes import WEB
+
+MOST = 0.050  # seconds of its own processor time that one callback of the loop may take
+TRIES = 3  # of which the best counts: the machine does other things, too
+UNLIMITED = [word for name in ("calls", "calls:tools:shell", "calls:tools:web") for word in ("--limit", f"{name}=0")]
+
+Heads = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request; one that is `endless` is answered by a stream that stays open."""
+
+    name: str
+    method: str
+    path: bytes
+    headers: Heads = ()
+    body: bytes = b""
+    endless: bool = False
+
+
+@dataclass
+class Watched:
+    """`sessions` are ids by token and revision."""
+
+    target: Target
+    folder: Path
+    tokens: dict[str, str] = field(default_factory=dict)
+    sessions: dict[tuple[str, str], str] = field(default_factory=dict)
+    sources: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(2, 250)))
+
+    def __post_init__(self) -> None:
+        with (self.folder / "time").open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), SIZE)
+
+    @property
+    def routes(self) -> list[str]:
+        found: list[str] = json.loads((self.folder / "routes").read_text())
+        return found
+
+    def session(self, who: str, revision: str = "2025-11-25") -> str:
+        if (who, revision) not in self.sessions:
+            self.sessions[who, revision] = session(self.target.signed, self.tokens[who], revision)
+        return self.sessions[who, revision]
+
+    def too_long(self, asks: Iterable[Ask]) -> list[str]:
+        """Those of the requests that hold the loop for more than MOST, each time."""
+        return [told for ask in asks if (told := self._told(ask)) is not None]
+
+    def _told(self, ask: Ask) -> str | None:
+        best, what = self.measure(ask)
+        for _ in range(TRIES - 1):
+            if best > MOST:
+                best, what = min((best, what), self.measure(ask))
+        return f"{ask.name}: {best * 1000:.0f} ms in {what}" if best > MOST else None
+
+    def measure(self, ask: Ask) -> tuple[float, str]:
+        self._memory[:] = bytes(SIZE)
+        self.send(ask)
+        self.send(Ask("after it", "GET", b"/health"))
+        text = self._memory[SECONDS.size :].rstrip(b"\0").decode(errors="replace")
+        return SECONDS.unpack_from(self._memory)[0], text
+
+    def send(self, ask: Ask) -> bytes:
+        """The answer; what comes of an endless one until it begins. A server that hangs up has answered, too."""
+        named = {name.lower() for name, _ in ask.headers}
+        head = [b"%s %s HTTP/1.1" % (ask.method.encode(), ask.path), b"connection: close"]
+        if b"host" not in named:
+            head.append(b"host: 127.0.0.1:%d" % self.target.port)
+        if ask.body:
+            head.append(b"content-length: %d" % len(ask.body))
+        head += [b"%s: %s" % header for header in ask.headers]
+        source = (f"127.0.0.{next(self.sources)}", 0)
+        answer = b""
+        with socket.create_connection(("127.0.0.1", self.target.port), PATIENCE, source) as connection:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(b"\r\n".join(head) + b"\r\n\r\n")
+                connection.sendall(ask.body)
+            with contextlib.suppress(ConnectionResetError):
+                while part := connection.recv(2**20):
+                    answer += part
+                    if ask.endless and b"event-stream" in answer and b"data:" in answer:
+                        break
+        return answer
+
+
+@contextlib.contextmanager
+def watched_site(folder: Path, *options: str) -> Iterator[Watched]:
+    (folder / "time").write_bytes(bytes(SIZE))
+    script = Path(__file__).with_name("watched.py")
+    with target_site(folder, *UNLIMITED, *options, command=(sys.executable, str(script), str(folder))) as target:
+        made = Watched(target, folder)
+        made.tokens = {
+            "full": target.token("ada", "full"),
+            "web": target.token("ada", "web", [WEB]),
+        }
+        yield made
+
+
+def opened_sse(watched: Watched, who: str) -> tuple[socket.socket, str]:
+    """An open stream of HTTP+SSE, and where its messages go."""
+    connection = socket.create_connection(("127.0.0.1", watched.target.port), PATIENCE)
+    token = watched.tokens[who]
+    connection.sendall(
+        b"GET /sse HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nauthorization: Bearer %s\r\n\r\n"
+        % (watched.target.port, token.encode())
+    )
+    told = b""
+    while b"session_id=" not in told or not told.endswith(b"\n"):
+        told += connection.recv(4_096)
+    return connection, told.split(b"data: ")[1].split()[0].decode()
