@@ -19,7 +19,7 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "DIB", "TIFF")  # no other decod
 SENT_AS_IS = {"PNG": "png", "JPEG": "jpeg", "MPO": "jpeg", "GIF": "gif", "WEBP": "webp"}
 QUALITIES = (85, 70, 50)  # of JPEG, tried in turn before the picture is made smaller
 SMALLER = 0.7  # of its edges
-SMALLEST = 16  # pixels of the long edge: below that no budget is met
+SMALLEST = 16  # pixels of the long edge: nothing is made smaller than that
 PROFILE = 32_768  # bytes; a larger colour profile is not worth its place in the budget
 STRIP = 2**20  # pixels that are converted at once
 SPARE = 2  # times the wanted edge is left by the quick, coarse way of making smaller
@@ -151,7 +151,8 @@ def _converted(strip: "Picture", mode: str) -> "Picture":
 def _encoded(raw: Raw, picture: "Picture", kind: str) -> Fitted:
     """The largest that fits: as PNG where the original may be lossless, else as JPEG, then ever smaller."""
     edge = min(raw.pixels, max(picture.size))
-    while edge >= SMALLEST:
+    least = min(edge, SMALLEST)
+    while edge >= least:
         candidate = _within(picture, edge)
         if kind not in ("JPEG", "MPO"):
             data = _saved(candidate, "PNG")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from PIL import Image as pillow
+from PIL.PngImagePlugin import PngInfo
 
 from tests.tools.calling import call, text
 from toolgate.tools.content import Image, Output, Text
@@ -102,6 +103,24 @@ def test_what_clients_do_not_show_becomes_png(kind: str) -> None:
     assert sent(output).format == "PNG"
     assert output.structured["scaled"] is False
     assert f"converted from {kind}, 60 × 40" in text(output)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (15, 4)])
+@pytest.mark.parametrize("kind", ["bmp", "tiff"])
+def test_a_picture_of_a_few_pixels_is_read(kind: str, size: tuple[int, int]) -> None:
+    assert sent(look(picture(kind, size))).size == size
+
+
+@pytest.mark.parametrize("kind", ["png", "gif"])
+def test_a_picture_of_a_few_pixels_in_a_large_file_is_read(kind: str) -> None:
+    much = "much" * 300_000
+    comment: dict[str, Any] = {"comment": much.encode()}
+    if kind == "png":
+        comment = {"pnginfo": PngInfo()}
+        comment["pnginfo"].add_text("much", much)
+    output = look(picture(kind, (8, 8), "L", **comment))
+    assert sent(output).size == (8, 8)
+    assert output.structured["bytes"] < 1_000
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "F"])
