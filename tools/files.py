@@ -11,9 +11,11 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from toolgate.tools.descent import FOLDER
 from toolgate.tools.errors import NotFound, ToolError
+from toolgate.tools.open_file import OpenFile
 
 CHUNK = 2**20
 SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
@@ -33,24 +35,48 @@ class Entry:
 def read(path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None) -> bytes:
     """A regular file's bytes, at most `limit` of them; where `root` is given inside it and not in `private`, links
     resolved; where `owner` is given, a file that this user may read."""
+    with _explain_errors(path), _open_regular(path, limit, root, private, owner) as file:
+        return _all(file.fileno(), path, limit)
+
+
+def open_regular(
+    path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None
+) -> OpenFile:
+    """The same file, open at its beginning."""
+    with _explain_errors(path):
+        file = _open_regular(path, limit, root, private, owner)
+        return OpenFile(file, path, os.fstat(file.fileno()).st_size)
+
+
+def _open_regular(path: str, limit: int, root: Path | None, private: Path | None, owner: int | None) -> BinaryIO:
     if not os.path.isabs(path):
         raise ToolError(f"{path!r} is not an absolute path: give one that begins with /")
     if "\0" in path:
         raise ToolError("the path holds a NUL character, which no file name can")
     if root is not None:
         inside(path, root, private)
+    _must_be_regular(os.stat(path), path)  # before it is opened: opening a device can do things
+    file = open(os.open(path, READ), "rb", buffering=0)  # noqa: SIM115  # whoever asked for it closes it
     try:
-        _must_be_regular(os.stat(path), path)  # before it is opened: opening a device can do things
-        with open(os.open(path, READ), "rb", buffering=0) as file:
-            found = os.fstat(file.fileno())
-            _must_be_regular(found, path)
-            if root is not None:
-                _must_be_inside(_opened(file.fileno()), path, root, private)  # a link may have changed while we looked
-            if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            if found.st_size > limit:
-                raise _too_large(path, found.st_size, limit)
-            return _all(file.fileno(), path, limit)
+        found = os.fstat(file.fileno())
+        _must_be_regular(found, path)
+        if root is not None:
+            _must_be_inside(_opened(file.fileno()), path, root, private)  # a link may have changed while we looked
+        if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if found.st_size > limit:
+            raise _too_large(path, found.st_size, limit)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+@contextmanager
+def _explain_errors(path: str) -> Generator[None, None, None]:
+    """What the system says of `path`, for the model."""
+    try:
+        yield
     except FileNotFoundError:
         raise NotFound(f"{path} does not exist") from None
     except NotADirectoryError as error:

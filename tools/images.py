@@ -1,6 +1,6 @@
 """ReadImage: a picture from a file, made to fit what clients take. Knows no picture formats and no rules about files.
 
-The workspace hands over the bytes and decides which files those may be. A worker decodes them: tools/pictures.py.
+The workspace opens the file and decides which those may be. A worker decodes it: tools/pictures.py.
 """
 
 from typing import Annotated
@@ -14,6 +14,7 @@ from toolgate.tools.pictures import Fitted, Raw
 from toolgate.tools.tool import tool
 from toolgate.tools.workers import Overtaxed
 
+PATIENCE = 0.8  # of a call's hold is for waiting; the rest is for the picture
 MAX_FILE = 64 * 2**20  # bytes; the largest photographs are about half of it
 
 
@@ -46,12 +47,13 @@ async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -
     so; of a too large animation the first frame is shown.
     """
     settings = ctx.settings
-    data = await ctx.workspace.read_file(file_path, MAX_FILE, anywhere=settings.any_file)
-    if not data:
-        raise ToolError(f"{file_path} is empty")
-    raw = Raw(file_path, data, settings.image_bytes // 4 * 3, settings.image_pixels)
+    raw = Raw(file_path, settings.image_bytes // 4 * 3, settings.image_pixels)
     try:
-        picture = await ctx.workers.run("picture", raw, Fitted)
+        async with ctx.workers.turn("picture", ctx.principal, settings.hold * PATIENCE) as turn:
+            with await ctx.workspace.open_file(file_path, MAX_FILE, anywhere=settings.any_file) as file:
+                if not file.size:
+                    raise ToolError(f"{file_path} is empty")
+                picture = await turn.run(raw, Fitted, file)
     except Overtaxed as error:
         raise ToolError(f"{file_path} {error} when decoded; make a smaller copy of it") from None
     size = (picture.width, picture.height, len(picture.data))

@@ -1,9 +1,11 @@
 """What the server and a worker say to each other, and what a worker may use. Knows no job and no process.
 
-A frame is a length (4 bytes, big endian) and that many bytes of MessagePack: a Job one way, a Done the other.
+A frame is a length (4 bytes, big endian) and that many bytes of MessagePack: a Start and then Jobs one way, a Ready and
+then Dones the other. The body of a job follows its frame as it is: it may be large, and is copied nowhere.
 """
 
 import struct
+from typing import TypeVar
 
 import msgspec
 
@@ -13,11 +15,23 @@ MAX_DONE = 8 * 2**20  # bytes of an answer: a text of 100,000 characters, or a p
 LENGTH = struct.Struct("!I")
 
 
-class Job(msgspec.Struct, frozen=True):
-    """Which of the worker's jobs, and its request, encoded."""
+class Start(msgspec.Struct, frozen=True):
+    """Which jobs the worker is for."""
 
-    name: str
+    job: str
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """`fault`: the traceback, where its libraries can't be loaded."""
+
+    fault: str = ""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A request, encoded, and how many bytes of its body follow."""
+
     request: msgspec.Raw
+    body: int = 0
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -31,6 +45,9 @@ class Done(msgspec.Struct, frozen=True):
     worn: bool = False
 
 
-def framed(message: Job | Done) -> bytes:
+Message = TypeVar("Message", Start, Ready, Job, Done)
+
+
+def framed(message: Start | Ready | Job | Done) -> bytes:
     data = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(data)) + data

@@ -14,16 +14,22 @@ from toolgate.tools.plain import clean, folded, stripped
 
 MAX_TEXT = 100_000  # characters of a page that are given back; a call's answer holds fewer
 MAX_TITLE = 300  # characters
+LITTLE = 64 * 2**10  # bytes that are read in the server itself
 PRESCAN = 4_096  # bytes in which a page says its encoding (the HTML standard: 1024, but pages are sloppy)
 META = re.compile(rb"""<meta[^>]{0,500}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
 XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w:.-]{1,40})""")
 HEADER = re.compile(r"""charset\s*=\s*["']?([\w:.-]{1,40})""", re.IGNORECASE | re.ASCII)
 BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 # The encodings of the web (encoding.spec.whatwg.org), in Python's names: it knows more, some unsafe.
-ENCODINGS = re.compile(
-    r"utf-8|utf-16-[lb]e|cp866|cp874|cp125\d|cp932|cp949|iso8859-\d+|koi8-[ru]|mac-(roman|cyrillic)"
-    r"|gbk|gb18030|big5|euc_jp|iso2022_jp"
+ENCODINGS = frozenset(
+    (
+        *("utf-8", "utf-16-le", "utf-16-be", "cp866", "cp874", "cp932", "cp949", "koi8-r", "koi8-u"),
+        *(f"cp125{number}" for number in range(9)),
+        *(f"iso8859-{number}" for number in range(1, 17) if number != 12),
+        *("mac-roman", "mac-cyrillic", "gbk", "gb18030", "big5", "euc_jp", "iso2022_jp"),
+    )
 )
+INTERNAL = ("ascii", "latin-1", "utf-16", "charmap", "idna")  # what libraries use besides
 # Labels that mean more than they say (same place).
 SYNONYMS = {
     "ascii": "cp1252",
@@ -35,6 +41,7 @@ SYNONYMS = {
     "tis-620": "cp874",
     "utf-16": "utf-16-le",
 }
+SHORT = b"<title>Short</title><p>So little text that trafilatura tries all that it has, whose files are read then."
 TITLE_WITHIN = 2**17  # characters at whose beginning a page is expected to say its title
 TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,2000})", re.IGNORECASE)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
@@ -43,8 +50,9 @@ TEXT_TYPES = re.compile(
     r"|application/(json|xml|javascript|ecmascript|x-javascript|yaml|x-yaml|toml|sql|graphql|x-ndjson|x-sh)"
 )
 VAGUE_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/unknown"})
+PDF = "application/pdf"
 MAGIC = {
-    b"%PDF-": "application/pdf",
+    b"%PDF-": PDF,
     b"\x89PNG": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
@@ -68,9 +76,15 @@ class Raw(msgspec.Struct, frozen=True):
         return media_type(self.content_type.partition(";")[0].strip().lower(), self.body)
 
     @property
-    def needs_worker(self) -> bool:
-        """Whether a page could have been made such that reading it does not end."""
-        return self.form != "html" and self.kind in HTML_TYPES
+    def job(self) -> str:
+        """The worker's job that reads it; "" for what takes a few milliseconds whatever it is. A page can be made such
+        that its conversion does not end."""
+        kind = self.kind
+        if kind == PDF:
+            return "pdf"
+        if kind in HTML_TYPES and self.form != "html":
+            return "page"
+        return "text" if len(self.body) > LITTLE and is_read(kind) else ""
 
 
 class Readable(msgspec.Struct, frozen=True):
@@ -89,9 +103,19 @@ class Readable(msgspec.Struct, frozen=True):
 
 
 def prepare() -> None:
-    """Load what conversion needs: a third of a second."""
+    """Load all that conversion needs, a third of a second: nothing can be loaded once foreign bytes are there."""
     article.prepare()
     importlib.import_module("html_to_markdown")
+    load_encodings()
+    for form in ("markdown", "text"):
+        read(Raw(SHORT, "text/html", "http://example.com/", form))
+
+
+def load_encodings() -> None:
+    """What reading a text needs."""
+    importlib.import_module("html")
+    for name in (*ENCODINGS, *INTERNAL):
+        codecs.lookup(name)
 
 
 def read(raw: Raw) -> Readable:
@@ -100,12 +124,16 @@ def read(raw: Raw) -> Readable:
     Links and images in the markdown are absolute. Other text stays as it is.
     """
     kind = raw.kind
-    if kind not in HTML_TYPES and not TEXT_TYPES.fullmatch(kind):
+    if not is_read(kind):
         return Readable(kind, "", None, 0)
     title, text = "", clean(decoded(raw.body, raw.content_type))
     if kind in HTML_TYPES:
         title, text = (_titled(text), text) if raw.form == "html" else converted(text, raw.url, raw.form)
     return Readable(kind, title, text[raw.offset : raw.offset + MAX_TEXT], len(text))
+
+
+def is_read(kind: str) -> bool:
+    return kind in HTML_TYPES or TEXT_TYPES.fullmatch(kind) is not None
 
 
 def media_type(declared: str, body: bytes) -> str:
@@ -177,7 +205,7 @@ def _encoding(label: str) -> str | None:
     except LookupError:
         return None
     name = SYNONYMS.get(name, name)
-    return name if ENCODINGS.fullmatch(name) else None
+    return name if name in ENCODINGS else None
 
 
 def _guessed(body: bytes) -> str:

@@ -1,24 +1,30 @@
 """Turns a PDF into its text. CPU work that may take for ever: to be done in a worker (tools/worker.py)."""
 
+import contextlib
 import importlib
 import io
 import logging
+import pkgutil
 import time
 from typing import Any
 
 from toolgate.tools.errors import ToolError
-from toolgate.tools.pages import MAX_TEXT, MAX_TITLE, Raw, Readable
+from toolgate.tools.pages import MAX_TEXT, MAX_TITLE, PDF, Raw, Readable, load_encodings
 from toolgate.tools.plain import clean, folded
 from toolgate.tools.web import shown
 
-KIND = "application/pdf"
 MAX_PAGES = 2_000
 MAX_LENGTH = 4_000_000  # characters of all pages
 MAX_SECONDS = 15.0  # then what there is must do: the worker has 20
 
 
 def prepare() -> None:
-    importlib.import_module("pypdf")
+    """Load all of it, and what it reads texts with: nothing can be loaded once foreign bytes are there."""
+    pypdf: Any = importlib.import_module("pypdf")
+    for module in pkgutil.walk_packages(pypdf.__path__, "pypdf."):
+        with contextlib.suppress(ImportError):  # what only one of its optional libraries would need
+            importlib.import_module(module.name)
+    load_encodings()
 
 
 def read(raw: Raw) -> Readable:
@@ -37,7 +43,7 @@ def read(raw: Raw) -> Readable:
         raise ToolError(f"{shown(raw.url)} is a PDF that can't be read: it is broken or cut short") from None
     if not text:
         note = "the PDF has no text: its pages may be pictures"
-    return Readable(KIND, title, text[raw.offset : raw.offset + MAX_TEXT], len(text), note)
+    return Readable(PDF, title, text[raw.offset : raw.offset + MAX_TEXT], len(text), note)
 
 
 def _text(reader: Any) -> tuple[str, str]:

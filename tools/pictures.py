@@ -3,6 +3,8 @@
 Of a large picture there is one copy in memory, as it was decoded: it is made smaller and converted strip by strip.
 """
 
+import builtins
+import importlib
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +29,13 @@ ORIENTATION = 0x0112  # EXIF
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """A file's content; `path` is its name in error texts. `bytes` (before base64) and `pixels` (of the long edge) are
-    what it must fit."""
+    """A file; `path` is its name in error texts, `body` its content. `bytes` (before base64) and `pixels` (of the long
+    edge) are what it must fit."""
 
     path: str
-    data: bytes
     bytes: int
     pixels: int
+    body: "builtins.bytes" = b""
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -48,10 +50,12 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 def prepare() -> None:
-    """Load what decoding needs."""
+    """Load all that decoding needs: nothing can be loaded once foreign bytes are there."""
     from PIL import Image as pillow  # noqa: N813  # start-up
 
     pillow.init()
+    for name in ("ImageCms", "ImageColor", "ImageFilter", "ImageOps", "ImagePalette", "TiffImagePlugin"):
+        importlib.import_module(f"PIL.{name}")
     pillow.MAX_IMAGE_PIXELS = None  # it would warn; `fitted` refuses
 
 
@@ -73,9 +77,9 @@ def _opened(raw: Raw) -> "Picture":
     from PIL import UnidentifiedImageError
 
     try:
-        picture = pillow.open(BytesIO(raw.data), formats=FORMATS)
+        picture = pillow.open(BytesIO(raw.body), formats=FORMATS)
     except UnidentifiedImageError:
-        kind = "text" if _is_text(raw.data) else "something else, or damaged"
+        kind = "text" if _is_text(raw.body) else "something else, or damaged"
         raise ToolError(f"{raw.path} is not a png, jpeg, gif, webp, bmp or tiff image but {kind}") from None
     if picture.width * picture.height > MAX_PIXELS:
         size = f"{picture.width} × {picture.height}"
@@ -88,11 +92,11 @@ def _opened(raw: Raw) -> "Picture":
 
 def _fitted(raw: Raw, picture: "Picture") -> Fitted:
     kind = picture.format or ""
-    original = f"{SENT_AS_IS.get(kind, kind.lower())}, {picture.width} × {picture.height}, {len(raw.data):,} bytes"
+    original = f"{SENT_AS_IS.get(kind, kind.lower())}, {picture.width} × {picture.height}, {len(raw.body):,} bytes"
     is_small = max(picture.size) <= raw.pixels
-    if kind in SENT_AS_IS and is_small and len(raw.data) <= raw.bytes:
+    if kind in SENT_AS_IS and is_small and len(raw.body) <= raw.bytes:
         picture.load()  # or a file cut short would be sent on
-        return Fitted(raw.data, SENT_AS_IS[kind], *picture.size, scaled=False, note="")
+        return Fitted(raw.body, SENT_AS_IS[kind], *picture.size, scaled=False, note="")
     frames = getattr(picture, "n_frames", 1)
     upright = _upright(picture, raw.pixels)
     sent = _encoded(raw, upright, kind)

@@ -13,6 +13,7 @@ import msgspec
 
 from toolgate.tools.errors import ToolError
 from toolgate.tools.guard import Allowed
+from toolgate.tools.turns import Turns
 from toolgate.tools.workers import Workers
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from toolgate.tools.wire import Wire
 
 MAX_BODY = 8 * 2**20  # decoded; a page larger than this is not read by a model
+VISITS = 10  # pages that are read at once, from the first byte to the text: each may hold MAX_BODY, and more as text
+SHARE = 6  # of them for one principal
+LARGE = 3  # of them that may be larger than MAX_BODY
+LARGE_SHARE = 2
+LINE = 128  # of one principal's pages that wait: what is behind them would not be read in time
 MAX_URL = 8_000  # characters; what servers and browsers take at most
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What may follow a redirect to another origin: the rest may hold a key meant for the first.
@@ -67,7 +73,8 @@ class Web:
     `allow_private`: host names, addresses and networks that may be reached although they are not public;
     raises ValueError for what is none of these. `verify` and `resolve` replace the certificates and the DNS.
     `workers` read what was fetched: they are here because they end with it. So is `browser`, by the same guard, where
-    `chromium` is the path of one.
+    `chromium` is the path of one. Whoever has a page read for a model takes one of `visits` first, and one of `large`
+    for what is larger than MAX_BODY: so what is in memory is bounded.
     """
 
     def __init__(
@@ -83,6 +90,8 @@ class Web:
         self._resolve = resolve
         self._wire: Wire | None = None
         self.workers = Workers()
+        self.visits = Turns(VISITS, "pages", share=SHARE, line=LINE)
+        self.large = Turns(LARGE, "large files", share=LARGE_SHARE)
         self._chromium = chromium
         self._browser: Browser | None = None
 
@@ -100,10 +109,10 @@ class Web:
         return self._browser is not None and self._browser.is_up
 
     def depths(self) -> "list[tuple[str, tuple[int, int]]]":
-        """By what is waited for: how many have their turn, and how many wait. `pages` are the browser's; the rest are
-        jobs of workers."""
+        """By what is waited for: how many have their turn, and how many wait. `visits` are calls of ReadDocs, `pages`
+        the browser's; the rest are jobs of workers."""
         pages = self._browser.depth if self._browser is not None else (0, 0)
-        return [("pages", pages), *self.workers.depths()]
+        return [("visits", (self.visits.running, self.visits.waiting)), ("pages", pages), *self.workers.depths()]
 
     def target(self, url: str) -> str:
         """`url` as it may be asked for, in ASCII. Raises Unreachable and Refused."""

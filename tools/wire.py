@@ -189,7 +189,8 @@ async def _body(response: "httpcore.Response", encoding: str, limit: int) -> tup
         if pieces % AT_A_TIME == 0:
             await asyncio.sleep(0)
         if len(body) > limit or received > limit + SLACK:  # much that unpacks to nothing is an attack too
-            return bytes(body[:limit]), True
+            del body[limit:]
+            return bytes(body), True
     return bytes(body), False
 
 

@@ -20,17 +20,17 @@ import msgspec
 
 from toolgate.tools import jobs, pages, pdf, pictures
 from toolgate.tools.errors import ToolError
-from toolgate.tools.jobs import Done, Job
+from toolgate.tools.jobs import Done, Job, Message, Ready, Start
 from toolgate.tools.search import borrowed, scraped
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 WORN_JOBS = 200  # after so many, leaks of the libraries would begin to tell
 WORN_BYTES = 200 * 2**20  # of memory that did not go back to the system
 NICE = 5  # the server must stay quick beside it
-
 # name → the type of its requests, what loads its libraries, what does it
 JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
     "page": (pages.Raw, pages.prepare, pages.read),
+    "text": (pages.Raw, pages.load_encodings, pages.read),
     "search": (scraped.Jobs, borrowed.prepare, borrowed.answered),
     "pdf": (pages.Raw, pdf.prepare, pdf.read),
     "picture": (pictures.Raw, pictures.prepare, pictures.fitted),
@@ -38,16 +38,26 @@ JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
 
 
 def main() -> None:
-    confine()
     channel = socket.socket(fileno=0)
     source = channel.makefile("rb")
+    start = received(source, Start)
+    if start is None:
+        return
+    kind, prepare, work = JOBS[start.job]
+    try:
+        confine()
+        prepare()
+        about = Memory()
+    except Exception:  # noqa: BLE001  # the server logs it
+        channel.sendall(jobs.framed(Ready(fault=traceback.format_exc())))
+        return
+    channel.sendall(jobs.framed(Ready()))
     count = 0
-    while (job := received(source)) is not None:
+    while (job := received(source, Job)) is not None:
         allow_time()
-        done = did(job)
-        del job
+        done = did(job, source, kind, work, about)
         count += 1
-        worn = done.exhausted or count >= WORN_JOBS or memory() > WORN_BYTES
+        worn = done.exhausted or count >= WORN_JOBS or about.bytes() > WORN_BYTES
         channel.sendall(jobs.framed(msgspec.structs.replace(done, worn=worn)))
 
 
@@ -59,6 +69,7 @@ def confine() -> None:
     for kind, most in ((resource.RLIMIT_AS, jobs.MEMORY), (resource.RLIMIT_CORE, 0)):
         with contextlib.suppress(ValueError, OSError):  # it is lower already, or the system has none
             resource.setrlimit(kind, (most, most))
+    allow_time()
     if sys.platform == "linux":
         import ctypes
 
@@ -74,47 +85,52 @@ def allow_time() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def received(source: BinaryIO) -> Job | None:
-    """The next job; None at the end."""
+def received(source: BinaryIO, kind: type[Message]) -> Message | None:
+    """The next message; None at the end."""
     head = source.read(jobs.LENGTH.size)
     if len(head) < jobs.LENGTH.size:
         return None
     (size,) = jobs.LENGTH.unpack(head)
     data = source.read(size)
-    return msgspec.msgpack.decode(data, type=Job) if len(data) == size else None
+    return msgspec.msgpack.decode(data, type=kind) if len(data) == size else None
 
 
-def did(job: Job) -> Done:
-    kind, prepare, work = JOBS[job.name]
+def did(job: Job, source: BinaryIO, kind: Any, work: Callable[[Any], Any], about: "Memory") -> Done:
     try:
-        prepare()  # while there is memory: a library that can't be loaded is a fault
-        result = work(msgspec.msgpack.decode(job.request, type=kind))
-        return Done(msgspec.msgpack.encode(result))
+        body = source.read(job.body)
+        request = msgspec.msgpack.decode(job.request, type=kind)
+        if body:
+            request = msgspec.structs.replace(request, body=body)
+        return Done(msgspec.msgpack.encode(work(request)))
     except ToolError as error:
         return Done(refusal=error.text)
     except MemoryError:
         return Done(exhausted=True)
     except Exception:  # noqa: BLE001  # the server logs it
-        return Done(exhausted=True) if is_short() else Done(fault=traceback.format_exc())
+        return Done(exhausted=True) if about.is_short() else Done(fault=traceback.format_exc())
 
 
-def is_short() -> bool:
-    """Whether a failure is likely for want of memory: libraries that get none say all kinds of things."""
-    try:
-        with open("/proc/self/status") as file:
-            peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmPeak:"))
-    except (OSError, StopIteration):  # not Linux: nothing limits memory there
-        return False
-    return peak > jobs.MEMORY // 2
+class Memory:
+    """What this process has of it, by files of Linux that are opened while they can be."""
 
+    def __init__(self) -> None:
+        self._files: list[int] = []
+        with contextlib.suppress(OSError):
+            self._files = [os.open(f"/proc/self/{name}", os.O_RDONLY) for name in ("statm", "status")]
 
-def memory() -> int:
-    """Bytes held now; elsewhere than on Linux the most there ever were."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    def bytes(self) -> int:
+        """Held now; elsewhere than on Linux the most there ever were."""
+        if not self._files:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return int(os.pread(self._files[0], 200, 0).split()[1]) * resource.getpagesize()
+
+    def is_short(self) -> bool:
+        """Whether a failure is likely for want of it: libraries that get none say all kinds of things."""
+        if not self._files:  # nothing limits memory there
+            return False
+        lines = os.pread(self._files[1], 4_096, 0).splitlines()
+        peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"VmPeak:")), 0)
+        return peak > jobs.MEMORY // 2
 
 
 if __name__ == "__main__":

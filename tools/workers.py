@@ -2,6 +2,8 @@
 
 A job that takes too long, too much memory or its process down costs that process and nothing else: tools/worker.py is
 the program. The processes are started here, not through the workspace: they run our own code, and no command.
+
+Whoever has large bytes read takes a turn first and gets them then: what waits holds none.
 """
 
 import asyncio
@@ -11,20 +13,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
 
 import msgspec
 
 from toolgate.tools import jobs
 from toolgate.tools.errors import ToolError
-from toolgate.tools.jobs import Done, Job
+from toolgate.tools.jobs import Done, Job, Message, Ready, Start
+from toolgate.tools.open_file import OpenFile
+from toolgate.tools.turns import Turns
 
 MOST = 2  # jobs of one kind at once: each may take a processor and MEMORY
+LINE = 128  # of one principal's jobs that wait: what is behind them would not be done in time
 IDLE = 60.0  # seconds workers wait for the next job: starting one takes a third of a second
 END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
 CHUNK = 2**18
 PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.worker")
+
+NOUNS = {"page": "pages", "text": "texts", "search": "answers", "pdf": "PDFs", "picture": "pictures"}
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -42,37 +49,51 @@ class Workers:
     """Workers for jobs by name; each is started when it is needed, and kept for a while after its last job."""
 
     def __init__(self) -> None:
-        self._slots: dict[str, asyncio.Semaphore] = {}
-        self._jobs: Counter[str] = Counter()  # those under way and those that wait
+        self._turns: dict[str, Turns] = {}
         self._idle: dict[str, list[Worker]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._living: set[Worker] = set()
         self._none_living = asyncio.Event()
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def run(self, name: str, request: msgspec.Struct, kind: type[T], *, timeout: float = jobs.CPU) -> T:
-        """Do the job `name` on `request`, for at most `timeout` seconds once one of its workers is free.
+    @contextlib.asynccontextmanager
+    async def turn(self, name: str, principal: str, timeout: float | None = None) -> "AsyncGenerator[Turn]":
+        """Wait for at most `timeout` seconds until one of the workers for the job `name` is free: a Turn to run it.
 
-        Raises Overtaxed, ToolError where the job refuses, and Broken. Cancelled, it kills the worker.
+        Raises BusyError when none is, or too many of the principal's jobs wait.
         """
-        slots = self._slots.setdefault(name, asyncio.Semaphore(MOST))
-        self._jobs[name] += 1
-        try:
-            async with slots:
-                worker = self._taken(name)
-                try:
-                    done = await _asked(worker, name, request, timeout)
-                except BaseException:
-                    self._end(worker)
-                    raise
-                self._give_back(name, worker, done.worn)
-        finally:
-            self._jobs[name] -= 1
-        return _result(done, kind)
+        if name not in self._turns:
+            self._turns[name] = Turns(MOST, NOUNS[name], line=LINE)
+        async with self._turns[name].turn(principal, timeout):
+            yield Turn(self, name)
 
     def depths(self) -> list[tuple[str, tuple[int, int]]]:
         """By job: how many are under way, and how many wait."""
-        return [(name, (min(count, MOST), max(0, count - MOST))) for name, count in self._jobs.items()]
+        return [(name, (turns.running, turns.waiting)) for name, turns in self._turns.items()]
+
+    async def do(self, name: str, request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> Done:
+        """In a worker that is kept for the next job, unless this one was its last. Cancelled, it kills the worker."""
+        worker = self._taken(name)
+        try:
+            done = await self._done(worker, request, body, timeout)
+        except BaseException:
+            self._end(worker)
+            raise
+        self._give_back(name, worker, done.worn)
+        return done
+
+    async def _done(self, worker: "Worker", request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> Done:
+        start = time.monotonic()
+        try:
+            async with asyncio.timeout(timeout):
+                await worker.ready()
+                return await worker.ask(request, body)
+        except TimeoutError:
+            raise Overtaxed(f"took more than {timeout:g} s") from None
+        except EOFError:  # by the limit of its processor time, by a crash, or by the system that had no memory left
+            if time.monotonic() - start > 0.9 * jobs.CPU:
+                raise Overtaxed(f"took more than {jobs.CPU} s") from None
+            raise Overtaxed("broke the program that reads it") from None
 
     async def close(self) -> None:
         """End all workers, and wait until they are gone. A later job starts new ones."""
@@ -92,7 +113,8 @@ class Workers:
             if not worker.is_alive:
                 self._end(worker)
                 worker = None
-        worker = worker or Worker()
+        if worker is None:
+            worker = Worker(jobs.framed(Start(name)))
         self._living.add(worker)
         self._none_living.clear()
         return worker
@@ -129,10 +151,30 @@ class Workers:
                 self._none_living.set()
 
 
+class Turn:
+    """One of the few jobs that may be done at once."""
+
+    def __init__(self, workers: Workers, name: str) -> None:
+        self._workers = workers
+        self._name = name
+
+    async def run(
+        self, request: msgspec.Struct, kind: type[T], body: bytes | OpenFile = b"", *, timeout: float = jobs.CPU
+    ) -> T:
+        """Do the job on `request`, in at most `timeout` seconds. Its field `body` is sent as it is: bytes, or a regular
+        file from its position on.
+
+        Raises Overtaxed, ToolError where the job refuses, and Broken. Cancelled, it kills the worker.
+        """
+        done = await self._workers.do(self._name, request, body, timeout)
+        return _result(done, kind)
+
+
 class Worker:
     """One process and the socket to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: bytes) -> None:
+        self._start = start
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         with theirs:
@@ -157,15 +199,30 @@ class Worker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    async def ask(self, frame: bytes) -> Done:
+    async def ready(self) -> None:
+        """Start it before the first job. Raises Broken, and what `ask` does."""
+        if not self._start:
+            return
+        start, self._start = self._start, b""
+        ready = await self._answer(start, Ready)
+        if ready.fault:
+            raise Broken(ready.fault)
+
+    async def ask(self, request: msgspec.Struct, body: bytes | OpenFile) -> Done:
         """Raises EOFError when the process ends instead, ValueError and msgspec.DecodeError for nonsense."""
+        size = len(body) if isinstance(body, bytes) else body.size
+        return await self._answer(jobs.framed(Job(msgspec.Raw(msgspec.msgpack.encode(request)), size)), Done, body)
+
+    async def _answer(self, frame: bytes, kind: type[Message], body: bytes | OpenFile = b"") -> Message:
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._socket, frame)
+            async for piece in _pieces(body):
+                await loop.sock_sendall(self._socket, piece)
             (size,) = jobs.LENGTH.unpack(await self._read(jobs.LENGTH.size))
             if size > jobs.MAX_DONE:
                 raise ValueError(f"an answer of {size} bytes")
-            return msgspec.msgpack.decode(await self._read(size), type=Done)
+            return msgspec.msgpack.decode(await self._read(size), type=kind)
         except ConnectionError:
             raise EOFError from None
 
@@ -201,18 +258,12 @@ class Worker:
         return bytes(data)
 
 
-async def _asked(worker: Worker, name: str, request: msgspec.Struct, timeout: float) -> Done:
-    start = time.monotonic()
-    frame = jobs.framed(Job(name, msgspec.Raw(msgspec.msgpack.encode(request))))
-    try:
-        async with asyncio.timeout(timeout):
-            return await worker.ask(frame)
-    except TimeoutError:
-        raise Overtaxed(f"took more than {timeout:g} s") from None
-    except EOFError:  # by the limit of its processor time, by a crash, or by the system that had no memory left
-        if time.monotonic() - start > 0.9 * jobs.CPU:
-            raise Overtaxed(f"took more than {jobs.CPU} s") from None
-        raise Overtaxed("broke the program that reads it") from None
+async def _pieces(body: bytes | OpenFile) -> AsyncIterator[bytes]:
+    if isinstance(body, OpenFile):
+        async for piece in body.pieces():
+            yield piece
+    elif body:
+        yield body
 
 
 def _result(done: Done, kind: type[T]) -> T:

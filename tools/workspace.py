@@ -16,6 +16,7 @@ from toolgate.tools.errors import ToolError
 from toolgate.tools.escapes import clean_output
 from toolgate.tools.excerpts import ending, shortened
 from toolgate.tools.notices import Notices
+from toolgate.tools.open_file import OpenFile
 from toolgate.tools.process import Launch, NotStarted
 from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import GRACE, Running
@@ -245,6 +246,12 @@ class Workspace:
         await self._open()
         reach = None if anywhere else self.root
         return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._quarters.uid)
+
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
+        """The same file to be read piece by piece. Raises ToolError."""
+        await self._open()
+        reach = None if anywhere else self.root
+        return await asyncio.to_thread(files.open_regular, path, limit, reach, self._private, self._quarters.uid)
 
     async def look(self, path: str) -> files.Entry:
         """What there is at the absolute `path`, links followed. Raises NotFound, also for what is outside the root."""

@@ -21,11 +21,14 @@ async def call(
     web: Any = None,
     search: Any = None,
     settings: Settings | None = None,
+    principal: str = "me",
 ) -> Output:
     """The tool's answer; its structured content, which must fit its schema, comes back as plain data."""
     nothing: Any = None
     given = settings or Settings()
-    belongings = Belongings("me", Place(), workspace, nothing, nothing, nothing, nothing, web, given, search=search)
+    belongings = Belongings(
+        principal, Place(), workspace, nothing, nothing, nothing, nothing, web, given, search=search
+    )
     output = await asyncio.wait_for(tool.run(arguments, Context(belongings, nothing)), BOUND)
     structured = msgspec.to_builtins(output.structured)
     if structured is not None:

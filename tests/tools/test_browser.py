@@ -786,6 +786,28 @@ def test_a_cancelled_call_leaves_no_page(world: World) -> None:
     world.run(scenario())
 
 
+def test_pages_that_never_come_leave_some_of_the_browser_to_others(world: World) -> None:
+    world.place.pages.clear()
+    world.place.pages.update({"/": html("<p>Here</p>"), "/late": silent})
+    world.place.requests.clear()
+
+    def late() -> int:
+        return sum(request.path == "/late" for request in world.place.requests)
+
+    async def scenario() -> None:
+        eve = [asyncio.create_task(world.call(world.url("/late"), "eve")) for _ in range(browsers.PAGES)]
+        while late() < browsers.SHARE:
+            await asyncio.sleep(0.02)
+        assert "Here" in text(await world.call(world.url("/"), "ada"))
+        assert late() == browsers.SHARE
+        for waiting in eve:
+            waiting.cancel()
+        await asyncio.wait(eve)
+        await nothing_open(world)
+
+    world.run(scenario())
+
+
 async def nothing_open(world: World) -> None:
     browser = world.web.browser
     assert browser is not None

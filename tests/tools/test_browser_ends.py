@@ -13,7 +13,7 @@ import pytest
 
 from tests.wire import ROOT, eventually, processes_with
 from toolgate.tools.browser.program import program
-from toolgate.tools.browser.turns import Turns
+from toolgate.tools.turns import BusyError, Turns
 
 CHROMIUM = program(None, os.environ.get("PATH")) or ""
 
@@ -82,10 +82,10 @@ def test_who_waits_is_served_by_principal_in_turn() -> None:
         await turns.take(principal, 5)
         served.append(principal)
         await asyncio.sleep(0)
-        turns.give()
+        turns.give(principal)
 
     async def scenario() -> None:
-        turns = Turns(1)
+        turns = Turns(1, "pages")
         await asyncio.gather(*(one(turns, principal) for principal in "aaaaabbc"))
         await turns.take("a", 5)
 
@@ -95,16 +95,16 @@ def test_who_waits_is_served_by_principal_in_turn() -> None:
 
 def test_a_turn_that_is_given_up_goes_to_the_next() -> None:
     async def scenario() -> None:
-        turns = Turns(1)
+        turns = Turns(1, "pages")
         await turns.take("a", 1)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(BusyError):
             await turns.take("b", 0.01)
         waiting = asyncio.create_task(turns.take("c", 5))
         leaving = asyncio.create_task(turns.take("d", 5))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        turns.give()
+        turns.give("a")
         await leaving
 
     asyncio.run(scenario())

@@ -17,6 +17,7 @@ from toolgate.tools.content import Image, Output, Text
 from toolgate.tools.context import Settings
 from toolgate.tools.errors import ToolError
 from toolgate.tools.images import MAX_FILE, read_image
+from toolgate.tools.open_file import OpenFile
 from toolgate.tools.web import Web
 
 
@@ -27,11 +28,11 @@ class Shelf:
         self.data = data
         self.asked: list[Any] = []
 
-    async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
         self.asked.append((path, limit, anywhere))
         if not path.startswith("/"):
             raise ToolError(f"{path} is not an absolute path")
-        return self.data
+        return OpenFile(io.BytesIO(self.data), path, len(self.data))
 
 
 class Looking:

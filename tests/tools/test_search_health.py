@@ -21,8 +21,8 @@ from toolgate.tools.search.asking import Outcome
 from toolgate.tools.search.engine import wanted_wait
 from toolgate.tools.search.health import MAX_REST, REST, Health
 from toolgate.tools.search.recent import MAX_KEPT, Recent
-from toolgate.tools.search.search import AT_ONCE
-from toolgate.tools.search.turns import Tally, Turns
+from toolgate.tools.search.search import AT_ONCE, Tally
+from toolgate.tools.turns import Turns
 from toolgate.tools.web import Page
 
 FINE = hn("https://a.example/")
@@ -321,7 +321,7 @@ async def order(turns: Turns, waiting: list[tuple[str, Tally]]) -> list[int]:
     came: list[int] = []
 
     async def one(number: int, whose: str, tally: Tally) -> None:
-        async with turns.turn(whose, tally):
+        async with turns.turn(whose, rank=lambda: tally.engines):
             came.append(number)
 
     async with turns.turn("another"):
@@ -338,7 +338,7 @@ def test_turns_go_round_among_callers_and_to_the_search_that_has_least() -> None
     greedy, modest = [("greedy", tally) for tally in some], [("modest", Tally(9)), ("modest", Tally(9))]
 
     async def scenario() -> None:
-        turns = Turns(1)
+        turns = Turns(1, "questions")
         for _ in range(2):
             assert await order(turns, [*greedy, *modest]) == [2, 5, 4, 6, 0, 3]
 
@@ -347,7 +347,7 @@ def test_turns_go_round_among_callers_and_to_the_search_that_has_least() -> None
 
 def test_a_turn_that_comes_to_one_who_has_gone_is_the_next_ones() -> None:
     async def scenario() -> None:
-        turns = Turns(1)
+        turns = Turns(1, "questions")
         entered: list[str] = []
 
         async def one(name: str) -> None:
@@ -367,13 +367,13 @@ def test_a_turn_that_comes_to_one_who_has_gone_is_the_next_ones() -> None:
 def test_questions_of_one_engine_are_read_together() -> None:
     async def body(place: Street) -> None:
         sizes: list[int] = []
-        run = place.web.workers.run
+        do = place.web.workers.do
 
-        async def noted(name: str, jobs: Any, kind: Any, *, timeout: float) -> Any:
+        async def noted(name: str, jobs: Any, *given: Any) -> Any:
             sizes.append(len(jobs.jobs))
-            return await run(name, jobs, kind, timeout=timeout)
+            return await do(name, jobs, *given)
 
-        place.web.workers.run = noted  # type: ignore[method-assign]
+        place.web.workers.do = noted  # type: ignore[method-assign]
         outputs = await asyncio.gather(*(place.find(f"query {n}") for n in range(16)))
         assert [len(output.structured["results"]) for output in outputs] == [2] * 16
         assert sum(sizes) == 32  # a wording and a page each
@@ -384,15 +384,15 @@ def test_questions_of_one_engine_are_read_together() -> None:
 
 def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None:
     async def body(place: Street) -> None:
-        run = place.web.workers.run
+        do = place.web.workers.do
         never_ends = asyncio.Event()
 
-        async def hung(name: str, jobs: Any, kind: Any, *, timeout: float) -> Any:
+        async def hung(name: str, jobs: Any, *given: Any) -> Any:
             if jobs.jobs[0].engine == "duckduckgo":
                 await never_ends.wait()
-            return await run(name, jobs, kind, timeout=timeout)
+            return await do(name, jobs, *given)
 
-        place.web.workers.run = hung  # type: ignore[method-assign]
+        place.web.workers.do = hung  # type: ignore[method-assign]
         outputs = await asyncio.gather(*(place.find(f"query {n}") for n in range(16)))
         tables = [{row["name"]: row["status"] for row in output.structured["engines"]} for output in outputs]
         assert tables == [{"duckduckgo": "timeout", "mojeek": "ok", "yahoo": "ok"}] * 16
@@ -402,8 +402,8 @@ def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None
 
 def test_that_no_worker_was_free_is_not_held_against_an_engine() -> None:
     async def body(place: Street) -> None:
-        turns = place.search._readers["mojeek"]._turns
-        async with turns.turn("x"), turns.turn("y"):
+        workers = place.web.workers
+        async with workers.turn("search", "x"), workers.turn("search", "y"):
             for n in range(4):
                 output = await place.find(f"q{n}")
                 assert "mojeek timeout 0" in text(output) and "its turn did not come" in text(output)

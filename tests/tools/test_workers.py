@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from tests.tools.calling import call, text
@@ -22,7 +23,7 @@ from toolgate.tools.pages import Raw, Readable
 from toolgate.tools.pictures import Fitted
 from toolgate.tools.pictures import Raw as RawPicture
 from toolgate.tools.web import Web
-from toolgate.tools.workers import Overtaxed, Workers
+from toolgate.tools.workers import Overtaxed, Turn, Workers
 
 # libxml2 compares each attribute with all before it: a minute and more
 ENDLESS = b"<p " + b" ".join(b"a%d=1" % number for number in range(150_000)) + b">text"
@@ -30,8 +31,16 @@ VAST = b"<table>" + b"<tr><td>x<td>y" * 120_000  # half a million elements: 200 
 SMALL = "from toolgate.tools import jobs, worker; jobs.MEMORY = 160 * 2**20; worker.main()"
 
 
+T = TypeVar("T")
+
+
 def page(html: bytes) -> Raw:
     return Raw(html, "text/html", "http://site/", "markdown")
+
+
+async def done(workers: Workers, job: str, request: msgspec.Struct, kind: type[T], **given: Any) -> T:
+    async with workers.turn(job, "me") as turn:
+        return await turn.run(request, kind, **given)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -63,10 +72,10 @@ def is_gone(pid: int, within: float = 5.0) -> bool:
 def test_a_job_is_done_and_its_worker_does_the_next() -> None:
     async def body() -> None:
         async with opened() as workers:
-            first = await workers.run("page", page(b"<title>T</title><p>one"), Readable)
+            first = await done(workers, "page", page(b"<title>T</title><p>one"), Readable)
             assert first == Readable("text/html", "T", "one", 3)
             held = pids(workers)
-            assert (await workers.run("page", page(b"<p>two"), Readable)).text == "two"
+            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
             assert pids(workers) == held and len(held) == 1
         assert all(is_gone(pid) for pid in held)
 
@@ -78,9 +87,9 @@ def test_a_job_over_its_time_is_ended_and_the_next_goes_on() -> None:
         async with opened() as workers:
             start = time.monotonic()
             with pytest.raises(Overtaxed, match="took more than 1 s"):
-                await workers.run("page", page(ENDLESS), Readable, timeout=1)
+                await done(workers, "page", page(ENDLESS), Readable, timeout=1)
             assert time.monotonic() - start < 15
-            assert (await workers.run("page", page(b"<p>two"), Readable)).text == "two"
+            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
 
     run(body())
 
@@ -101,8 +110,8 @@ def test_a_job_over_its_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
     async def body() -> None:
         async with opened() as workers:
             with pytest.raises(Overtaxed, match=r"memory|broke"):
-                await workers.run("page", page(VAST), Readable, timeout=30)
-            assert (await workers.run("page", page(b"<p>two"), Readable)).text == "two"
+                await done(workers, "page", page(VAST), Readable, timeout=30)
+            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
 
     run(body())
 
@@ -110,18 +119,18 @@ def test_a_job_over_its_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_worker_that_was_killed_costs_its_job_and_no_other() -> None:
     async def body() -> None:
         async with opened() as workers:
-            work = asyncio.ensure_future(workers.run("page", page(ENDLESS), Readable))
+            work = asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable))
             while not pids(workers):
                 await asyncio.sleep(0)
             (pid,) = pids(workers)
             os.kill(pid, signal.SIGKILL)
             with pytest.raises(Overtaxed, match="broke the program"):
                 await work
-            await workers.run("page", page(b"<p>idle now"), Readable)
+            await done(workers, "page", page(b"<p>idle now"), Readable)
             for pid in pids(workers):
                 os.kill(pid, signal.SIGKILL)
                 assert is_gone(pid)
-            assert (await workers.run("page", page(b"<p>two"), Readable)).text == "two"
+            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
 
     run(body())
 
@@ -131,7 +140,7 @@ def test_cancelling_a_job_kills_its_worker_at_once() -> None:
         async with opened() as workers:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.5):
-                    await workers.run("page", page(ENDLESS), Readable)
+                    await done(workers, "page", page(ENDLESS), Readable)
             held = pids(workers)
             await workers.close()
             assert not pids(workers)
@@ -143,7 +152,7 @@ def test_cancelling_a_job_kills_its_worker_at_once() -> None:
 def test_closing_ends_jobs_under_way() -> None:
     async def body() -> None:
         workers = Workers()
-        work = [asyncio.ensure_future(workers.run("page", page(ENDLESS), Readable)) for _ in range(4)]
+        work = [asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable)) for _ in range(4)]
         while len(pids(workers)) < module.MOST:
             await asyncio.sleep(0)
         held = pids(workers)
@@ -160,9 +169,9 @@ def test_closing_ends_jobs_under_way() -> None:
 def test_no_more_than_a_few_work_at_once_and_kinds_do_not_wait_for_each_other() -> None:
     async def body() -> None:
         async with opened() as workers:
-            pages = [asyncio.ensure_future(workers.run("page", page(ENDLESS), Readable, timeout=3)) for _ in range(4)]
+            pages = [asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable, timeout=3)) for _ in range(4)]
             with pytest.raises(ToolError, match="not a png"):
-                await workers.run("picture", RawPicture("/x", b"text", 1000, 10), Fitted)
+                await done(workers, "picture", RawPicture("/x", 1000, 10, b"text"), Fitted)
             assert not any(job.done() for job in pages)
             assert len(pids(workers)) == module.MOST + 1
             for job in pages:
@@ -177,7 +186,7 @@ def test_an_idle_worker_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) 
 
     async def body() -> None:
         async with opened() as workers:
-            await workers.run("page", page(b"<p>one"), Readable)
+            await done(workers, "page", page(b"<p>one"), Readable)
             async with asyncio.timeout(10):
                 await workers._none_living.wait()
 
@@ -188,10 +197,10 @@ def test_an_idle_worker_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worker_does_not_outlive_a_murdered_server_even_while_it_works() -> None:
     script = """if True:
         import asyncio, sys
-        from tests.tools.test_workers import ENDLESS, Readable, Workers, page, pids
+        from tests.tools.test_workers import ENDLESS, Readable, Workers, done, page, pids
         async def main():
             workers = Workers()
-            work = asyncio.ensure_future(workers.run("page", page(ENDLESS), Readable))
+            work = asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable))
             await asyncio.sleep(0.5)
             print(*pids(workers), flush=True)
             await work
@@ -208,7 +217,7 @@ def test_a_page_that_can_not_be_converted_is_an_error_that_says_how_to_have_its_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module.jobs, "CPU", 1)
-    monkeypatch.setattr(Workers.run, "__kwdefaults__", {"timeout": 1})
+    monkeypatch.setattr(Turn.run, "__kwdefaults__", {"timeout": 1})
 
     async def body() -> None:
         async with site({"/": ENDLESS}) as place:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, WAYS, Chromium, NotStarted
 from toolgate.tools.browser.gateway import Gateway
-from toolgate.tools.browser.turns import Full, Turns
 from toolgate.tools.errors import ToolError
 from toolgate.tools.guard import Allowed
 from toolgate.tools.steps import step
+from toolgate.tools.turns import Turns
 from toolgate.tools.web import Resolve
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolgate.tools.browser.visit import Seen
 
 PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a processor while it loads
+SHARE = 4  # of them for one principal, each for as long as a call may take: others find two
 AGAIN = 30.0  # seconds before one that did not start is tried again: to find out may take START of each call
 QUEUE = 30.0  # seconds a call waits for its turn; the rest of the time it is held is for the page
 WORN_PAGES = 500  # after so many, leaks begin to tell
@@ -34,10 +35,6 @@ IDLE = 300.0  # seconds without a page before it ends
 CLOSE = 3.0  # seconds for a page to be closed; one that does not takes its browser with it
 
 log = logging.getLogger(__name__)
-
-
-class Busy(ToolError):
-    """Too many pages are being read."""
 
 
 class Condemned(ToolError):
@@ -69,7 +66,7 @@ class Browser:
         self.sandboxed: bool | None = None  # None: not known before the first start
         self._idle = idle
         self._way = 0  # of WAYS, the first that works here
-        self._turns = Turns(PAGES)
+        self._turns = Turns(PAGES, "pages", share=SHARE)
         self._starting = asyncio.Lock()
         self._failure: tuple[float, NotStarted] | None = None  # when by the loop's clock, and why
         self._current: Running | None = None
@@ -79,7 +76,7 @@ class Browser:
     async def read(self, url: str, principal: str, wait: float, hold: float, *, is_source: bool) -> "Seen":
         """The page at `url`, in a context of its own: `wait` seconds beyond the moment it is quiet, all in `hold`.
 
-        Raises NotStarted, Busy and what a Visit does.
+        Raises NotStarted, BusyError and what a Visit does.
         """
         until = asyncio.get_running_loop().time() + hold
         try:
@@ -89,25 +86,29 @@ class Browser:
 
     async def _read(self, url: str, principal: str, wait: float, until: float, is_source: bool) -> "Seen":
         hold = until - asyncio.get_running_loop().time()
-        try:
-            await self._turns.take(principal, min(QUEUE, hold * 0.7))
-        except (TimeoutError, Full):
-            raise Busy(f"the browser is busy: {PAGES} pages are being read at once; try again in a minute") from None
+        await self._turns.take(principal, min(QUEUE, hold * 0.7))
         try:
             running = await self._good()
             running.pages += 1
             running.count += 1
         except BaseException:
-            self._turns.give()
+            self._turns.give(principal)
             raise
         with self.gateway.admitted() as ticket, step("load page"):
             try:
-                return await self._visited(running, ticket, url, wait, until, is_source)
+                return await self._visited(running, ticket, principal, url, wait, until, is_source)
             finally:
                 self._rest_later()
 
     async def _visited(
-        self, running: Running, ticket: "Ticket", url: str, wait: float, until: float, is_source: bool
+        self,
+        running: Running,
+        ticket: "Ticket",
+        principal: str,
+        url: str,
+        wait: float,
+        until: float,
+        is_source: bool,
     ) -> "Seen":
         from playwright.async_api import Error  # start-up
 
@@ -125,7 +126,7 @@ class Browser:
                 raise
             raise Broken("the browser ended; the next call starts another: try again") from None
         finally:
-            self._in_background(self._leave(running, context))
+            self._in_background(self._leave(running, context, principal))
 
     @property
     def is_up(self) -> bool:
@@ -204,7 +205,7 @@ class Browser:
         if running.pages == 0 or not running.chromium.is_alive:
             self._in_background(self._end(running))
 
-    async def _leave(self, running: Running, context: "BrowserContext | None") -> None:
+    async def _leave(self, running: Running, context: "BrowserContext | None", principal: str) -> None:
         """Close the page, and only then let another have its turn."""
         try:
             if context is not None and running.chromium.is_alive:
@@ -218,7 +219,7 @@ class Browser:
             log.debug("closing a page", exc_info=True)
         finally:
             running.pages -= 1
-            self._turns.give()
+            self._turns.give(principal)
             if running.count >= WORN_PAGES or not running.is_good or _total(running) > MEMORY:
                 self._retire(running)
 

@@ -3,8 +3,8 @@
 `tool` is what a model calls, and `search` what it asks: all of the `engines` (the table), each by `asking`, unless
 `recent` remembers its answer or its `health` forbids it. `engine` says what an engine is; there are two kinds:
 `interface` (made for programs) and `scraped` (made for people, read by `borrowed` in a worker that a `reader` asks).
-`turns` says who is next when more is asked than can be. `fusion` makes one list, and
-`address` knows which URLs are one page. A new engine is a row of the table, and a small file if neither kind fits.
+`fusion` makes one list, and `address` knows which URLs are one page. A new engine is a row of the table, and a small
+file if neither kind fits.
 """
 
 from toolgate.tools.search.engines import chosen

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from toolgate.tools.search.scraped import Done, Fault, Jobs, Results, Wording
-from toolgate.tools.search.turns import Turns
 
 if TYPE_CHECKING:
-    from toolgate.tools.workers import Workers
+    from toolgate.tools.workers import Turn, Workers
 
 T = TypeVar("T")
 
@@ -27,12 +26,11 @@ class Waiting(NamedTuple):
 
 
 class Reader:
-    """Of one engine. `turns`: all engines', as there are few workers. A job has `seconds`."""
+    """Of one engine, which has its turn among all engines. A job has `seconds`."""
 
-    def __init__(self, name: str, workers: "Workers", turns: Turns, seconds: float) -> None:
+    def __init__(self, name: str, workers: "Workers", seconds: float) -> None:
         self._name = name
         self._workers = workers
-        self._turns = turns
         self._seconds = seconds
         self._waiting: deque[Waiting] = deque()
         self._together: list[Waiting] = []  # at the worker
@@ -63,19 +61,19 @@ class Reader:
     async def _work(self) -> None:
         mine = asyncio.current_task()
         while self._waiting and self._task is mine:
-            async with self._turns.turn(self._name):
+            async with self._workers.turn("search", self._name) as turn:
                 together = self._together = self._next()
                 if together:
-                    await self._read(together)
+                    await self._read(together, turn)
         if self._task is mine:
             self._task = None
 
-    async def _read(self, together: list[Waiting]) -> None:
+    async def _read(self, together: list[Waiting], turn: "Turn") -> None:
         for one in together:
             one.begin()
         try:
             jobs = Jobs([one.job for one in together])
-            done = await self._workers.run("search", jobs, list[Done], timeout=self._seconds)
+            done = await turn.run(jobs, list[Done], timeout=self._seconds)
         except Exception as error:  # noqa: BLE001  # each of those who wait is told
             for one in together:
                 if not one.done.done():

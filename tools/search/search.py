@@ -13,19 +13,25 @@ from toolgate.tools.search.engine import Engine
 from toolgate.tools.search.health import Asked, Health
 from toolgate.tools.search.reader import Reader
 from toolgate.tools.search.recent import Recent
-from toolgate.tools.search.turns import Tally, Turns
 from toolgate.tools.steps import step
+from toolgate.tools.turns import Turns
 
 if TYPE_CHECKING:
     from toolgate.tools.web import Web
 
 DEADLINE = 6.0  # seconds; a model waits, and most engines answer within two
 AT_ONCE = 16  # questions to one engine: more would get us refused; and 2 MiB of answer each
-READERS = 2  # engines whose pages are read at once: there are no more workers (tools/workers.py)
 IN_TIME = 0.75  # of a search's time: an engine whose turn comes later could hardly answer, and would be blamed for that
 LETTING_GO = 0.2  # seconds for what is cancelled to close its sockets; nothing waits for a slow one
 
 Key = tuple[str, str, str]  # who asks, which engine, what
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """How many engines a search has heard from, or are at it."""
+
+    engines: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +70,8 @@ class Search:
         self._clock = clock
         self._recent = Recent(clock)
         self.health = {engine.name: Health(engine.name, clock) for engine in engines}
-        self._turns = {engine.name: Turns(AT_ONCE) for engine in engines}
-        turns = Turns(READERS)
-        self._readers = {one.name: Reader(one.name, web.workers, turns, one.seconds) for one in engines}
+        self._turns = {engine.name: Turns(AT_ONCE, "questions") for engine in engines}
+        self._readers = {one.name: Reader(one.name, web.workers, one.seconds) for one in engines}
         self._under_way: dict[Key, Asking] = {}
 
     @property
@@ -135,7 +140,9 @@ class Search:
     async def _asked(self, asking: Asking) -> Outcome:
         who, name, query = asking.key
         health = self.health[name]
-        async with self._turns[name].turn(who, asking.searches[0]):
+        first = asking.searches[0]
+        # Of one caller's searches each gets something before any gets all
+        async with self._turns[name].turn(who, rank=lambda: first.engines):
             held = health.held()  # anew: others have learned something while this one waited
             if held is not None:
                 return held
