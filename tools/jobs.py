@@ -16,14 +16,18 @@ LENGTH = struct.Struct("!I")
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Which jobs the worker is for."""
+    """Which jobs the worker is for, whom it becomes (-1: nobody else) and its program for seccomp (empty: none)."""
 
     job: str
+    user: int
+    filter: bytes
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """`fault`: the traceback, where its libraries can't be loaded."""
+    """`lacking`: what of its confinement this system does not give. `fault`: the traceback, where its libraries can't
+    be loaded."""
 
+    lacking: tuple[str, ...] = ()
     fault: str = ""
 
 

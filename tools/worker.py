@@ -1,8 +1,12 @@
 """A worker: a program that reads foreign pages and pictures where it may be killed, one job after another.
 
-What it reads may make a library take for ever, take all memory or crash, and nothing can stop that from inside.
+What it reads may make a library take for ever, take all memory, crash, or do what its author never meant, and nothing
+can stop that from inside. So it loads what it needs first, and then gives up all else: its user, its privileges, to
+open anything, to start anything (`confine`). Its memory is limited, its processor time for each job, and on Linux it
+dies with its parent.
+
 Run as `python -E -P -m toolgate.tools.worker`; standard input is a stream socket that speaks tools/jobs.py, and its end
-is the worker's. Its memory is limited, its processor time for each job, and on Linux it dies with its parent.
+is the worker's.
 """
 
 import contextlib
@@ -21,12 +25,21 @@ import msgspec
 from toolgate.tools import jobs, pages, pdf, pictures
 from toolgate.tools.errors import ToolError
 from toolgate.tools.jobs import Done, Job, Message, Ready, Start
+from toolgate.tools.sandbox import entry
 from toolgate.tools.search import borrowed, scraped
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 WORN_JOBS = 200  # after so many, leaks of the libraries would begin to tell
 WORN_BYTES = 200 * 2**20  # of memory that did not go back to the system
 NICE = 5  # the server must stay quick beside it
+FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_score_adj)
+NOTHING = (
+    resource.RLIMIT_CORE,
+    resource.RLIMIT_FSIZE,
+    resource.RLIMIT_NPROC,
+    resource.RLIMIT_NOFILE,  # what is open stays so; no file, socket or pipe comes to it
+)
+
 # name → the type of its requests, what loads its libraries, what does it
 JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
     "page": (pages.Raw, pages.prepare, pages.read),
@@ -45,13 +58,13 @@ def main() -> None:
         return
     kind, prepare, work = JOBS[start.job]
     try:
-        confine()
-        prepare()
+        limit_resources()
+        prepare()  # now: a library can't be loaded later
         about = Memory()
     except Exception:  # noqa: BLE001  # the server logs it
         channel.sendall(jobs.framed(Ready(fault=traceback.format_exc())))
         return
-    channel.sendall(jobs.framed(Ready()))
+    channel.sendall(jobs.framed(Ready(confine(start))))
     count = 0
     while (job := received(source, Job)) is not None:
         allow_time()
@@ -61,20 +74,15 @@ def main() -> None:
         channel.sendall(jobs.framed(msgspec.structs.replace(done, worn=worn)))
 
 
-def confine() -> None:
-    """Give up what is not needed, so that no job can have it."""
-    logging.disable()  # the libraries' words about foreign pages would go to the server's log
+def limit_resources() -> None:
+    """Take less than other processes."""
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    for kind, most in ((resource.RLIMIT_AS, jobs.MEMORY), (resource.RLIMIT_CORE, 0)):
-        with contextlib.suppress(ValueError, OSError):  # it is lower already, or the system has none
-            resource.setrlimit(kind, (most, most))
+    with contextlib.suppress(ValueError, OSError):  # it is lower already, or the system has none
+        resource.setrlimit(resource.RLIMIT_AS, (jobs.MEMORY, jobs.MEMORY))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # Linux alone has it
+        file.write(FIRST_TO_GO)
     allow_time()
-    if sys.platform == "linux":
-        import ctypes
-
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def allow_time() -> None:
@@ -83,6 +91,54 @@ def allow_time() -> None:
     most = int(used.ru_utime + used.ru_stime) + jobs.CPU + 1
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def confine(start: Start) -> tuple[str, ...]:
+    """Give up whatever reading foreign bytes does not need. Returns what the system keeps us from giving up."""
+    sys.meta_path[:] = [NoFinder]
+    logging.disable()  # the libraries' words about foreign pages would go to the server's log
+    os.dup2(1, 2)  # and so would what is written there
+    lacking: list[str] = []
+    if start.user >= 0:
+        try:
+            _become(start.user)
+        except OSError as error:
+            lacking.append(f"a user of its own ({error.strerror})")
+    for kind in NOTHING:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (0, 0))
+    if sys.platform == "linux":
+        lacking += _confine_on_linux(start.filter)
+    return tuple(lacking)
+
+
+def _become(user: int) -> None:
+    if sys.platform == "linux":
+        entry.drop_bounding()  # now: who is not root may not
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def _confine_on_linux(program: bytes) -> list[str]:
+    entry.drop_capabilities()
+    entry.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody of the same user looks in here
+    entry.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # now: a change of user undoes it
+    if not program:
+        return ["a system call filter (libseccomp is missing)"]
+    try:
+        entry.load_filter(program)
+    except OSError as error:
+        return [f"a system call filter ({error.strerror})"]
+    return []
+
+
+class NoFinder:
+    """Finds no module: libraries that try an optional one hear what they expect, and not that no file can be opened."""
+
+    @staticmethod
+    def find_spec(*_: object) -> None:
+        return None
 
 
 def received(source: BinaryIO, kind: type[Message]) -> Message | None:

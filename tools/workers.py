@@ -9,6 +9,7 @@ Whoever has large bytes read takes a turn first and gets them then: what waits h
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from toolgate.tools import jobs
 from toolgate.tools.errors import ToolError
 from toolgate.tools.jobs import Done, Job, Message, Ready, Start
 from toolgate.tools.open_file import OpenFile
+from toolgate.tools.sandbox import syscalls
 from toolgate.tools.turns import Turns
 
 MOST = 2  # jobs of one kind at once: each may take a processor and MEMORY
@@ -29,6 +31,7 @@ LINE = 128  # of one principal's jobs that wait: what is behind them would not b
 IDLE = 60.0  # seconds workers wait for the next job: starting one takes a third of a second
 END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
 CHUNK = 2**18
+USER = 65531  # whose workers are when the server is root's: a number that systems keep free, and not the browser's
 PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.worker")
 
 NOUNS = {"page": "pages", "text": "texts", "search": "answers", "pdf": "PDFs", "picture": "pictures"}
@@ -55,6 +58,8 @@ class Workers:
         self._living: set[Worker] = set()
         self._none_living = asyncio.Event()
         self._ending: set[asyncio.Task[None]] = set()
+        self._filter: bytes | None = None
+        self._lacking: tuple[str, ...] = ()  # of the workers' confinement: what the log has heard of
 
     @contextlib.asynccontextmanager
     async def turn(self, name: str, principal: str, timeout: float | None = None) -> "AsyncGenerator[Turn]":
@@ -73,7 +78,7 @@ class Workers:
 
     async def do(self, name: str, request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> Done:
         """In a worker that is kept for the next job, unless this one was its last. Cancelled, it kills the worker."""
-        worker = self._taken(name)
+        worker = await self._taken(name)
         try:
             done = await self._done(worker, request, body, timeout)
         except BaseException:
@@ -86,7 +91,7 @@ class Workers:
         start = time.monotonic()
         try:
             async with asyncio.timeout(timeout):
-                await worker.ready()
+                self._tell_lacking(await worker.ready())
                 return await worker.ask(request, body)
         except TimeoutError:
             raise Overtaxed(f"took more than {timeout:g} s") from None
@@ -94,6 +99,11 @@ class Workers:
             if time.monotonic() - start > 0.9 * jobs.CPU:
                 raise Overtaxed(f"took more than {jobs.CPU} s") from None
             raise Overtaxed("broke the program that reads it") from None
+
+    def _tell_lacking(self, lacking: tuple[str, ...]) -> None:
+        if lacking and lacking != self._lacking:
+            self._lacking = lacking
+            log.warning("pictures and pages are read in processes without %s", " and without ".join(lacking))
 
     async def close(self) -> None:
         """End all workers, and wait until they are gone. A later job starts new ones."""
@@ -105,7 +115,7 @@ class Workers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._none_living.wait(), END_WITHIN)
 
-    def _taken(self, name: str) -> "Worker":
+    async def _taken(self, name: str) -> "Worker":
         worker = None
         idle = self._idle.get(name, [])
         while idle and worker is None:
@@ -114,7 +124,9 @@ class Workers:
                 self._end(worker)
                 worker = None
         if worker is None:
-            worker = Worker(jobs.framed(Start(name)))
+            if self._filter is None:
+                self._filter = await asyncio.to_thread(_filter)
+            worker = Worker(jobs.framed(Start(name, USER if os.geteuid() == 0 else -1, self._filter)))
         self._living.add(worker)
         self._none_living.clear()
         return worker
@@ -199,14 +211,15 @@ class Worker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    async def ready(self) -> None:
-        """Start it before the first job. Raises Broken, and what `ask` does."""
+    async def ready(self) -> tuple[str, ...]:
+        """What its confinement lacks, asked before the first job. Raises Broken, and what `ask` does."""
         if not self._start:
-            return
+            return ()
         start, self._start = self._start, b""
         ready = await self._answer(start, Ready)
         if ready.fault:
             raise Broken(ready.fault)
+        return ready.lacking
 
     async def ask(self, request: msgspec.Struct, body: bytes | OpenFile) -> Done:
         """Raises EOFError when the process ends instead, ValueError and msgspec.DecodeError for nonsense."""
@@ -227,7 +240,8 @@ class Worker:
             raise EOFError from None
 
     def kill(self) -> None:
-        self._process.kill()  # a no-op when it has been waited for
+        with contextlib.suppress(PermissionError):  # root without CAP_KILL: its time and its socket end it
+            self._process.kill()  # a no-op when it has been waited for
 
     async def gone(self) -> None:
         """Return when the killed process is gone. Its socket closes last, when its memory has been given back."""
@@ -264,6 +278,14 @@ async def _pieces(body: bytes | OpenFile) -> AsyncIterator[bytes]:
             yield piece
     elif body:
         yield body
+
+
+def _filter() -> bytes:
+    """The workers' program for seccomp, empty where this system has none. Blocking: a hundredth of a second."""
+    try:
+        return syscalls.reader_program() if sys.platform == "linux" else b""
+    except syscalls.NoFilter:
+        return b""
 
 
 def _result(done: Done, kind: type[T]) -> T:

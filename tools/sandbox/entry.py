@@ -82,20 +82,20 @@ def _outside(told: dict[str, Any], fd: int) -> None:
 def _inside(told: dict[str, Any]) -> None:
     supervisor = _loaded(told["supervisor"])  # now: later it may be out of reach
     if told["uid"] >= 0:
-        _drop_bounding()  # now: who is not root may not
+        drop_bounding()  # now: who is not root may not
         os.setgroups([])
         os.setresgid(told["uid"], told["uid"], told["uid"])
         os.setresuid(told["uid"], told["uid"], told["uid"])
     if told["namespace"]:
         _own_namespace(told["uid"])
-    _drop_capabilities()
+    drop_capabilities()
     os.umask(0o022)
     os.chdir("/")
     for number, value in told["limits"]:
         resource.setrlimit(number, (value, value))
     listener = _listener(told["port"]) if told["port"] else None
     if told["filter"]:
-        _load_filter(told["filter"])
+        load_filter(told["filter"])
     _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user: they don't get to look in here
     report = socket.socket(fileno=told["report"])
     socket.send_fds(report, [b"ready"], [listener.fileno()] if listener else [])
@@ -117,22 +117,23 @@ def _own_namespace(uid: int) -> None:
             file.write(line)
 
 
-def _drop_bounding() -> None:
+def drop_bounding() -> None:
     """What no exec may ever give."""
     for capability in range(LAST_CAP):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break  # past the last there is, or not ours to drop: without any of our own nothing is gained by it
 
 
-def _drop_capabilities() -> None:
-    _drop_bounding()
+def drop_capabilities() -> None:
+    """All of them, and the ways to new ones."""
+    drop_bounding()
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
     _call("capset", header, bytes(24))
     _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def _load_filter(program: bytes) -> None:
+def load_filter(program: bytes) -> None:
     loaded = Program(len(program) // 8, program)
     _call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0)
 

@@ -47,6 +47,24 @@ CLONE_NAMESPACES = NAMESPACES[:-1]  # of clone, where 0x80 is part of the signal
 FAMILIES = (1, 2, 10, 16)  # sockets that may be made: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK (which lists interfaces)
 OFFLINE = (1, 16)  # the same where there is to be no network, and no namespace sees to it
 TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423  # type into, and reconfigure, somebody else's terminal
+READER = (  # no file is opened, nothing started or sent a signal, and nobody else seen
+    "read readv pread64 recvfrom recvmsg recv write writev sendto sendmsg send lseek _llseek close",
+    "fstat fstat64 newfstatat statx",
+    "brk munmap mremap madvise",
+    "futex futex_time64 restart_syscall rseq set_robust_list sched_yield sched_getaffinity",
+    "rt_sigaction rt_sigprocmask rt_sigreturn sigreturn sigaltstack",
+    "clock_gettime clock_gettime64 clock_getres gettimeofday time nanosleep clock_nanosleep clock_nanosleep_time64",
+    "getpid gettid getuid geteuid getgid getegid getrandom",
+    "getrusage getrlimit ugetrlimit setrlimit",
+    "exit exit_group",
+)
+PROT_EXEC = 4  # asm-generic/mman-common.h
+READER_IF = {  # by the number of an argument, and the bits of it that may not be set
+    "mmap": (2, PROT_EXEC),  # what is mapped from now on can't be run
+    "mmap2": (2, PROT_EXEC),
+    "mprotect": (2, PROT_EXEC),
+    "prlimit64": (0, 0xFFFF_FFFF),  # of no other process
+}
 HIGHEST = 64  # address families end below 50 (linux/socket.h)
 LOW = 0xFFFF_FFFF  # of an argument the kernel takes as 32 bits; what is above them it does not look at
 
@@ -57,10 +75,7 @@ class NoFilter(Exception):
 
 def program(*, offline: bool = False) -> bytes:
     """The filter, as the kernel takes it. `offline` refuses sockets that reach other machines. Raises NoFilter."""
-    try:
-        import pyseccomp  # type: ignore[import-untyped]  # start-up: only a server with a sandbox needs it
-    except (ImportError, OSError, RuntimeError) as error:
-        raise NoFilter("libseccomp is missing: apt-get install libseccomp2") from error
+    pyseccomp = _library()
     refuse = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
 
@@ -90,6 +105,28 @@ def program(*, offline: bool = False) -> bytes:
         rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socket", masked(0, LOW, number))
     rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socket", pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
     return _exported(rules)
+
+
+def reader_program() -> bytes:
+    """The filter of a process that has what it needs, and only reads and answers: a list of all that it may. Raises
+    NoFilter."""
+    pyseccomp = _library()
+    rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
+    allowed: list[tuple[str, Any]] = [(name, ()) for row in READER for name in row.split()]
+    for name, (number, bits) in READER_IF.items():
+        allowed.append((name, (pyseccomp.Arg(number, pyseccomp.MASKED_EQ, bits, 0),)))
+    for name, arguments in allowed:
+        if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:  # else this architecture has no such call
+            rules.add_rule(pyseccomp.ALLOW, name, *arguments)
+    return _exported(rules)
+
+
+def _library() -> Any:
+    try:
+        import pyseccomp  # type: ignore[import-untyped]  # start-up: only a server that confines something needs it
+    except (ImportError, OSError, RuntimeError) as error:
+        raise NoFilter("libseccomp is missing: apt-get install libseccomp2") from error
+    return pyseccomp
 
 
 def _others(allowed: tuple[int, ...]) -> list[int]:
