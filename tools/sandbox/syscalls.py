@@ -65,6 +65,14 @@ READER_IF = {  # by the number of an argument, and the bits of it that may not b
     "mprotect": (2, PROT_EXEC),
     "prlimit64": (0, 0xFFFF_FFFF),  # of no other process
 }
+PUNCH_HOLE = 2  # of fallocate's modes the one that frees room (linux/falloc.h)
+RESERVED = (  # fallocate as an ioctl, FS_IOC_RESVSP, …RESVSP64 and …ZERO_RANGE (linux/falloc.h)
+    0x4030_5828, 0x4030_582A, 0x4030_5839,
+)  # fmt: skip
+SUBVOLUMES = (  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE, and their second versions: whoever measures a tree stops there
+    0x5000_9401, 0x5000_940E, 0x5000_9417, 0x5000_9418,
+)  # fmt: skip
+LARGEST_SEGMENT = 2**16  # bytes of System V shared memory, which stays with no process: 4,096 of them at most
 HIGHEST = 64  # address families end below 50 (linux/socket.h)
 LOW = 0xFFFF_FFFF  # of an argument the kernel takes as 32 bits; what is above them it does not look at
 
@@ -101,9 +109,18 @@ def program(*, offline: bool = False) -> bytes:
         rule(refuse, "clone", masked(0, flag, flag))
     for request in (TIOCSTI, TIOCLINUX, TIOCSETD):
         rule(refuse, "ioctl", masked(1, LOW, request))
-    for number in _others(OFFLINE if offline else FAMILIES):
-        rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socket", masked(0, LOW, number))
-    rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socket", pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
+    for request in SUBVOLUMES:
+        rule(refuse, "ioctl", masked(1, LOW, request))
+    # Reserving room is bounded by no resource limit. Programs fall back to writing.
+    unsupported = pyseccomp.ERRNO(errno.EOPNOTSUPP)
+    rule(unsupported, "fallocate", masked(1, PUNCH_HOLE, 0))
+    for request in RESERVED:
+        rule(unsupported, "ioctl", masked(1, LOW, request))
+    rule(pyseccomp.ERRNO(errno.EINVAL), "shmget", pyseccomp.Arg(1, pyseccomp.GT, LARGEST_SEGMENT))
+    for name in ("socket", "socketpair"):
+        for number in _others(OFFLINE if offline else FAMILIES):
+            rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, masked(0, LOW, number))
+        rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
     return _exported(rules)
 
 

@@ -109,6 +109,15 @@ CHANNELS = (
             ("XDP", 44, 3, 0),
         )
     ),
+    *(
+        Attempt(
+            f"opens a pair of sockets of the family {name}",
+            f"try:\n    socket.socketpair({family}, {kind}, {protocol})\n    escaped()\n"
+            "except OSError as error:\n    error.errno == errno.EAFNOSUPPORT or escaped(error)",
+            unsure=NONE,
+        )
+        for name, family, kind, protocol in (("PACKET", 17, 3, 768), ("VSOCK", 40, 1, 0), ("TIPC", 30, 5, 0))
+    ),
     Attempt("opens a raw socket", "socket.socket(2, 3, 1).close()\nescaped()"),
     Attempt(
         "changes the network by netlink",

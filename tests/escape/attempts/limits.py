@@ -94,6 +94,30 @@ LIMITS = (
         untried=NOT_HERE,
     ),
     Attempt(
+        "takes more memory that it shares",
+        "import mmap\npid = os.fork()\nif pid == 0:\n    room = mmap.mmap(-1, 600 * 2**20)\n"
+        "    for at in range(0, len(room), 4096):\n        room[at] = 1\n    time.sleep(4)\n    escaped(len(room))\n"
+        "    os._exit(0)\nos.waitpid(pid, 0)",
+        alone=True,
+        rooted=True,
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "takes more memory by files in memory",
+        "pid = os.fork()\nif pid == 0:\n    files = [os.memfd_create(str(n)) for n in range(30)]\n"
+        "    [os.write(each, bytes(20 * 2**20)) for each in files]\n    time.sleep(4)\n    escaped()\n"
+        "    os._exit(0)\nos.waitpid(pid, 0)",
+        alone=True,
+        rooted=True,
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "takes memory that no process has",
+        "made = []\ntry:\n    for _ in range(600):\n        made.append(libc.shmget(0, 2**20, 0o1600))\n"
+        "        made[-1] < 0 or escaped()\nfinally:\n    [libc.shmctl(each, 0, None) for each in made]",
+        untried=NOT_HERE,
+    ),
+    Attempt(
         "takes more memory by many processes",
         "pids = []\nreader, writer = os.pipe()\nfor _ in range(8):\n    pid = os.fork()\n    if pid == 0:\n"
         "        data = bytearray(os.urandom(2**20)) * 96\n        os.write(writer, b'x')\n"
@@ -139,6 +163,42 @@ LIMITS = (
         "writes a larger file",
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nwith open('large', 'wb') as f:\n"
         "    f.truncate(40 * 2**20)\nescaped()",
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "reserves room past the end of a file",
+        "with open('reserved', 'wb') as f:\n    try:\n"
+        "        libc.fallocate(f.fileno(), 1, ctypes.c_long(0), ctypes.c_long(64 * 2**20))\n"
+        "        os.fstat(f.fileno()).st_blocks * 512 > 33 * 2**20 and escaped()\n"
+        "    finally:\n        os.unlink('reserved')",
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "reserves room in small files",
+        "try:\n    for n in range(8):\n        with open(f'reserved-{n}', 'wb') as f:\n"
+        "            libc.fallocate(f.fileno(), 0, ctypes.c_long(0), ctypes.c_long(2**21))\n"
+        "            os.fstat(f.fileno()).st_blocks and escaped()\n"
+        "finally:\n    [os.unlink(p) for p in glob.glob('reserved-*')]",
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "reserves room by ioctl",
+        "room = struct.pack('hhqqiI4i', 0, 0, 0, 64 * 2**20, 0, 0, 0, 0, 0, 0)\n"
+        "for request in (0x40305828, 0x4030582A, 0x40305839):\n"
+        "    with open('reserved-by', 'wb') as f:\n        try:\n"
+        "            fcntl.ioctl(f, request, room)\n"
+        "        except OSError as error:\n            print('refused:', error)\n"
+        "        os.fstat(f.fileno()).st_blocks * 512 > 33 * 2**20 and escaped(hex(request))\n"
+        "    os.unlink('reserved-by')",
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "makes a subvolume, which is not counted",
+        "for request in (0x50009401, 0x5000940E, 0x50009417, 0x50009418):\n"
+        "    folder = os.open('.', os.O_RDONLY)\n    try:\n"
+        "        fcntl.ioctl(folder, request, bytes(1000))\n        escaped(hex(request))\n"
+        "    except OSError as error:\n        error.errno == errno.EPERM or escaped(error)\n"
+        "    os.close(folder)",
         untried=NOT_HERE,
     ),
     Attempt("fills its workspace", act=fills_the_workspace, alone=True, untried=NOT_HERE),
