@@ -5,13 +5,14 @@ ends nothing but for want of room.
 import resource
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from toolgate.tools.errors import ToolError
 from toolgate.tools.quarters import Quarters
 from toolgate.tools.running import Running
 from toolgate.tools.spool import Run
-from toolgate.tools.symptoms import guessed
+from toolgate.tools.symptoms import full_disk, guessed
 from toolgate.tools.usage import Usage
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
@@ -19,6 +20,7 @@ ENDED_BY = {  # exit codes of who reached a limit of each process (signal(7))
     128 + signal.SIGXCPU: (resource.RLIMIT_CPU, "the limit of {0.cpu:,} s of CPU time of a process was reached"),
     128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, "the limit of {0.file_size:,} bytes of a file was reached"),
 }
+UNWRITTEN = ("Permission denied", "File too large")  # what programs say in a workspace that can't be written to
 
 
 class Bounds:
@@ -26,10 +28,12 @@ class Bounds:
 
     def __init__(self, quarters: Quarters, root: Path, running: Mapping[int, Running]) -> None:
         self._quarters = quarters
+        self._root = root
         self._limits = quarters.limits
         self._running = running
         written = [root, *([] if quarters.places is None else [quarters.places])]
-        self._usage = Usage(quarters.outside, written, self._limits, self._end_all)
+        shared = self._limits.memory if resource.RLIMIT_DATA in quarters.resources else 0  # else a group counts that
+        self._usage = Usage(quarters, written, shared, self._end_all)
         self.again = self._usage.again
         self.began = self._usage.began
         self.ended = self._usage.ended
@@ -59,10 +63,15 @@ class Bounds:
             running.end_at(running.run.started + age, f"it was older than {age:,} s, the most for a background task")
 
     @property
+    def is_full(self) -> bool:
+        """Whether the workspace is over its limit: it can be cleared, and not be written to."""
+        return self._usage.held.is_full
+
+    @property
     def resources(self) -> Mapping[int, int]:
-        """Limits of each process. A workspace that is over its own can be cleared, and nothing be written to."""
+        """Limits of each process."""
         wanted = self._quarters.resources
-        return {**wanted, resource.RLIMIT_FSIZE: 0} if self._usage.held.why else wanted
+        return {**wanted, resource.RLIMIT_FSIZE: 0} if self.is_full else wanted
 
     def reached(self, run: Run, said: str = "") -> Sequence[str]:
         """The limits that were reached while it ran, in words; where none is known, what it `said` may tell."""
@@ -73,8 +82,11 @@ class Bounds:
         if ended_by is not None and ended_by[0] in self.resources:
             is_write = ended_by[0] == resource.RLIMIT_FSIZE
             run.hits.append((is_write and self._usage.held.why) or ended_by[1].format(self._limits))
+        if run.exit_code and self.is_full and any(words in said for words in UNWRITTEN):
+            run.hits.append(self._usage.held.why)
         if not run.hits and run.exit_code != 0:
-            run.hits.extend(guessed(run, said, self._limits, self._quarters.level))
+            disk = partial(full_disk, self._root)
+            run.hits.extend(guessed(run, said, self._limits, self._quarters.level, disk))
         run.hits = list(dict.fromkeys(run.hits))
         return run.hits
 

@@ -38,17 +38,20 @@ class NotStarted(Exception):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What to run: `fallback` is the directory to run in when `cwd` can't be entered. `limits` are resource limits, by
-    their numbers (getrlimit(2))."""
+    their numbers (getrlimit(2)). `removing`: it may remove files and write none."""
 
     argv: Sequence[str]
     cwd: Path
     fallback: Path
     environment: Mapping[str, str]
     limits: Mapping[int, int] = field(default_factory=dict)
+    removing: bool = False
 
     def encoded(self) -> bytes:
         """As a supervisor reads it. Raises NotStarted for what no system could run."""
-        limits = " ".join(f"{number}={value}" for number, value in self.limits.items())
+        limits = " ".join(
+            [*(f"{number}={value}" for number, value in self.limits.items()), *["removing"] * self.removing]
+        )
         fields = [str(self.cwd), str(self.fallback), limits, str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]
         encoded = [os.fsencode(field) for field in fields]

@@ -35,7 +35,7 @@ class Running:
             process = await processes.start(launch, self._write)
             if self.doomed:  # while it started
                 process.abandon()
-                raise NotStarted("it was stopped as it started")
+                raise NotStarted(self.run.reason or "it was stopped as it started")
         except BaseException:
             self.output.close()
             self._ended.set_result(None)

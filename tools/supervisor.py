@@ -16,7 +16,8 @@ A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tr
 It ignores polite signals, sits in a session of its own, and ends with its tree. On its control socket it
 
     reads   a length (4 bytes, big endian) and that many bytes of fields, NUL between them: directory, directory to
-            fall back to, resource limits as `NUMBER=VALUE …`, number of arguments, arguments…, NAME=value…; then lines:
+            fall back to, resource limits as `NUMBER=VALUE …` and `removing` for what may write no file, number of
+            arguments, arguments…, NAME=value…; then lines:
             `terminate SECONDS`     SIGTERM to the whole tree, SIGKILL to what is left after so long
             end of file             SIGKILL to the whole tree now: the server is gone, however it went
     writes  `here PID`              before it starts anything
@@ -43,11 +44,19 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 DEAF_TO = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 SIGNALS = signal.valid_signals()
+REMOVING = b"removing"
 TAKEN = b"+"  # among the numbers of signals on the zygote's own pipe: the waiting supervisor has work
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
 PASSES = 1000  # a fork bomb can outrun this many sweeps only where nothing would stop it
 TOLD = 2  # seconds of CPU time from the signal that names the limit (SIGXCPU) to the one that ends who ignores it
+# Of Landlock (linux/landlock.h): its calls have these numbers everywhere, since Linux 5.13.
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+RULESET_VERSION, PATH_BENEATH = 1, 1
+WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
+MAKING = 0b111_1111 << 6  # devices, folders, files, sockets, pipes, links
+TRUNCATES = 3  # the version that knows TRUNCATE
+BESIDE = (b"/dev", b"/proc", b"/tmp", b"/var/tmp")  # of no workspace: what is written there counts elsewhere
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
 
 LINUX = sys.platform == "linux"
@@ -211,7 +220,9 @@ class Supervisor:
     ) -> bool:
         """Start the command; true when in the second directory. Raises OSError: nothing runs."""
         fell_back = enter(directories)
-        limit(limits)
+        limit([each for each in limits if each != REMOVING])
+        if REMOVING in limits:
+            only_remove(directories[1])
         pairs = (entry.partition(b"=") for entry in environment)
         variables = {name: value for name, _, value in pairs}
         self.shell = os.posix_spawn(
@@ -332,6 +343,30 @@ def limit(limits: list[bytes]) -> None:
         wanted = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
         grace = TOLD if int(number) == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
         resource.setrlimit(int(number), (wanted, wanted + grace))
+
+
+def only_remove(root: bytes) -> None:
+    """From now on neither this process nor the command makes a file, or opens one to write to it, but BESIDE `root`.
+    Best effort: an older kernel, or one without Landlock, has no such calls."""
+    call = ctypes.CDLL(None).syscall
+    version = call(CREATE_RULESET, None, ctypes.c_size_t(0), RULESET_VERSION)
+    if version < 1:
+        return
+    rights = MAKING | WRITE_FILE | (TRUNCATE if version >= TRUNCATES else 0)
+    ruleset = call(CREATE_RULESET, struct.pack("Q", rights), ctypes.c_size_t(8), 0)
+    if ruleset < 0:
+        return
+    for path in map(os.path.realpath, BESIDE):  # in a sandbox /var/tmp is /tmp
+        if os.path.realpath(root).startswith(path + b"/"):
+            continue
+        try:
+            folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        call(ADD_RULE, ruleset, PATH_BENEATH, struct.pack("=Qi", rights, folder), 0)
+        os.close(folder)
+    call(RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
 
 
 def first_to_go(pid: int) -> None:

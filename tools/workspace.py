@@ -409,7 +409,9 @@ class Workspace:
             await self.bounds.again()
             quarters.renew()
             environment = quarters.environment(self._environment) if run.background else self._followed(run)
-            launch = Launch(["bash", "-c", command], cwd, self.root, environment, self.bounds.resources)
+            launch = Launch(
+                ["bash", "-c", command], cwd, self.root, environment, self.bounds.resources, self.bounds.is_full
+            )
             await running.begin(quarters.processes, launch, timeout)
             self.bounds.began()
         except BaseException as error:

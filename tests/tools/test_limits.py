@@ -254,5 +254,73 @@ def test_the_age_of_a_background_task_of_one_left_running_too(here: Street) -> N
     assert "the most for a background task" in here.call("ReadBgOutput", task_id=int(left)).text
 
 
+def _count(here: Street) -> int:
+    return int(here.bash("find . | wc -l").text.splitlines()[0])
+
+
+def test_short_commands_add_no_file_to_a_workspace_of_too_many(here: Street) -> None:
+    here.bash("mkdir d; for i in {1..300}; do : > d/$i; done; exec sleep 60")
+    for n in range(4):
+        said = here.bash(f"for i in {{1..100}}; do : > more{n}-$i; ln -s x link{n}-$i; mkdir d{n}-$i; done")
+        assert said.is_error and "over its limit of 200" in said.text
+    assert _count(here) == 302
+    said = here.bash("rm -r d && echo cleared 2>/dev/null")
+    assert (said.text, said.is_error) == ("cleared\n", False)
+
+
+def test_no_hole_is_filled_in_a_full_workspace(here: Street) -> None:
+    here.bash("truncate -s 4M sparse; for i in {1..4}; do head -c 3M /dev/zero > big$i; done; exec sleep 60")
+    said = here.bash(
+        'python3 -c \'import mmap; f = open("sparse", "r+b"); m = mmap.mmap(f.fileno(), 0)\n'
+        'for at in range(0, 2**22, 4096): m[at:at + 4] = b"full"\''
+    )
+    assert said.is_error and f"over its limit of {8 * MIB:,}" in said.text
+    assert here.bash("du -k sparse | cut -f1").text == "0\n"
+    here.bash("rm -f big* sparse")
+
+
+def test_room_that_removed_files_take_counts(here: Street) -> None:
+    said = here.bash("for i in {1..4}; do exec {fd}> gone; rm gone; head -c 3M /dev/zero >&$fd; done; exec sleep 60")
+    assert said.is_error and f"over its limit of {8 * MIB:,}" in said.text
+
+
+def test_programs_do_without_room_reserved_ahead(here: Street) -> None:
+    said = here.bash(
+        "set -e; python3 -c 'import os; os.posix_fallocate(os.open(\"ahead\", os.O_RDWR | os.O_CREAT), 0, 2**20)'\n"
+        "stat -c %s ahead; ! fallocate -l 1M by-name 2>&1; fallocate -p -o 0 -l 64K ahead\n"
+        "dd if=/dev/zero of=copy bs=64K count=4 status=none; tar cf tree.tar copy; cp --sparse=always copy other\n"
+        "git init -q repo; git -C repo -c user.name=x -c user.email=x@x commit -q --allow-empty -m x\n"
+        'python3 -c \'import sqlite3; c = sqlite3.connect("base"); c.execute("create table t (x)"); c.commit()\'\n'
+        "rm -rf ahead by-name copy tree.tar other repo base"
+    )
+    assert (said.text, said.is_error) == (
+        "1048576\nfallocate: fallocate failed: Operation not supported\n",
+        False,
+    )
+
+
+def test_shared_memory(here: Street) -> None:
+    script = (
+        "import mmap, time; x = mmap.mmap(-1, 256 << 20); [x.write(bytes(1 << 20)) for _ in range(256)]; time.sleep(60)"
+    )
+    said = here.bash(f"exec python3 -c '{script}'")
+    assert said.is_error
+    if here.level == ALONE:
+        assert "bytes of shared memory, over the limit of 134,217,728" in said.text
+    else:
+        assert said.text.endswith("the limit of 134,217,728 bytes of memory was reached, and a process killed")
+
+
+def test_shared_memory_of_a_user_ends_with_its_sandbox() -> None:
+    def segments() -> set[str]:
+        return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+
+    script = "import ctypes; print(ctypes.CDLL(None).shmget(0, 4096, 0o1600))"
+    with street(UID) as here:
+        made = here.bash(f"exec python3 -c '{script}'").text.strip()
+        assert made in segments()
+    assert made not in segments()
+
+
 def test_each_kind_of_limit_is_tried_here() -> None:
     assert {name.partition(":")[0] for name in LIMITS} == set(ROWS)
