@@ -213,6 +213,27 @@ def test_a_body_is_sent_on_and_one_that_waits_for_leave_gets_it() -> None:
     run(work())
 
 
+def test_a_length_beside_chunks_is_not_passed_on() -> None:
+    """RFC 9112, 6.3: the chunks hold, and whoever passes the message on removes the length."""
+
+    async def answer(request: Request) -> None:
+        heads.append(request.headers)
+        head = {"content-length": "999", "transfer-encoding": "chunked"}
+        await request.send(200, head, b"5\r\nhello\r\n0\r\n\r\n")
+
+    heads: list[dict[str, str]] = []
+
+    async def work() -> None:
+        async with site({"/both": answer}) as place, way_out() as (_, port):
+            both = "Content-Length: 0\r\nTransfer-Encoding: chunked"
+            head = f"POST {place.url('/both')} HTTP/1.1\r\nHost: x\r\n{both}\r\n\r\n"
+            said = await sent(port, head.encode() + b"0\r\n\r\n")
+            assert b"\r\n5\r\nhello\r\n0\r\n\r\n" in said and b"content-length" not in said.lower()
+
+    run(work())
+    assert heads[0]["transfer-encoding"] == "chunked" and "content-length" not in heads[0]
+
+
 def test_a_refused_upload_still_sees_why() -> None:
     async def work() -> None:
         async with way_out(NOTHING) as (_, port):

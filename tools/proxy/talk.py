@@ -231,7 +231,10 @@ def _request_headers(asked: Asked) -> Headers:
 
 
 def _kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    return [(name, value) for name, value in headers if name not in OURS]
+    """What goes on to the other side. A length beside chunks does not (RFC 9112, 6.3)."""
+    rows = list(headers)
+    dropped = OURS | {b"content-length"} if any(name == b"transfer-encoding" for name, _ in rows) else OURS
+    return [(name, value) for name, value in rows if name not in dropped]
 
 
 def _printable(text: str) -> str:
