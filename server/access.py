@@ -67,7 +67,7 @@ def _own(
             "told from others; where it is on this machine, --trusted-proxies 127.0.0.1 is right",
             resource.issuer,
         )
-    strangers = Web(allowed_to_strangers(config.allow_private, resource.issuer))
+    strangers = Web(allowed_to_strangers(config.allow_private, resource.issuer), config.refuse_networks)
     authorization = Authorization(
         resource.issuer,
         store,

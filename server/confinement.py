@@ -57,7 +57,7 @@ class Confinement:
         self._groups: WeakSet[Group] = WeakSet()
         self._room: Room | None = None
         self._resting = Resting()
-        self._allowed = config.allow_private
+        self._reach = (config.allow_private, config.refuse_networks)
         if self.sandbox is not None:
             grounds.check(config, state, self.sandbox)
             _tell(self.sandbox, remote=config.remote)
@@ -139,7 +139,7 @@ class Confinement:
         from toolgate.tools.proxy.room import Room
 
         self._room = self._room or Room()
-        outlet = Outlet(listener, Allowed.parse(self._allowed), room=self._room)
+        outlet = Outlet(listener, Allowed.parse(*self._reach), room=self._room)
         outlet.open()
         return outlet
 

@@ -256,6 +256,15 @@ OPTIONS = (
         many=True,
     ),
     Option(
+        "refuse-networks",
+        "network or address the web tools and --sandbox-network public may not reach although it is public, as some of "
+        "a private cloud are; repeatable",
+        str,
+        (),
+        metavar="NETWORK",
+        many=True,
+    ),
+    Option(
         "engines",
         "search engines to ask, or NAME=URL to ask one elsewhere (default: eleven without a key, and those a key or an "
         "address is given for); repeatable",

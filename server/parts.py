@@ -75,9 +75,9 @@ def web(config: Config) -> Web:
     except ValueError as error:
         raise UsageError(f"--browser: {error}") from None
     try:
-        return Web(config.allow_private, chromium=chromium)
+        return Web(config.allow_private, config.refuse_networks, chromium=chromium)
     except ValueError as error:
-        raise UsageError(f"--allow-private: {error}") from None
+        raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
 
 
 def workspace_root(config: Config) -> Path | None:
@@ -98,6 +98,7 @@ def digest(config: Config, root: Path | None) -> str:
     kind = "http" if config.remote else "stdio"
     where = "per principal" if root is None else str(root)
     said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
+    said += [list(config.refuse_networks)] if config.refuse_networks else []
     return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]
 
 

@@ -54,6 +54,7 @@ DOORS = {
     "tools/process.py": "the workspace's processes",
     "tools/processes.py": "the workspace's processes",
     "tools/proxy/outlet.py": "the sandbox's way out, a socket from inside it",
+    "tools/local.py": "asks the kernel whose an address is; sends nothing",
     "tools/sandbox/": "the sandbox that the workspace's commands are in",
     "tools/search/keys.py": "the administrator's file of keys",
     "tools/skill_files.py": "skills, as above",

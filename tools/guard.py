@@ -1,11 +1,11 @@
-"""Says which addresses the web tools may reach. Knows nothing of HTTP, DNS or browsers: pure functions.
+"""Says which addresses the web tools may reach. Knows nothing of HTTP, DNS or browsers: functions of what they get.
 
 The default is the public Internet alone. `ipaddress` is not asked: it takes NAT64 and 6to4 for global, and
 both carry an IPv4 address that would go unseen. The table is IANA's special-purpose registries (RFC 6890).
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,14 +51,17 @@ GLOBAL_V6 = "2000::/3"  # all that IANA has given out as global unicast
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What may be reached although it is not public: host names (any address of theirs) and networks."""
+    """What may be reached although it is not public: host names (any address of theirs) and networks; and `refused`,
+    networks that may not be although they are public, but for those."""
 
     names: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()
+    refused: tuple[Network, ...] = ()
 
     @classmethod
-    def parse(cls, entries: Iterable[str]) -> "Allowed":
-        """From `--allow-private`: a host name, an address or a network each. Raises ValueError for others."""
+    def parse(cls, entries: Iterable[str], refused: Iterable[str] = ()) -> "Allowed":
+        """From `--allow-private`: a host name, an address or a network each; and from `--refuse-networks`. Raises
+        ValueError for others."""
         names: set[str] = set()
         networks: list[Network] = []
         for entry in entries:
@@ -67,13 +70,15 @@ class Allowed:
                 networks.append(network)
             else:
                 names.add(_name(entry))
-        return cls(frozenset(names), tuple(networks))
+        return cls(frozenset(names), tuple(networks), tuple(map(_refused, refused)))
 
 
-def check_address(address: str | Address, allowed: Allowed) -> str | None:
+def check_address(
+    address: str | Address, allowed: Allowed, is_local: Callable[[str], bool] | None = None
+) -> str | None:
     """Why `address` may not be reached, such as "loopback"; None when it may.
 
-    What is not an address at all is refused as "not an address".
+    What is not an address at all is refused as "not an address"; what `is_local` says is this machine's, as that.
     """
     try:
         parsed = ipaddress.ip_address(address)
@@ -82,12 +87,18 @@ def check_address(address: str | Address, allowed: Allowed) -> str | None:
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.scope_id is not None:
         parsed = ipaddress.IPv6Address(int(parsed))  # a zone narrows where it goes, not what it is
     kind = _kind(parsed)
+    if kind is None and any(parsed in network for network in allowed.refused):
+        kind = "in a network of --refuse-networks"
+    if kind is None and is_local is not None and is_local(str(parsed)):
+        kind = "of this machine"
     if kind is None or any(parsed in network for network in allowed.networks):
         return None
     return kind
 
 
-def check_host(host: str, addresses: Iterable[str], allowed: Allowed) -> tuple[str, str] | None:
+def check_host(
+    host: str, addresses: Iterable[str], allowed: Allowed, is_local: Callable[[str], bool] | None = None
+) -> tuple[str, str] | None:
     """The first of the host's addresses that may not be reached, and why; None when all may.
 
     All must pass: one private answer among public ones is what DNS rebinding looks like.
@@ -95,7 +106,7 @@ def check_host(host: str, addresses: Iterable[str], allowed: Allowed) -> tuple[s
     if same_name(host) in allowed.names:
         return None
     for address in addresses:
-        kind = check_address(address, allowed)
+        kind = check_address(address, allowed, is_local)
         if kind is not None:
             return address, kind
     return None
@@ -125,6 +136,13 @@ def _network(entry: str) -> Network | None:
         return ipaddress.ip_network(entry.strip("[]"), strict=False)
     except ValueError:
         return None
+
+
+def _refused(entry: str) -> Network:
+    network = _network(entry)
+    if network is None:
+        raise ValueError(f"{entry!r} is not an address or a network such as 52.0.0.0/16")
+    return network
 
 
 def _name(entry: str) -> str:

@@ -71,7 +71,8 @@ class Web:
     """A guarded HTTP client, shared by all calls of one event loop. Nothing is opened before the first fetch.
 
     `allow_private`: host names, addresses and networks that may be reached although they are not public;
-    raises ValueError for what is none of these. `verify` and `resolve` replace the certificates and the DNS.
+    `refuse_networks`: those that may not be although they are. Raises ValueError for what is none of these.
+    `verify` and `resolve` replace the certificates and the DNS.
     `workers` read what was fetched: they are here because they end with it. So is `browser`, by the same guard, where
     `chromium` is the path of one. Whoever has a page read for a model takes one of `visits` first, and one of `large`
     for what is larger than MAX_BODY: so what is in memory is bounded.
@@ -80,12 +81,13 @@ class Web:
     def __init__(
         self,
         allow_private: Sequence[str] = (),
+        refuse_networks: Sequence[str] = (),
         *,
         verify: "ssl.SSLContext | None" = None,
         resolve: Resolve | None = None,
         chromium: str | None = None,
     ) -> None:
-        self.allowed = Allowed.parse(allow_private)
+        self.allowed = Allowed.parse(allow_private, refuse_networks)
         self._verify = verify
         self._resolve = resolve
         self._wire: Wire | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolgate.tools.guard import Allowed, check_host
+from toolgate.tools.local import is_local
 from toolgate.tools.names import Names
 from toolgate.tools.web import MAX_URL, REDIRECTS, Page, Refused, Resolve, Unreachable, shown
 
@@ -76,7 +77,7 @@ async def vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> li
         raise Unreachable(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
     if not addresses:
         raise Unreachable(f"could not resolve {host}: it has no address")
-    finding = check_host(host, addresses, allowed)
+    finding = check_host(host, addresses, allowed, is_local)
     if finding is not None:
         address, kind = finding
         where = address if address == host else f"{host} has the address {address}, which"
