@@ -8,19 +8,20 @@ import os
 import stat
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from toolgate.tools.descent import FOLDER
+from toolgate.tools.descent import FOLDER, opened
 from toolgate.tools.errors import NotFound, ToolError
 from toolgate.tools.open_file import OpenFile
 
 CHUNK = 2**20
 SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
-LOOK = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY  # only to be asked of
+LOOK = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OURS = "/proc/self/fd"  # where Linux names what is open
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,10 @@ def _open_regular(path: str, limit: int, root: Path | None, private: Path | None
         raise ToolError(f"{path!r} is not an absolute path: give one that begins with /")
     if "\0" in path:
         raise ToolError("the path holds a NUL character, which no file name can")
-    if root is not None:
-        inside(path, root, private)
-    _must_be_regular(os.stat(path), path)  # before it is opened: opening a device can do things
-    file = open(os.open(path, READ), "rb", buffering=0)  # noqa: SIM115  # whoever asked for it closes it
+    real = None if root is None else inside(path, root, private)
+    file = open(_regular(path, real, root, private), "rb", buffering=0)  # noqa: SIM115  # whoever asked for it closes it
     try:
         found = os.fstat(file.fileno())
-        _must_be_regular(found, path)
-        if root is not None:
-            _must_be_inside(_opened(file.fileno()), path, root, private)  # a link may have changed while we looked
         if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if found.st_size > limit:
@@ -90,11 +86,10 @@ def read_below(folder: Path, path: str, limit: int) -> bytes:
     link is followed."""
     *folders, name = path.split("/")
     try:
-        with _folder(folder, folders, make=False) as inner:
-            found = os.stat(name, dir_fd=inner, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode):
+        with _folder(folder, folders, make=False) as inner, _looked_at(name, inner) as place:
+            if not stat.S_ISREG(os.fstat(place).st_mode):
                 raise NotFound(f"{path} is not a file")
-            with open(os.open(name, READ | os.O_NOFOLLOW, dir_fd=inner), "rb", buffering=0) as file:
+            with open(_reopened(place, name, READ, inner), "rb", buffering=0) as file:
                 _must_be_regular(os.fstat(file.fileno()), path)
                 return _all(file.fileno(), path, limit)
     except (FileNotFoundError, NotADirectoryError):
@@ -110,6 +105,8 @@ def inside(path: str, root: Path, private: Path | None = None) -> str:
         real = os.path.realpath(path)
     except ValueError:  # a NUL
         raise NotFound(f"{path!r} is no path") from None
+    except OSError as error:  # what was a link is none any more
+        raise NotFound(f"{path} can't be followed: {_reason(error)}") from None
     _must_be_inside(real, path, root, private)
     return real
 
@@ -117,12 +114,9 @@ def inside(path: str, root: Path, private: Path | None = None) -> str:
 def look(path: str, root: Path, private: Path | None = None) -> Entry:
     """What there is at the absolute `path`, inside `root` and not in `private`."""
     try:
-        descriptor = os.open(inside(path, root, private), LOOK)
-        try:
-            _must_be_inside(_opened(descriptor), path, root, private)
-            found = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
+        with _beneath(inside(path, root, private), root) as place:
+            _must_be_inside(_opened(place), path, root, private)
+            found = os.fstat(place)
     except (OSError, ValueError):
         raise NotFound(f"{path} does not exist") from None
     return Entry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size)
@@ -132,13 +126,10 @@ def entries(path: str, root: Path, limit: int, private: Path | None = None) -> t
     """The files and folders in the folder `path`, inside `root`: at most `limit` of them by name, and whether there are
     more. What is neither is left out, and so are `private` and links that lead nowhere, outside or there."""
     try:
-        folder = os.open(inside(path, root, private), FOLDER)
-        try:
+        with _beneath(inside(path, root, private), root) as place, opened(".", place) as folder:
             real = _opened(folder)
-            _must_be_inside(real, path, root, private)  # a link may have changed while we looked
+            _must_be_inside(real, path, root, private)  # a folder may have been moved while we looked
             return _shown(folder, real, root, limit, private)
-        finally:
-            os.close(folder)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{path} is not a folder") from None
     except OSError as error:
@@ -178,6 +169,55 @@ def parts(path: str, root: Path, suffix: str) -> list[str]:
     if relative.name == suffix:
         raise ToolError(f"{path!r} has no name before {suffix}: give one")
     return list(relative.parts)
+
+
+def _regular(path: str, real: str | None, root: Path | None, private: Path | None) -> int:
+    """The descriptor of the regular file at `path`, `real` with links resolved, for reading. Nothing else is opened:
+    opening a device can do things."""
+    with ExitStack() as held:
+        if root is None or real is None:
+            place = held.enter_context(_looked_at(path, links=True))
+        else:
+            place = held.enter_context(_beneath(real, root))
+            _must_be_inside(_opened(place), path, root, private)  # a folder may have been moved while we looked
+        _must_be_regular(os.fstat(place), path)
+        file = _reopened(place, real or path, READ)
+    try:
+        _must_be_regular(os.fstat(file), path)  # where it is opened by name, that may be another's by now
+        return file
+    except BaseException:
+        os.close(file)
+        raise
+
+
+@contextmanager
+def _beneath(real: str, root: Path) -> Generator[int, None, None]:
+    """What is at `real`, in `root` or that itself, only to be asked of. No link is followed on the way: there was none
+    as `real` was found."""
+    with ExitStack() as held:
+        place = held.enter_context(_looked_at(str(root)))
+        for part in Path(real).relative_to(root).parts:
+            place = held.enter_context(_looked_at(part, place))
+        yield place
+
+
+@contextmanager
+def _looked_at(name: str, folder: int | None = None, *, links: bool = False) -> Generator[int, None, None]:
+    """What has the name, only to be asked of: that opens nothing."""
+    place = os.open(name, LOOK if links else LOOK | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        if stat.S_ISLNK(os.fstat(place).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        yield place
+    finally:
+        os.close(place)
+
+
+def _reopened(place: int, name: str, flags: int, folder: int | None = None) -> int:
+    """The same, whatever has its name by now; where the system has no way to say so, what has the name."""
+    if sys.platform == "linux":
+        return os.open(f"{OURS}/{place}", flags)
+    return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
 
 
 def _shown(folder: int, path: str, root: Path, limit: int, private: Path | None) -> tuple[list[Entry], bool]:
@@ -298,7 +338,7 @@ def _opened(descriptor: int) -> str:
         import fcntl  # start-up: nothing else here needs it
 
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
-    return os.readlink(f"/proc/self/fd/{descriptor}")
+    return os.readlink(f"{OURS}/{descriptor}")
 
 
 def _must_be_inside(real: str, path: str, root: Path, private: Path | None) -> None:

@@ -1,9 +1,13 @@
 """The door to files: what may be read and written, and what is refused."""
 
+import ctypes
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,8 +59,56 @@ def test_a_link_that_is_switched_while_it_is_looked_at_leads_nobody_to_what_is_p
         "look": lambda: files.look(str(root / "public" / "key"), root, root / "state"),
         "entries": lambda: files.entries(str(root / "public" / "inner"), root, 10, root / "state"),
     }
-    with pytest.raises(ToolError, match="the server's own"):
+    with pytest.raises(ToolError, match=r"can't be read|does not exist|is not a folder"):
         calls[verb]()
+
+
+SWITCHES = """
+import ctypes, os, sys
+rename = ctypes.CDLL(None).renameat2
+print("up", flush=True)
+while os.getppid() == int(sys.argv[3]):
+    rename(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2)  # RENAME_EXCHANGE
+"""
+IN_OPEN = 0x20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify and renameat2 are Linux's")
+@pytest.mark.parametrize("verb", ["read", "look", "read_below"])
+def test_nothing_outside_is_opened_while_a_file_and_a_link_change_places(tmp_path: Path, verb: str) -> None:
+    """A device is only opened, and acts: what is outside here says so of each time."""
+    root = Path(os.path.realpath(tmp_path)) / "root"
+    root.mkdir()
+    os.mkfifo(tmp_path / "outside")
+    (root / "a").write_text("mine")
+    (root / "b").symlink_to(tmp_path / "outside")
+    libc = ctypes.CDLL(None)
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    assert libc.inotify_add_watch(watch, bytes(tmp_path / "outside"), IN_OPEN) >= 0
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: files.read(str(root / "a"), 10, root),
+        "look": lambda: files.look(str(root / "a"), root),
+        "read_below": lambda: files.read_below(root, "a", 10),
+    }
+    words = [sys.executable, "-I", "-S", "-c", SWITCHES, str(root / "a"), str(root / "b"), str(os.getpid())]
+    read = refused = 0
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as switching:
+        try:
+            assert switching.stdout is not None and switching.stdout.readline() == b"up\n"
+            while min(read, refused) < 2_000 and read + refused < 40_000:
+                try:
+                    calls[verb]()
+                    read += 1
+                except ToolError:
+                    refused += 1
+        finally:
+            switching.kill()
+    opened = b""
+    with suppress(BlockingIOError):
+        opened = os.read(watch, 2**16)
+    os.close(watch)
+    assert read and refused
+    assert len(opened) // 16 == 0, "it was opened"
 
 
 @pytest.mark.parametrize(
