@@ -205,7 +205,7 @@ class Site:
 
     async def _recall(self) -> None:
         """The sessions of before; who connects meanwhile waits. Without them clients begin anew."""
-        await _try_often(self._sessions.recall, "sessions from before this start can't go on")
+        await _try_often(self._sessions.recall, "sessions from before this start can't go on yet")
 
     async def _offer_pairing(self) -> None:
         """Where there is no account yet."""

@@ -24,6 +24,7 @@ MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle
 MAX_OWNED = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
 MAX_PERSONAL = 300  # of one person, through however many clients: anybody may register more of those
 NOTE = 60.0  # seconds between two notes of which sessions were used: after kill -9 they seem idle for that much longer
+RETRY = 1.0  # seconds between two tries to recall sessions
 MAX_LEFT = 32 * 2**20  # bytes of messages that all sessions leave to the next process
 
 log = logging.getLogger("toolgate.http")
@@ -90,6 +91,7 @@ class Sessions:
         self._noting: asyncio.TimerHandle | None = None
         self._noted = time.monotonic()  # what was used before that is written down
         self._coming: dict[Key, asyncio.Task[None]] = {}  # dormant sessions that are being taken up
+        self._unrecalled: float | None = None  # when that was tried last, and failed
         self._undropped: dict[str, str] = {}  # records of ended sessions that could not be removed yet → whose
 
     def __len__(self) -> int:
@@ -108,11 +110,13 @@ class Sessions:
         return list(_awake(self._of_person.get(name, {}).values()))
 
     async def recall(self) -> None:
-        """Have the sessions of earlier processes, dormant. Raises StateError."""
+        """Have the sessions of earlier processes, dormant. Raises StateError: it is tried again as clients come."""
         if self._records is None:
             return
-        for found in await self._records.recall(self._idle, self._most):
-            self._add(_dormant(found, self._records.now()))
+        self._unrecalled = time.monotonic()
+        for found in reversed(await self._records.recall(self._idle, max(0, self._most - len(self._held)))):
+            self._add_first(_dormant(found, self._records.now()))
+        self._unrecalled = None
         self._expire()
         self._watch()
 
@@ -145,6 +149,8 @@ class Sessions:
     async def take_up(self, id: str, principal: Principal) -> HttpSession | None:
         """The session `id` that an earlier process had open, if this principal owns it. Ids that were made up cost no
         look at the database. Raises StateError."""
+        if self._unrecalled is not None:
+            await self._recall_again(self._unrecalled)
         key: Key = digest(id).encode()
         dormant = self._held.get(key)
         if not isinstance(dormant, Dormant) or dormant.owner != principal.owner:
@@ -200,6 +206,13 @@ class Sessions:
                 held.end()
                 self._on_end(held.session)
 
+    async def _recall_again(self, tried: float) -> None:
+        """Raises StateError where it is too soon: a client that was told there is no such session would not come
+        back."""
+        if time.monotonic() - tried < RETRY:
+            raise StateError("the sessions of before can't be looked up: try again")
+        await self.recall()
+
     async def _wake(self, id: str, dormant: Dormant, principal: Principal) -> None:
         assert self._records is not None
         taken = await self._records.take(dormant.record)
@@ -254,6 +267,13 @@ class Sessions:
         self._held[held.id] = held
         for by, key in self._keys(held):
             by.setdefault(key, OrderedDict())[held.id] = held
+
+    def _add_first(self, held: Held) -> None:
+        """One that is longer idle than all others."""
+        self._add(held)
+        self._held.move_to_end(held.id, last=False)
+        for by, key in self._keys(held):
+            by[key].move_to_end(held.id, last=False)
 
     def _remove(self, held: Held) -> None:
         del self._held[held.id]

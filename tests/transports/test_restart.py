@@ -416,6 +416,20 @@ def test_a_server_that_starts_while_the_state_is_held_takes_sessions_up_when_it_
         assert status(second, session) == 200
 
 
+def test_a_server_whose_state_fails_at_its_start_sends_no_client_away_for_good(tmp_path: Path) -> None:
+    with after(tmp_path, signal.SIGTERM) as restarted:
+        first = restarted()
+        session, other = begin(first), begin(first)
+        end(first, signal.SIGTERM)
+        rows(first.state, "ALTER TABLE session RENAME TO away")
+        second = restarted()
+        assert eventually(lambda: "sessions from before this start can't go on" in second.log())
+        assert (status(second, session), status(second, session, "DELETE")) == (503, 503)
+        rows(first.state, "ALTER TABLE away RENAME TO session")
+        assert eventually(lambda: status(second, session) == 200)
+        assert (status(second, other), status(second, "made-up")) == (200, 404)
+
+
 def test_two_servers_on_one_state_leave_each_other_their_sessions(tmp_path: Path) -> None:
     with site(tmp_path, *PROBE) as one:
         session = begin(one)
