@@ -10,7 +10,7 @@ import pytest
 from toolgate.server import keyfile, rotation
 from toolgate.server.auth.issuing.questions import Questions
 from toolgate.server.errors import InvalidParams
-from toolgate.server.seal import LIFETIME, Seal
+from toolgate.server.seal import LIFETIME, MAX_STATE, Seal
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -120,3 +120,11 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
     for other in (b"2" + raw[1:], raw[:1], b"", raw[:12], raw[:-1]):
         with pytest.raises(InvalidParams):
             seal.open(base64.urlsafe_b64encode(other).decode(), "me", "it")
+
+
+@pytest.mark.parametrize(
+    "state", [None, 7, b"AAAA", ["AAAA"], "", "\u00e9", "x" * (MAX_STATE + 1)], ids=lambda state: repr(state)[:8]
+)
+def test_what_is_no_state_is_refused(tmp_path: Path, state: object) -> None:
+    with pytest.raises(InvalidParams):
+        Seal(tmp_path / "key").open(state, "me", "it")

@@ -434,6 +434,16 @@ def test_a_list_of_holes_that_makes_no_sense_is_damage(tmp_path: Path, what: str
         unpack(tmp_path / "archive", tmp_path / "back")
 
 
+def test_a_file_with_holes_says_its_size_in_one_way_only(tmp_path: Path) -> None:
+    info = pax(major="1", minor="0", realsize="512")
+    info.pax_headers["size"] = "512"  # it would be taken for where the next header is
+    info.size = 512
+    with tarfile.open(tmp_path / "archive", mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info, io.BytesIO(b"0\n".ljust(512, b"\0")))
+    with pytest.raises(Unpackable, match="never packed"):
+        unpack(tmp_path / "archive", tmp_path / "back")
+
+
 def test_what_follows_a_file_with_holes_is_found(tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(listed("2", "5", "1", "1048576", "0", data=b"x"))
     unpack(tmp_path / "archive", tmp_path / "back")
