@@ -17,7 +17,8 @@ MAX_SUBSCHEMAS = 2_000  # a schema larger than this is an attack on the validato
 MAX_FINDINGS = 5  # a model corrects a few at a time
 MAX_SHOWN = 120  # characters of an offending value told back
 MAX_TEXT = 256 * 1024  # characters of a value that findings show parts of: the validator spells all of it for that
-MAX_VALUES = 200_000  # of one whose findings are told: to look at so many takes 20 ms
+MAX_VALUES = 250_000  # of one whose findings are told: to look at so many takes 20 ms
+CONTAINER = 20  # values that an object or an array counts for, as it takes that long
 MAX_NAME = 1_024  # characters of a property's name
 
 NEWS = "meanwhile"  # the property of structured content that says what happened meanwhile
@@ -161,17 +162,18 @@ def measure(value: Any, most: int) -> tuple[int, int] | None:
     waiting = [value]
     while waiting:
         node = waiting.pop()
+        seen += CONTAINER + len(node) if isinstance(node, (dict, list)) else 1
+        if seen > most:
+            return None
         if isinstance(node, str):
             characters += len(node)
-        elif isinstance(node, (dict, list)):
-            seen += len(node)
-            if seen > most:
-                return None
-            if isinstance(node, dict):
-                names = [*map(len, node)]
-                characters += sum(names)
-                longest = max(longest, *names, 0)
-            waiting.extend(node.values() if isinstance(node, dict) else node)
+        elif isinstance(node, dict):
+            names = [*map(len, node)]
+            characters += sum(names)
+            longest = max(longest, *names, 0)
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
     return characters, longest
 
 

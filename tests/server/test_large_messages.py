@@ -3,13 +3,21 @@
 import json
 import random
 import re
+import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
+from tests.http_wire import site, spoken
+from tests.wire import COMMAND, Server
+from toolgate.server.audit.recording import digest
 from toolgate.server.messages import (
     MAX_EXTREMES,
+    MAX_ID,
     MAX_LENIENT,
     MAX_LENIENT_STRUCTURE,
     MAX_STRUCTURE,
@@ -19,6 +27,7 @@ from toolgate.server.messages import (
     Request,
     decode,
 )
+from toolgate.tools.tool import MAX_ARGUMENT
 
 LARGEST = 16 * 2**20 - 1_024
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -121,3 +130,27 @@ def test_a_lone_surrogate_is_taken_in_a_message_of_some_size_only() -> None:
     assert lenient(0, MAX_LENIENT_STRUCTURE - 200).params["a"][-1] == "?"
     for refused in (lenient(MAX_LENIENT), lenient(0, MAX_LENIENT_STRUCTURE + 200)):
         assert isinstance(refused, Malformed) and refused.error.code == -32700
+
+
+def test_an_id_is_short() -> None:
+    assert isinstance(decode(message(b"0", b'"%s"' % (b"a" * MAX_ID))), Request)
+    assert decode(message(b"0", b'"%s"' % (b"a" * (MAX_ID + 1)))) == Malformed(None, ANY)
+
+
+def test_a_tool_that_is_built_in_takes_texts_of_some_size(connect: Callable[..., Server]) -> None:
+    server = connect()
+    text = "#" + "a" * (MAX_ARGUMENT - 1)
+    (own,) = server.call("Bash", {"command": text})["content"]
+    assert own["text"].startswith("the command is 1,048,576 bytes")
+    (told,) = server.call("Bash", {"command": f"{text}a"})["content"]
+    assert told["text"] == "Bash: argument 'command' has 1048577 characters, at most 1048576 are allowed"
+
+
+def test_large_arguments_are_digested_as_small_ones_are(tmp_path: Path) -> None:
+    with site(tmp_path) as listening, spoken(listening, "http") as server:
+        arguments = {"command": "#" + "a" * 500_000}
+        server.call("Bash", arguments)
+        told = subprocess.run(
+            [COMMAND, "audit", "--json", "--state", str(listening.state)], capture_output=True, text=True, check=True
+        ).stdout
+        assert json.loads(told.splitlines()[-1])["digest"] == digest(arguments)
