@@ -19,6 +19,7 @@ TRANSPORTS = ("stdio", "http", "sse")
 gc.disable()  # what is made until all is collected stays
 
 SLOW = (  # these wait more than they work: begun first, they wait beside the others
+    "watchdog/test_watchdog.py",
     "deploy/test_bare_machine.py",
     "deploy/test_wheel.py",
     "escape/test_escapes.py",
