@@ -20,8 +20,8 @@ class Attempt:
     kind on this machine it prints ABSENT. `act` is done from outside instead, by the principal's client, and gives what
     it got. `stopped` are the levels that must stop it; at each other, as root, it must come off, which shows that it is
     one, but where `unsure` says that this is the machine's to decide. `untried` says why it is not made there.
-    `alone`: it disturbs others. `dear`: it takes seconds of both processors. `rooted`: bwrap stops it where the server
-    is root, who can have control groups."""
+    `alone`: it disturbs others. `dear`: it takes seconds of both processors. `rooted`: it is stopped where the server
+    is root; `grouped`: where that has control groups. `limit` is the one that it would evade."""
 
     name: str
     script: str = ""
@@ -33,3 +33,5 @@ class Attempt:
     alone: bool = False
     dear: bool = False
     rooted: bool = False
+    grouped: bool = False
+    limit: str = ""

@@ -38,10 +38,12 @@ LIMITS = {
     "entries": "3000",
     "tmp": "16M",
     "cpu": "2",
+    "commands": "24",
     "background": "16",
     "calls": "0",
     "calls:tools:shell": "0",
 }
+NO_GROUPS = 'umount -l /sys/fs/cgroup/* /sys/fs/cgroup 2>/dev/null; exec "$@"'
 SECRETS = ("TOOLGATE_BRAVE_API_KEY", "AWS_SECRET_ACCESS_KEY")
 SERVES = """
 import ctypes, os, socket, sys, threading, time
@@ -220,8 +222,8 @@ class Ground:
 
 
 @contextlib.contextmanager
-def ground(level: str, *, user: int | None = None) -> Iterator[Ground]:
-    """One, of a server as `user` where that is given."""
+def ground(level: str, *, user: int | None = None, grouped: bool = True) -> Iterator[Ground]:
+    """One, of a server as `user` where that is given; `grouped`: control groups are where it looks for them."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolgate-escape-", dir="/tmp")))
         folder.chmod(0o755)
@@ -235,6 +237,8 @@ def ground(level: str, *, user: int | None = None) -> Iterator[Ground]:
         if level == "none":
             options = ["--sandbox", level]
         command = (sys.executable, "-m", "toolgate.server") if user is None else _as(user, folder)
+        if not grouped:
+            command = ("unshare", "--mount", "--propagation", "private", "sh", "-c", NO_GROUPS, "sh", *command)
         env = dict.fromkeys(SECRETS, "planted")
         signed = stack.enter_context(_signed(folder, user, options, command, env))
         canary = subprocess.Popen(["sleep", "infinity"], stdin=subprocess.DEVNULL)

@@ -3,13 +3,24 @@
 from collections.abc import Sequence
 
 from tests.escape.attempt import LEVELS, Attempt
-from tests.escape.attempts import GROUPS
+from tests.escape.attempts import ATTEMPTS, GROUPS
+from tests.escape.attempts.limits import ELSEWHERE, HELD_BY
 
 
 def table() -> str:
     """A row a group: how many attempts, and how many of them each level stops."""
     head = f"| what is tried | attempts | {' | '.join(LEVELS)} |\n|---|---|{'---|' * len(LEVELS)}\n"
     return head + "".join(f"| {name} | {len(group)} | {_cells(group)} |\n" for name, group in GROUPS.items())
+
+
+def limits_table() -> str:
+    """A row a limit: how many attempts on it, and what holds it where."""
+    head = "| limit | attempts | bwrap | uid | both without control groups |\n|---|---|---|---|---|\n"
+    return head + "".join(f"| {name} | {_number(name)} | {' | '.join(held)} |\n" for name, held in HELD_BY.items())
+
+
+def _number(limit: str) -> int:
+    return sum(each.limit == limit for each in ATTEMPTS) + (limit in ELSEWHERE)
 
 
 def _cells(group: Sequence[Attempt]) -> str:
@@ -25,4 +36,4 @@ def _cell(stopped: int, of: int) -> str:
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(table(), limits_table(), sep="\n", end="")

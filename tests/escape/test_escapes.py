@@ -11,11 +11,19 @@ import pytest
 from tests.escape.attempt import Attempt
 from tests.escape.attempts import ATTEMPTS, limits
 from tests.escape.ground import NOBODY, SYSTEM_PYTHON, Ground, ground
-from tests.escape.table import table
+from tests.escape.table import limits_table, table
 from tests.escape.tricks import ABSENT
 from tests.forked import ROOT
+from toolgate.tools.limits import ROWS
 
-SERVERS = {"bwrap": ("bwrap", None), "bwrap-user": ("bwrap", NOBODY), "uid": ("uid", None), "none": ("none", None)}
+SERVERS = {  # level, who the server is if not root, and whether it has control groups
+    "bwrap": ("bwrap", None, True),
+    "bwrap-ungrouped": ("bwrap", None, False),
+    "bwrap-user": ("bwrap", NOBODY, True),
+    "uid": ("uid", None, True),
+    "uid-ungrouped": ("uid", None, False),
+    "none": ("none", None, True),
+}
 NEEDED = {
     "bwrap": "apt-get install bubblewrap",
     "setpriv": "apt-get install util-linux",
@@ -28,12 +36,12 @@ NEEDED = {
 def tried(request: pytest.FixtureRequest) -> Iterator[Ground]:
     for program, install in NEEDED.items():
         assert shutil.which(program), f"{program} is missing: {install}"
-    level, user = SERVERS[request.param]
+    level, user, grouped = SERVERS[request.param]
     if os.geteuid() != 0 and (level != "bwrap" or user is not None):
         pytest.skip("only root has other users, and can become one")
     if level == "bwrap" and not _namespaces(user):
         pytest.skip("this machine lets nobody have namespaces")
-    with ground(level, user=user) as made:
+    with ground(level, user=user, grouped=grouped) as made:
         yield made
 
 
@@ -46,12 +54,24 @@ def _namespaces(user: int | None) -> bool:
 
 def tries() -> Iterator[Any]:
     """Every attempt at every level where it is made."""
-    for server, (level, user) in SERVERS.items():
-        for attempt in ATTEMPTS:
-            if level not in attempt.untried and not (attempt.rooted and user is not None):
-                soaks = attempt in limits.LIMITS if user is not None else attempt.dear and level != "bwrap"
+    for server, (level, user, grouped) in SERVERS.items():
+        for attempt in ATTEMPTS if grouped else [each for each in ATTEMPTS if each.limit]:
+            has_what_it_takes = (user is None or not attempt.rooted) and (
+                (user is None and grouped) or not attempt.grouped
+            )
+            if level not in attempt.untried and has_what_it_takes:
+                soaks = _soaks(attempt, server)
                 marks = pytest.mark.soak if soaks else ()  # in a sandbox of root's server they are always tried
                 yield pytest.param(server, attempt, id=f"{server}-{attempt.name.replace(' ', '-')}", marks=marks)
+
+
+def _soaks(attempt: Attempt, server: str) -> bool:
+    """Limits are tried at root's bwrap; of the others those that are quick, or held otherwise there."""
+    if server == "bwrap-ungrouped":
+        return not (attempt.limit == "memory" and attempt.rooted)
+    if server in ("bwrap-user", "uid-ungrouped"):
+        return attempt.limit != "" or attempt in limits.LIMITS
+    return attempt.dear and server != "bwrap"
 
 
 @pytest.mark.parametrize(("tried", "attempt"), [*tries()], indirect=["tried"], scope="module")
@@ -60,7 +80,8 @@ def test_an_attempt_fails_where_its_level_stops_it(tried: Ground, attempt: Attem
     others = [each for each in ATTEMPTS if each.script and not each.alone and level not in each.untried]
     got = tried.evidence(attempt, others)
     came_off = bool(got) if attempt.act else tried.token in got
-    assert "BROKEN" not in got and "(no verdict)" not in got, got
+    was_ended = attempt.limit and " over the limit of " in got  # with the program that would give its verdict
+    assert "BROKEN" not in got and (was_ended or "(no verdict)" not in got), got
     if level in attempt.stopped:
         assert not came_off, got
     elif level not in attempt.unsure and ABSENT not in got and os.geteuid() == 0:
@@ -71,6 +92,17 @@ def test_an_attempt_fails_where_its_level_stops_it(tried: Ground, attempt: Attem
 def test_the_page_says_which_attempts_each_level_stops() -> None:
     page = (ROOT / "docs" / "security.md").read_text()
     assert table() in page
+
+
+def test_the_page_says_what_holds_each_limit() -> None:
+    assert limits_table() in (ROOT / "docs" / "security.md").read_text()
+
+
+def test_each_limit_has_an_attack_on_it() -> None:
+    assert {*limits.HELD_BY} == {*ROWS}
+    assert {each.limit for each in ATTEMPTS if each.limit} | {*limits.ELSEWHERE} == {*ROWS}
+    for path, name in limits.ELSEWHERE.values():
+        assert f"def {name}(" in (ROOT / path).read_text()
 
 
 def test_there_are_enough_attempts_and_each_has_a_name_of_its_own() -> None:

@@ -299,6 +299,25 @@ def test_programs_do_without_room_reserved_ahead(here: Street) -> None:
     )
 
 
+def test_what_a_background_task_detached_is_no_older(here: Street) -> None:
+    """It has left the session and the parent that began it."""
+    root = Path(here.bash("pwd").text.strip())
+    task = here.call("BackgroundBash", command="setsid -f sh -c 'echo $$ > pid; exec sleep 613' & sleep 600")
+    assert eventually(lambda: (root / "pid").exists() and len((root / "pid").read_text()) > 1)
+    assert not task.is_error and _runs("613")
+    assert eventually(lambda: not _runs("613"))
+    here.bash("rm pid")
+
+
+def _runs(argument: str) -> bool:
+    """Whether a `sleep` of so long is there."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == f"sleep\0{argument}\0".encode():
+                return True
+    return False
+
+
 def test_shared_memory(here: Street) -> None:
     script = (
         "import mmap, time; x = mmap.mmap(-1, 256 << 20); [x.write(bytes(1 << 20)) for _ in range(256)]; time.sleep(60)"

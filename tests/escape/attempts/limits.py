@@ -1,5 +1,7 @@
 """More than is the principal's share. Every script here is bounded by itself, for where nothing else bounds it."""
 
+import concurrent.futures
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tests.escape.attempt import BWRAP, EVERYWHERE, Attempt
@@ -70,6 +72,45 @@ def fills_the_inodes(ground: "Ground") -> str:
     return "there are 8,000 files" if "filled" in ground.words(result) else ""
 
 
+def fills_with_removed_files(ground: "Ground") -> str:
+    """Which stay on the disk as long as they are open."""
+    script = "for n in $(seq 1 30); do exec {fd}> gone-$n && rm gone-$n && head -c 8M /dev/zero >&$fd; sleep 0.2; done"
+    result = ground.bash(f"{script}; echo filled", timeout=20_000)
+    return "it is full" if "filled" in ground.words(result) else ""
+
+
+def fills_further(ground: "Ground") -> str:
+    """By short commands, into holes made before."""
+    ground.bash("mkdir -p fill && cd fill && truncate -s 30M hole-1 hole-2 hole-3", timeout=20_000)
+    ground.bash(
+        "cd fill && for n in $(seq 1 4); do head -c 30M /dev/zero > fill-$n; done; exec sleep 20", timeout=25_000
+    )
+    for number in (1, 2, 3):
+        ground.script(
+            f"import mmap\nf = open('fill/hole-{number}', 'r+b')\nm = mmap.mmap(f.fileno(), 0)\n"
+            "for at in range(0, len(m), 4096):\n    m[at] = 1"
+        )
+    held = sum(path.stat().st_blocks * 512 for path in (ground.workspace("mallory") / "fill").glob("hole-*"))
+    ground.clear("fill")
+    return f"{held} bytes more" if held else ""
+
+
+def adds_more_files(ground: "Ground") -> str:
+    """By short commands: none runs when it is looked."""
+    ground.bash("mkdir -p fill && cd fill && touch $(seq 1 3200); exec sleep 20", timeout=25_000)
+    for number in range(4):
+        ground.bash(f"cd fill && mkdir {number}-d; touch $(seq -f {number}-%g 1 200)")
+    found = len(list((ground.workspace("mallory") / "fill").iterdir()))
+    ground.clear("fill")
+    return f"{found} files" if found > 3300 else ""
+
+
+def many_commands(ground: "Ground") -> str:
+    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+        ran = [result for result in pool.map(lambda _: ground.bash("sleep 2"), range(30)) if not result["isError"]]
+    return "" if len(ran) <= 24 else f"{len(ran)} ran"
+
+
 def starves_the_proxy(ground: "Ground") -> str:
     """Many connections that say nothing, while somebody else asks."""
     ground.call(
@@ -91,6 +132,7 @@ LIMITS = (
         "    data = [bytearray(os.urandom(2**20)) * 32 for _ in range(20)]\n    escaped(len(data))\n"
         "    os._exit(0)\nos.waitpid(pid, 0)",
         alone=True,
+        limit="memory",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -100,6 +142,7 @@ LIMITS = (
         "    os._exit(0)\nos.waitpid(pid, 0)",
         alone=True,
         rooted=True,
+        limit="memory",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -109,12 +152,14 @@ LIMITS = (
         "    os._exit(0)\nos.waitpid(pid, 0)",
         alone=True,
         rooted=True,
+        limit="memory",
         untried=NOT_HERE,
     ),
     Attempt(
         "takes memory that no process has",
         "made = []\ntry:\n    for _ in range(600):\n        made.append(libc.shmget(0, 2**20, 0o1600))\n"
         "        made[-1] < 0 or escaped()\nfinally:\n    [libc.shmctl(each, 0, None) for each in made]",
+        limit="memory",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -125,7 +170,8 @@ LIMITS = (
         "codes = [os.waitpid(pid, 0)[1] for pid in pids]\nany(codes) or escaped(codes)",
         alone=True,
         dear=True,
-        rooted=True,
+        grouped=True,
+        limit="memory",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -134,11 +180,29 @@ LIMITS = (
         "    escaped()\n    os._exit(0)\nos.waitpid(pid, 0)",
         alone=True,
         dear=True,
+        limit="cpu",
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "takes more processor time, deaf to the signal of it",
+        "pid = os.fork()\nif pid == 0:\n    signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+        "    while time.process_time() < 5.5:\n        pass\n"
+        "    escaped()\n    os._exit(0)\nos.waitpid(pid, 0)",
+        alone=True,
+        dear=True,
+        limit="cpu",
+        untried=NOT_HERE,
+    ),
+    Attempt(
+        "lifts its limit of open files",
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (9000, 9000))\nescaped()",
+        limit="files",
         untried=NOT_HERE,
     ),
     Attempt(
         "opens more files",
         "held = []\nwhile len(held) < 400:\n    held.append(os.open('/dev/null', os.O_RDONLY))\nescaped(len(held))",
+        limit="files",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -148,6 +212,7 @@ LIMITS = (
         "    escaped(len(pids))\n"
         "finally:\n    [os.kill(pid, 9) for pid in pids]",
         alone=True,
+        limit="processes",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -157,12 +222,14 @@ LIMITS = (
         "        started.append(t)\n    escaped(len(started))\n"
         "except RuntimeError as error:\n    print(error)\nfinally:\n    held.set()",
         alone=True,
+        limit="processes",
         untried=NOT_HERE,
     ),
     Attempt(
         "writes a larger file",
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nwith open('large', 'wb') as f:\n"
         "    f.truncate(40 * 2**20)\nescaped()",
+        limit="file-size",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -171,6 +238,7 @@ LIMITS = (
         "        libc.fallocate(f.fileno(), 1, ctypes.c_long(0), ctypes.c_long(64 * 2**20))\n"
         "        os.fstat(f.fileno()).st_blocks * 512 > 33 * 2**20 and escaped()\n"
         "    finally:\n        os.unlink('reserved')",
+        limit="file-size",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -179,6 +247,7 @@ LIMITS = (
         "            libc.fallocate(f.fileno(), 0, ctypes.c_long(0), ctypes.c_long(2**21))\n"
         "            os.fstat(f.fileno()).st_blocks and escaped()\n"
         "finally:\n    [os.unlink(p) for p in glob.glob('reserved-*')]",
+        limit="workspace",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -190,6 +259,7 @@ LIMITS = (
         "        except OSError as error:\n            print('refused:', error)\n"
         "        os.fstat(f.fileno()).st_blocks * 512 > 33 * 2**20 and escaped(hex(request))\n"
         "    os.unlink('reserved-by')",
+        limit="file-size",
         untried=NOT_HERE,
     ),
     Attempt(
@@ -199,12 +269,29 @@ LIMITS = (
         "        fcntl.ioctl(folder, request, bytes(1000))\n        escaped(hex(request))\n"
         "    except OSError as error:\n        error.errno == errno.EPERM or escaped(error)\n"
         "    os.close(folder)",
+        limit="workspace",
         untried=NOT_HERE,
     ),
-    Attempt("fills its workspace", act=fills_the_workspace, alone=True, untried=NOT_HERE),
-    Attempt("fills its workspace with files", act=fills_the_inodes, alone=True, untried=NOT_HERE),
-    Attempt("bombs with forks of bash", act=fork_bomb, alone=True, untried=NOT_HERE),
-    Attempt("bombs with forks of Python", act=python_bomb, alone=True, untried=NOT_HERE),
+    Attempt("fills its workspace", act=fills_the_workspace, alone=True, limit="workspace", untried=NOT_HERE),
+    Attempt("fills its workspace with files", act=fills_the_inodes, alone=True, limit="entries", untried=NOT_HERE),
+    Attempt(
+        "fills its workspace with removed files",
+        act=fills_with_removed_files,
+        alone=True,
+        rooted=True,
+        limit="workspace",
+        untried=NOT_HERE,
+    ),
+    Attempt("fills a full workspace further", act=fills_further, alone=True, limit="workspace", untried=NOT_HERE),
+    Attempt(
+        "fills a workspace of too many files further",
+        act=adds_more_files,
+        alone=True,
+        limit="entries",
+        untried=NOT_HERE,
+    ),
+    Attempt("bombs with forks of bash", act=fork_bomb, alone=True, limit="processes", untried=NOT_HERE),
+    Attempt("bombs with forks of Python", act=python_bomb, alone=True, limit="processes", untried=NOT_HERE),
     Attempt("floods the output", act=flood, alone=True, dear=True, stopped=EVERYWHERE),
     Attempt("gives a huge command", act=huge_command, stopped=EVERYWHERE),
     Attempt(
@@ -212,7 +299,8 @@ LIMITS = (
         "subprocess.run(['true', *['x' * 100_000] * 100])\nescaped()",
         stopped=EVERYWHERE,
     ),
-    Attempt("starts more tasks", act=many_at_once, alone=True, untried=NOT_HERE),
+    Attempt("starts more commands", act=many_commands, alone=True, limit="commands", untried=NOT_HERE),
+    Attempt("starts more tasks", act=many_at_once, alone=True, limit="background", untried=NOT_HERE),
 )
 PROXY = (
     Attempt("takes all connections of the proxy", act=starves_the_proxy, alone=True, stopped=BWRAP, untried=NO_PROXY),
@@ -229,6 +317,39 @@ MEMORY = tuple(
         f"    finally:\n        [os.unlink(p) for p in glob.glob({folder!r} + '/' + E['NAME'] + '-*')]",
         stopped=frozenset({"bwrap"}),
         alone=True,
+        limit="tmp",
     )
     for folder in ("/tmp", "/var/tmp", "/dev/shm")
 )
+
+KERNEL, SERVER = "kernel: {}", "server, before it begins"
+COUNTED = "counted, then {}"
+OVER = "kernel: `RLIMIT_FSIZE`, Landlock"
+# By limit: what holds it at bwrap, at uid, and at both without control groups. What is counted is looked at a second
+# apart or more, and what runs is ended; the server knows what it starts itself.
+HELD_BY: Mapping[str, tuple[str, str, str]] = {
+    "cpu": (KERNEL.format("`RLIMIT_CPU`"),) * 3,
+    "memory": (
+        KERNEL.format("memory group"),
+        KERNEL.format("memory group"),
+        "kernel: `RLIMIT_DATA`, of each process; what is shared is counted",
+    ),
+    "processes": (
+        KERNEL.format("pids group"),
+        KERNEL.format("pids group"),
+        KERNEL.format("`RLIMIT_NPROC`"),
+    ),
+    "files": (KERNEL.format("`RLIMIT_NOFILE`"),) * 3,
+    "file-size": (KERNEL.format("`RLIMIT_FSIZE`, filter"),) * 3,
+    "workspace": (COUNTED.format(OVER),) * 3,
+    "entries": (COUNTED.format("kernel: Landlock"),) * 3,
+    "tmp": (KERNEL.format("size of the mount"), "-", "as with them"),
+    "commands": (SERVER,) * 3,
+    "background": (SERVER,) * 3,
+    "age": ("server, by a timer",) * 3,
+    "calls": (SERVER,) * 3,
+}
+ELSEWHERE = {  # the attack on what takes another server to try
+    "age": ("tests/tools/test_limits.py", "test_what_a_background_task_detached_is_no_older"),
+    "calls": ("tests/server/test_calls.py", "test_no_minute_has_more_than_the_limit_wherever_it_begins"),
+}
