@@ -357,6 +357,12 @@ def test_the_newest_file_alone_is_verified_in_a_moment(tmp_path: Path) -> None:
     assert [finding.where for finding in trail.verify(folder, key, newest=True).findings] == [f"{CURRENT}:2"]
 
 
+def test_full_files_are_closed(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    write(tmp_path, *map(str, range(100)), most=2_000, kept=3)
+    assert len(rotated(tmp_path / "audit")) == 2 and len(os.listdir("/proc/self/fd")) == len(before)
+
+
 # -- all of it gone
 
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -430,3 +431,13 @@ def test_calls_that_the_filter_s_library_never_heard_of_are_refused(folder: Path
             assert set(map(int, said.split())) == {errno.EPERM}
 
     asyncio.run(body())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become somebody else")
+@pytest.mark.parametrize("ids", [(64_001, 64_002), (64_002, 64_001)])
+def test_whoever_is_the_real_or_the_effective_user_of_a_process_is_active(ids: tuple[int, int]) -> None:
+    script = f"import os, sys; os.setresuid({ids[0]}, {ids[1]}, 0); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert set(ids) <= users.active()
