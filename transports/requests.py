@@ -2,7 +2,6 @@
 Counts them by how they were answered. The outermost of the ASGI applications; knows nothing of what is served.
 """
 
-import itertools
 import re
 import secrets
 from collections import Counter
@@ -23,14 +22,12 @@ class Requests:
         self.answered: Counter[int] = Counter()  # by status
         self._app = app
         self._trusts = trusts
-        self._prefix = secrets.token_hex(4)  # of this process: ids are unique, and no secret
-        self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = self._given(scope) or f"{self._prefix}{next(self._numbers):08x}"
+        id = self._given(scope) or secrets.token_hex(8)  # a number would tell anybody how many there were
         told = (NAME, id.encode())
 
         async def send_named(message: Message) -> None:
