@@ -31,6 +31,7 @@ NEAR = 4096  # bytes before the end of a take in which it ends with a line, wher
 LAST = 4096  # bytes of output that may tell of a limit
 NAMED = 60  # characters of a command in a notice
 TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
+READS = 2  # files of one principal that are read at once: each is in memory whole, and what waits for the loop with it
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Workspace:
         self._unkept: dict[int, OutputHeld] = {}  # what began while the disk was full
         self._attended: set[int] = set()  # foreground runs whose caller has not said what is to become of them
         self._removing: set[asyncio.Future[None]] = set()
+        self._reading = asyncio.Semaphore(READS)
         self._arriving = asyncio.Event()  # set, and another, with each background task
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
@@ -245,7 +247,8 @@ class Workspace:
         """
         await self._open()
         reach = None if anywhere else self.root
-        return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._quarters.uid)
+        async with self._reading:
+            return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._quarters.uid)
 
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
         """The same file to be read piece by piece. Raises ToolError."""
