@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.errors import InvalidRequest, ParseError, RpcError
+from toolgate.server.errors import InternalError, InvalidRequest, ParseError, RpcError
 
 Id = int | str
 
@@ -169,6 +169,12 @@ def spelled(value: Any) -> bytes:
         return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate, from a file name or an escape
         return _encode(scrubbed(msgspec.to_builtins(value)))
+
+
+def too_large(message: Outbound) -> Failure:
+    """What is said in place of an answer that finds no room."""
+    text = "there is no room for this answer: read the answers that were sent before, or ask for less at once"
+    return Failure(message.id if isinstance(message, (Result, Failure)) else None, InternalError(text))
 
 
 def _shape(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:

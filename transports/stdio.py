@@ -21,7 +21,7 @@ from typing import Any
 from toolgate.server import eager
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import InvalidRequest
-from toolgate.server.messages import Failure, Notification, Outbound, encode
+from toolgate.server.messages import Failure, Notification, Outbound, encode, too_large
 from toolgate.server.session import Session
 
 log = logging.getLogger("toolgate.stdio")
@@ -31,6 +31,10 @@ MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 with room for its envelope; 
 PAUSE_ABOVE = 4 * 2**20  # bytes of unread output at which no more input is read
 HELD_ABOVE = 64 * 2**20  # bytes of messages being worked on at which no more input is read: two of the largest
 RESUME_BELOW = 2**20
+UNREAD_ABOVE = (
+    64 * 2**20
+)  # bytes of unread output at which a large answer is an error: many may be on their way by then
+LARGE = 64 * 1024  # bytes of one
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 STALL = 5.0  # seconds between looks at a client that reads nothing
 FLUSH_TIME = 0.3  # seconds a client gets to read the last answers at the end
@@ -100,6 +104,8 @@ class Output:
         if self.full and isinstance(message, Notification) and message.method in DROPPABLE:
             return
         line = encode(message) + b"\n"
+        if len(line) > LARGE and self.waiting and self.waiting + len(line) > UNREAD_ABOVE:
+            line = encode(too_large(message)) + b"\n"
         self._chunks.append(line)
         self.waiting += len(line)
         if not self.corked and not self._due:
