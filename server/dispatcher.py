@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server import envelope
+from toolgate.server.budget import Budget, Claim
 from toolgate.server.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.messages import (
     Failure,
@@ -34,7 +35,10 @@ from toolgate.server.session import Call, Channel, Flight, Session
 
 log = logging.getLogger("toolgate.dispatcher")
 
+MAX_ANSWERS = 64 * 2**20  # bytes of one principal's answers that its clients have not read: six of the largest files
+MAX_ALL_ANSWERS = 192 * 2**20  # bytes of everybody's: a fifth of a container of 1 GiB
 MAX_IN_FLIGHT = 4_096  # of one session; a client with more unanswered requests than this is broken or hostile
+TOO_LARGE_BATCH = "the answers of this batch are too large together: ask for fewer at once"
 Answer = Any  # what a method gives back: an object, or one that was encoded before
 
 
@@ -49,7 +53,8 @@ class Method:
 
 
 class Dispatcher:
-    """`finish(answer, call)` gives a method's answer what its revision wants on every result."""
+    """`finish(answer, call)` gives a method's answer what its revision wants on every result. `answers` bounds those
+    that are not read yet, in bytes: of batches here, of connections in the transports."""
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class Dispatcher:
         self._methods = methods
         self._notifications = notifications
         self._finish = finish
+        self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
 
     async def handle(self, data: bytes | bytearray | memoryview, session: Session, channel: Channel) -> None:
         """Answer what is in `data`, on `channel`. Returns when that is done; never raises for what a client sent.
@@ -165,15 +171,19 @@ class Dispatcher:
         if refusal is not None:
             channel.send(Failure(None, refusal))
             return
-        answers = _Collected(channel)
-        async with asyncio.TaskGroup() as group:
-            for message in messages:
-                if isinstance(message, Request) and message.method == "initialize":
-                    answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
-                else:
-                    group.create_task(self._one(message, session, answers))
-        if answers.messages:
-            channel.send(answers.messages)
+        claim = self.answers.claim(session.principal)
+        try:
+            answers = _Collected(channel, claim)
+            async with asyncio.TaskGroup() as group:
+                for message in messages:
+                    if isinstance(message, Request) and message.method == "initialize":
+                        answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
+                    else:
+                        group.create_task(self._one(message, session, answers))
+            if answers.messages:
+                channel.send(answers.messages)
+        finally:
+            claim.release()
 
 
 def fault(what: str, error: BaseException | None) -> InternalError:
@@ -184,11 +194,13 @@ def fault(what: str, error: BaseException | None) -> InternalError:
 
 
 class _Collected:
-    """A channel that keeps answers for the end of a batch and lets everything else through."""
+    """A channel that keeps answers for the end of a batch and lets everything else through. What `claim` has no room
+    for is answered by an error."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, claim: Claim) -> None:
         self.messages: list[Outbound] = []
         self._channel = channel
+        self._claim = claim
 
     @property
     def can_ask(self) -> bool:
@@ -196,7 +208,10 @@ class _Collected:
 
     def send(self, message: Outbound) -> None:
         if isinstance(message, (Result, Failure)):
-            self.messages.append(msgspec.Raw(encode(message)))  # now, so that what can't be encoded costs itself alone
+            data = encode(message)  # now, so that what can't be encoded costs itself alone
+            if not self._claim.grow(len(data)):
+                data = encode(Failure(message.id, InternalError(TOO_LARGE_BATCH)))
+            self.messages.append(msgspec.Raw(data))
         else:
             self._channel.send(message)
 

@@ -36,10 +36,12 @@ from toolgate.server.state.store import StateError
 from toolgate.server.words import is_loopback
 from toolgate.transports import activation, http, metrics, sse, streamable_http
 from toolgate.transports.bearer import Gate, Message, Permits, caller, everyone
+from toolgate.transports.budgets import budgets
+from toolgate.transports.connections import Connections, is_local
 from toolgate.transports.events import Stream
 from toolgate.transports.forms import Forms
 from toolgate.transports.glance import Glance
-from toolgate.transports.guard import Application, Guard, Receive, Scope, Send
+from toolgate.transports.guard import PROBES, Application, Guard, Receive, Scope, Send
 from toolgate.transports.home import Home, Served
 from toolgate.transports.live import Live
 from toolgate.transports.metadata import Document
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from toolgate.server.access import Access
     from toolgate.transports.oauth import OAuth
 
+METRICS = "/metrics"
 TRIES = 5  # at the start, of what needs the state: each waits two seconds where another process holds it
 CHALLENGE = "/.well-known/openai-apps-challenge"  # asked for before a server is listed at ChatGPT, without signing in
 
@@ -88,15 +91,21 @@ class Site:
         self._sandbox = sandbox
         self._metrics = metrics
         self._refused: Counter[str] = Counter()  # tokens, by why
+        self._shared = budgets(dispatcher.answers, alone=access is None)
+        proxies = Proxies(config.trusted_proxies)
+        self._connections = Connections(is_exempt=lambda address: is_local(address) or proxies.trusts(address))
         self._sessions = Sessions(
             server.close_session,
             each=each,
             personal=personal,
             transport="http",
             records=records,
+            events=self._shared.events,
             take_up=lifecycle.take_up(server),
         )
-        self._sse_sessions = Sessions(server.close_session, each=each, personal=personal, transport="sse")
+        self._sse_sessions = Sessions(
+            server.close_session, each=each, personal=personal, transport="sse", events=self._shared.events
+        )
         self._access: Access | None = None
         self._live: Live | None = None
         self._ending = False
@@ -105,9 +114,16 @@ class Site:
         """The ASGI application that is reached at `public_url`."""
         access = self._access = self._open(public_url) if self._open is not None else None
         self._streamable = streamable_http.Endpoint(
-            self._dispatcher, self._sessions, self._caller, self._mirrored, permits=self._permits(MCP)
+            self._dispatcher,
+            self._sessions,
+            self._caller,
+            self._mirrored,
+            permits=self._permits(MCP),
+            shared=self._shared,
         )
-        self._sse = sse.Endpoints(self._dispatcher, self._sse_sessions, self._caller, permits=self._permits(SSE))
+        self._sse = sse.Endpoints(
+            self._dispatcher, self._sse_sessions, self._caller, permits=self._permits(SSE), shared=self._shared
+        )
         routes: list[BaseRoute] = []  # looked at in this order: what is asked for most comes first
         if self._config.http:
             routes += [Route(path, self._gated(MCP, self._streamable)) for path in ("/mcp", "/mcp/")]
@@ -115,7 +131,7 @@ class Site:
             routes.append(Route("/sse", self._gated(SSE, self._sse.stream)))
             routes.append(Route("/messages", self._gated(SSE, self._sse.message)))
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
-        routes.append(Route("/metrics", metrics.Endpoint(self._metrics.shown, CONTENT_TYPE, self._metrics_token())))
+        routes.append(Route(METRICS, metrics.Endpoint(self._metrics.shown, CONTENT_TYPE, self._metrics_token())))
         if self._config.openai_challenge is not None:
             routes.append(Route(CHALLENGE, self._challenge))
         documents = self._documents(access.resource) if access is not None else {}
@@ -153,6 +169,8 @@ class Site:
             streams={"http": lambda: len(self._streamable.streams), "sse": self._sse_sessions.__len__},
             waiting={"http": lambda: _waiting(self._streamable.streams), "sse": lambda: _waiting(self._sse.streams)},
             kept={"http": lambda: _kept(self._sessions), "sse": lambda: _kept(self._sse_sessions)},
+            connections=self._connections.__len__,
+            budgets=self._shared.by_name(),
             running=lambda: requests.running,
             answered=requests.answered,
             refused=self._refused,
@@ -198,7 +216,15 @@ class Site:
             await self._offer_pairing()
             await self._recall()
             async with self._watched():
-                await http.serve(application, bound, self._finish, is_handed=self._is_handed)
+                await http.serve(
+                    application,
+                    bound,
+                    self._finish,
+                    connections=self._connections,
+                    answers=self._shared.answers,
+                    probes=(*PROBES, METRICS),
+                    is_handed=self._is_handed,
+                )
         finally:
             if self._access is not None:
                 await self._access.close()
@@ -279,6 +305,9 @@ class Site:
         about = ABOUT.get()
         if about is not None:
             about.principal = principal.name
+        connection = scope.get("toolgate.connection")
+        if connection is not None:
+            connection.principal = principal.name
         return principal
 
     def _permits(self, path: str) -> Permits | None:

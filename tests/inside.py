@@ -169,7 +169,7 @@ async def inside(
     remembers: bool = False,
     note: float = NOTE,
     now: Callable[[], float] = time.time,
-    **limits: float,
+    **limits: Any,
 ) -> AsyncIterator[Inside]:
     """Endpoints with limits of one's own; nothing may be left running in the end. One that `remembers` goes on with the
     sessions of the one before it, by the clock `now`."""
@@ -182,7 +182,14 @@ async def inside(
     records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
     take_up = lifecycle.take_up(app.server)
     sessions = Sessions(
-        app.server.close_session, idle=idle, most=most, each=each, records=records, take_up=take_up, note=note
+        app.server.close_session,
+        idle=idle,
+        most=most,
+        each=each,
+        records=records,
+        events=limits["shared"].events if "shared" in limits else None,
+        take_up=take_up,
+        note=note,
     )
     await sessions.recall()
     streamable = Endpoint(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)

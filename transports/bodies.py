@@ -1,11 +1,19 @@
-"""Reads the body of an HTTP request: bounded in size and in time. Knows nothing of what is in it."""
+"""Reads the body of an HTTP request: bounded in size and time, and in what all bodies of one sender hold together.
+Knows nothing of what is in it."""
 
 import asyncio
+from dataclasses import dataclass
 
+from toolgate.server.budget import Budget, Claim
 from toolgate.server.hold import Hold
 from toolgate.transports.guard import Headers, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
+MAX_BODIES = (
+    64 * 2**20
+)  # bytes of one principal's bodies, from their first byte until their work is done: four of those
+MAX_ALL_BODIES = 128 * 2**20  # bytes of everybody's: each is in memory twice while it is decoded
+SMALL = 4 * 1024  # bytes of a body that is not counted where it comes at once: nearly all are smaller
 SLOW = 30.0  # seconds for a whole body
 
 
@@ -17,8 +25,20 @@ class TooSlow(Exception):
     """It did not come in time: 408."""
 
 
+class TooMany(Exception):
+    """The bodies of this sender, or of all, hold what they may: 503."""
+
+
 class Gone(Exception):
     """The client hung up before its body was complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """`claim` is what it holds of the budget; None for a small one that came at once."""
+
+    data: bytes
+    claim: Claim | None = None
 
 
 def is_json(headers: Headers) -> bool:
@@ -27,49 +47,84 @@ def is_json(headers: Headers) -> bool:
     return kind == b"application/json" and headers.get(b"content-encoding", b"identity").lower() == b"identity"
 
 
-async def read_or_refuse(headers: Headers, receive: Receive, send: Send, slow: Hold) -> bytes | None:
-    """The body, if it comes in the time of `slow`; None when the request has been refused for it, or nobody is there
-    any more."""
-    try:
-        return await read(headers, receive, slow)
-    except TooLarge:  # the rest is read and thrown away, or the client would not see why
-        await refuse(send, 413, f"more than {MAX_BODY} bytes")
-    except TooSlow:
-        await refuse(send, 408, "the body did not come in time", [(b"connection", b"close")])
-    except Gone:
-        pass
-    return None
+class BodyReader:
+    """Reads bodies within `slow` seconds each; what they hold together is in `budget`, by who sends them."""
 
+    def __init__(self, budget: Budget, slow: float = SLOW) -> None:
+        self._budget = budget
+        self._slow = Hold(slow)
 
-async def read(headers: Headers, receive: Receive, slow: Hold, *, limit: int = MAX_BODY) -> bytes:
-    """The body. Raises TooLarge, TooSlow, Gone."""
-    declared = headers.get(b"content-length", b"")
-    if declared.isdigit() and (len(declared) > 19 or int(declared) > limit):
-        raise TooLarge
-    task = asyncio.current_task()
-    assert task is not None
-    slow.take(task)
-    try:
-        return await _whole(receive, limit)
-    except asyncio.CancelledError:
-        if slow.release(task):
-            raise TooSlow from None
-        raise
-    finally:
-        slow.release(task)
+    async def read_or_refuse(self, principal: str, headers: Headers, receive: Receive, send: Send) -> Body | None:
+        """The body; None when the request has been refused for it, or nobody is there any more."""
+        try:
+            return await self.read(principal, headers, receive)
+        except TooLarge:  # the rest is read and thrown away, or the client would not see why
+            await refuse(send, 413, f"more than {MAX_BODY} bytes")
+        except TooSlow:
+            await refuse(send, 408, "the body did not come in time", [(b"connection", b"close")])
+        except TooMany:
+            await refuse(
+                send, 503, "too much is being sent at once", [(b"connection", b"close"), (b"retry-after", b"1")]
+            )
+        except Gone:
+            pass
+        return None
 
-
-async def _whole(receive: Receive, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > limit:
+    async def read(self, principal: str, headers: Headers, receive: Receive, *, limit: int = MAX_BODY) -> Body:
+        """The body. Raises TooLarge, TooSlow, TooMany, Gone."""
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and (len(declared) > 19 or int(declared) > limit):
             raise TooLarge
-        parts.append(part)
-        if not message.get("more_body"):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        task = asyncio.current_task()
+        assert task is not None
+        self._slow.take(task)
+        try:
+            first, more = await _part(receive)
+            if not more and len(first) <= SMALL:
+                return Body(first)
+            return await self._whole(principal, task, first, more, receive, limit)
+        except asyncio.CancelledError:
+            if self._slow.release(task):
+                raise TooSlow from None
+            raise
+        finally:
+            self._slow.release(task)
+
+    async def _whole(
+        self, principal: str, task: "asyncio.Task[object]", part: bytes, more: bool, receive: Receive, limit: int
+    ) -> Body:
+        """The rest of a body, counted as it comes. For others it ends before it is whole, and not after that."""
+        claim = self._budget.claim(principal)
+        ended: list[bool] = []
+
+        def end() -> None:
+            ended.append(True)
+            task.cancel()
+
+        claim.offer(end)
+        parts: list[bytes] = []
+        try:
+            while True:
+                if len(part) + claim.amount > limit:
+                    raise TooLarge
+                if not claim.grow(len(part)):
+                    raise TooMany
+                parts.append(part)
+                if not more:
+                    claim.withdraw()
+                    return Body(b"".join(parts), claim)
+                part, more = await _part(receive)
+        except BaseException as error:
+            claim.release()
+            if ended and isinstance(error, asyncio.CancelledError) and task.uncancel() == 0:
+                raise TooMany from None
+            raise
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    """What came, and whether there is more to come. Raises Gone."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Gone
+    part: bytes = message.get("body", b"")
+    return part, bool(message.get("more_body"))

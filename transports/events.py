@@ -4,16 +4,26 @@ can go on where it was. Knows nothing of HTTP or sessions.
 What happens to a slow reader: a stream holds at most `MAX_EVENTS` events and `MAX_BYTES` bytes. Beyond that progress
 and log messages are not taken any more, and for the rest the oldest give way. A reader that had not got those yet goes
 on with what is left where a lost event can be seen by its number (the sessions era), and is disconnected elsewhere. One
-that takes nothing at all for a minute is disconnected by whoever owns the connection (http.py).
+that takes nothing at all for a minute is disconnected by whoever owns the connection (http.py). All streams of one
+principal share a budget: where it is used up, the streams that lost their readers first end, then events are dropped as
+above, and an answer that finds no room is an error instead.
 Source: HTML Living Standard, "Server-sent events"; MCP 2025-11-25 basic/transports, "Resumability and Redelivery".
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
-from toolgate.server.messages import Failure, Notification, Outbound, Result, encode
+from toolgate.server.budget import Claim
+from toolgate.server.messages import Failure, Notification, Outbound, Result, encode, too_large
 
 MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held
 MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however large: its reader may get a turn yet
+MAX_RESUMED = 2**20  # of a stream that was read to its end: a larger one is not kept for a reader that comes back
+MAX_EACH = (
+    64 * 2**20
+)  # bytes of all streams of one principal, read or not: what a client is slow to read, and resumption
+MAX_ALL = 128 * 2**20  # of everybody's
 PING = b": ping\r\n\r\n"
 ANSWERED = "a"  # ends the id of the event after which nothing is to come
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
@@ -58,7 +68,8 @@ class Stream:
 
     `id` is unique within its session, of earlier processes too; event ids are `id-number`, and end in ANSWERED where
     the event answers the request, or the batch, that the stream is of. `numbered` says whether events carry ids at all.
-    `wanted` is the scopes it takes to be told again what is on it.
+    `wanted` is the scopes it takes to be told again what is on it. `claim` holds its events in a budget, and is offered
+    while nobody reads: `forget` is called when it has ended.
     """
 
     can_ask = True
@@ -66,7 +77,10 @@ class Stream:
     __slots__ = (
         "_events",
         "_first",
+        "_forget",
+        "_is_closed",
         "answered",
+        "claim",
         "ended",
         "id",
         "last",
@@ -80,10 +94,21 @@ class Stream:
         "wanted",
     )
 
-    def __init__(self, id: str, *, numbered: bool, wanted: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        id: str,
+        *,
+        numbered: bool,
+        wanted: frozenset[str] = frozenset(),
+        claim: Claim | None = None,
+        forget: "Callable[[Stream], None] | None" = None,
+    ) -> None:
         self.id = id
         self.numbered = numbered
         self.wanted = wanted
+        self.claim = claim
+        self._forget = forget
+        self._is_closed = False
         self.ended = False  # nothing more will come
         self.answered = 0  # number of the event that is the answer
         self.reader: object | None = None
@@ -95,6 +120,7 @@ class Stream:
         self.size = 0  # bytes held
         self._first = 1  # number of the oldest event kept
         self._events: list[bytes] = []  # a deque takes 700 bytes for nothing
+        self._offer()
 
     def send(self, message: Outbound) -> None:
         """Add a message. This is what makes a stream a channel."""
@@ -104,6 +130,10 @@ class Stream:
         data = encode(message)
         if isinstance(message, Notification) and message.method in REPEATABLE and data in self.bare_after(self.sent):
             return
+        if not self._has_room(message, data):
+            if not is_answer(message):
+                return
+            data = encode(too_large(message))
         self._events.append(data)
         self.size += len(data)
         self.last += 1
@@ -115,6 +145,8 @@ class Stream:
 
     def restore(self, number: int, data: bytes) -> None:
         """Have an answer that an earlier process made, as event `number`, and nothing before it."""
+        if self.claim is not None and not self.claim.grow(len(data)):
+            return
         self._events, self.size = [data], len(data)
         self._first = self.last = self.answered = number
         self.ended = True
@@ -137,6 +169,8 @@ class Stream:
     def attach(self, reader: object) -> None:
         """Make `reader` the one that reads; another that does is sent away."""
         self.reader = reader
+        if self.claim is not None:
+            self.claim.withdraw()
         self.news.set()
 
     def release(self, reader: object) -> None:
@@ -144,6 +178,13 @@ class Stream:
         if self.reader is reader:
             self.reader = None
             self.news.set()
+            self._offer()
+
+    def close(self) -> None:
+        """End it, and hold nothing of the budget any more once its reader has gone."""
+        self._is_closed = True
+        self.end()
+        self._offer()
 
     def missed(self, cursor: int) -> bool:
         """Whether events after number `cursor` are gone."""
@@ -153,6 +194,10 @@ class Stream:
         """The events after number `cursor` that are still there, as they go over the wire."""
         begin = max(cursor + 1, self._first)
         return [self._spelled(begin + n, data) for n, data in enumerate(self.bare_after(cursor))]
+
+    def size_after(self, cursor: int) -> int:
+        """The bytes of the messages after number `cursor`."""
+        return sum(map(len, self.bare_after(cursor)))
 
     def bare_after(self, cursor: int) -> list[bytes]:
         """The messages after number `cursor` that are still there."""
@@ -173,8 +218,30 @@ class Stream:
         return b"".join((head, b"event: message\r\ndata: ", data, b"\r\n\r\n"))
 
     def _drop(self) -> None:
-        self.size -= len(self._events.pop(0))
+        size = len(self._events.pop(0))
+        self.size -= size
         self._first += 1
+        if self.claim is not None:
+            self.claim.shrink(min(size, self.claim.amount))  # an answer that said no was not counted
+
+    def _has_room(self, message: Outbound, data: bytes) -> bool:
+        """Take what the event needs of the budget. Older events give way, but not for an answer."""
+        if self.claim is None:
+            return True
+        while not self.claim.grow(len(data)):
+            if is_answer(message) or not self._events:
+                return False
+            self._drop()
+        return True
+
+    def _offer(self) -> None:
+        """Let others have what it holds, as nobody reads it; all of it where it is closed."""
+        if self.claim is None or self.reader is not None:
+            return
+        if self._is_closed:
+            self.claim.release()
+        elif self._forget is not None:
+            self.claim.offer(partial(self._forget, self))
 
 
 class Pulse:

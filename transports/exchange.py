@@ -14,12 +14,13 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from toolgate.server.hold import Hold
+from toolgate.server.budget import Budget
 from toolgate.server.state.store import StateError
 from toolgate.transports import bodies
 from toolgate.transports.guard import Headers, Receive, Scope, Send
 
 MAX_FORM = 64 * 1024  # bytes: the largest is a signed assertion of 16 KiB
+MAX_FORMS = 8 * 2**20  # bytes of the forms that one path is being sent: a hundred and more of the largest
 MAX_FIELDS = 100
 FORM = b"application/x-www-form-urlencoded"
 NONE: frozenset[str] = frozenset()
@@ -144,11 +145,14 @@ def tag(text: str) -> str:
 
 Handle = Callable[[Incoming], Awaitable[Outgoing]]
 Refuse = Callable[[int, str], Outgoing]
+Admit = Callable[[Incoming], Awaitable[Outgoing | None]]
 
 
 class Endpoint:
     """An ASGI application: the handlers of one path, by method. `refuse` makes the answer of what went wrong, or
-    `refuse_data` for who asks for JSON. A body has at most `limit` bytes."""
+    `refuse_data` for who asks for JSON. A body has at most `limit` bytes, and is not read where `admit(incoming)` has
+    an answer without it. Where too many are being sent, the oldest give way: a small one that comes at once never does.
+    """
 
     def __init__(
         self,
@@ -158,13 +162,15 @@ class Endpoint:
         *,
         refuse_data: Refuse | None = None,
         limit: int = MAX_FORM,
+        admit: Admit | None = None,
     ) -> None:
         self._handlers = dict(handlers)
         self._refuse_page = refuse
         self._refuse_data = refuse_data or refuse
         self._limit = limit
         self._shared = shared  # any page of any origin may read the answers: nothing here goes by cookies
-        self._reading = Hold(bodies.SLOW)
+        self._admit = admit
+        self._bodies = bodies.BodyReader(Budget(MAX_FORMS, MAX_FORMS, renews=True))
         self._allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,24 +181,41 @@ class Endpoint:
             answer = Outgoing(204) if status == 204 else self._refuse(headers, 405, f"only {self._allowed}")
             await self._send(send, answer.having(("allow", self._allowed)), scope["method"])
             return
-        try:
-            is_form = scope["method"] == "POST"
-            body = await bodies.read(headers, receive, self._reading, limit=self._limit) if is_form else b""
-        except bodies.Gone:
-            return
-        except (bodies.TooLarge, bodies.TooSlow) as error:
-            large = isinstance(error, bodies.TooLarge)
-            text = f"more than {self._limit} bytes" if large else "the body did not come in time"
-            await self._send(send, self._refuse(headers, 413 if large else 408, text), scope["method"])
-            return
         peer = scope.get("client") or ("", 0)
         query = scope["query_string"].decode("latin-1")
-        incoming = Incoming(scope["method"], scope["path"], query, headers, peer[0], body)
-        await self._send(send, await self._answered(handle, incoming), scope["method"])
-
-    async def _answered(self, handle: Handle, incoming: Incoming) -> Outgoing:
+        incoming = Incoming(scope["method"], scope["path"], query, headers, peer[0])
         try:
+            answer = await self._answered(handle, incoming, receive)
+        except bodies.Gone:
+            return
+        await self._send(send, answer, scope["method"])
+
+    async def _with_body(self, handle: Handle, incoming: Incoming, receive: Receive) -> Outgoing:
+        """Have a form read and handled. Raises Gone, BadForm, StateError."""
+        answer = await self._admit(incoming) if self._admit is not None else None
+        if answer is not None:
+            return answer
+        try:
+            body = await self._bodies.read("", incoming.headers, receive, limit=self._limit)
+        except bodies.TooLarge:
+            return self._refuse(incoming.headers, 413, f"more than {self._limit} bytes")
+        except bodies.TooSlow:
+            return self._refuse(incoming.headers, 408, "the body did not come in time")
+        except bodies.TooMany:
+            return self._refuse(incoming.headers, 503, "too much is being sent at once").having(("retry-after", "1"))
+        try:
+            return await handle(replace(incoming, body=body.data))
+        finally:
+            if body.claim is not None:
+                body.claim.release()
+
+    async def _answered(self, handle: Handle, incoming: Incoming, receive: Receive) -> Outgoing:
+        try:
+            if incoming.method == "POST":
+                return await self._with_body(handle, incoming, receive)
             return await handle(incoming)
+        except bodies.Gone:
+            raise
         except BadForm as error:
             return self._refuse(incoming.headers, error.status, str(error))
         except StateError as error:

@@ -85,7 +85,7 @@ class Home:
     def routes(self) -> Iterator[tuple[str, Endpoint]]:
         """Every path with what answers there."""
         handlers: dict[str, Handle] = {"GET": self._page, "HEAD": self._page, "POST": self._act}
-        yield "/", Endpoint(handlers, self.forms.refused, refuse_data=_refused, limit=MAX_ANSWER)
+        yield "/", Endpoint(handlers, self.forms.refused, refuse_data=_refused, limit=MAX_ANSWER, admit=self._admit)
         for name in FILES:
             show = self._file(name)
             yield f"/{name}", Endpoint({"GET": show, "HEAD": show}, self.forms.refused)
@@ -119,7 +119,7 @@ class Home:
             served=self._served,
             state=self._served.state(),
             sandbox=SANDBOXES[self._served.sandbox],
-            version=VERSION,
+            version=VERSION if visitor is not None else "",  # strangers need not know what to try
             signs_in=self._who is not None,
             records=self.glance.overview.records,
             told=told,
@@ -136,16 +136,23 @@ class Home:
 
     def _facts(self) -> dict[str, str]:
         served = self._served
-        facts = {"name": served.name, "version": VERSION, "status": served.state(), "sandbox": served.sandbox}
+        about = {"name": served.name, **({"version": VERSION} if self._is_open else {})}
+        facts = {**about, "status": served.state(), "sandbox": served.sandbox}
         return {**facts, **{name: url for name, url in (("mcp", served.mcp), ("sse", served.sse)) if url}}
 
     # -- what the buttons do
 
+    async def _admit(self, incoming: Incoming) -> Outgoing | None:
+        """What a stranger is answered, of whom no form is read."""
+        if await self.visitor(incoming) is not None:
+            return None
+        return self.forms.to("login") if self._who is not None else self.forms.refused(403, "nobody signs in here")
+
     async def _act(self, incoming: Incoming) -> Outgoing:
         """Answered with the page itself, or with a word to its script."""
         visitor = await self.visitor(incoming)
-        if visitor is None:
-            return self.forms.to("login") if self._who is not None else self.forms.refused(403, "nobody signs in here")
+        if visitor is None:  # since it was admitted
+            return self.forms.to("login")
         fields = await asyncio.to_thread(incoming.form, most=MAX_BOXES)  # up to 0.1 s
         told = await self._told(incoming, visitor, dict(fields))
         if b"text/html" in incoming.headers.get(b"accept", b""):

@@ -8,19 +8,23 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from toolgate.server.budget import Budget, Claim
+from toolgate.transports.connections import MAX_CONNECTIONS, Connections, Place
+from toolgate.transports.guard import Receive, Scope, Send, refuse
 
 log = logging.getLogger("toolgate.http")
 
 MAX_HEAD = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
 HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a body that was refused
 SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck, and so is what waits for it
-MAX_CONNECTIONS = 4_096  # at once; more are answered 503
 KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies do (nginx 60, Traefik 90, Caddy 120)
 CLOSE_TIME = 2.0  # seconds for the last bytes to go out
 LEAVE_TIME = 0.5  # seconds for clients to leave with an answer: a request may be on its way on any connection
@@ -74,7 +78,9 @@ class Protocol(HttpToolsProtocol):
     """Bounds what a client may hold: the size of a head, the time for one, and the time it takes nothing it is sent.
 
     There is a deadline whenever data has come and no request is being answered, so that no byte a second keeps a
-    connection; a body that is being read has its own (bodies.py).
+    connection; a body that is being read has its own (bodies.py). Requests for `probes` are answered however many
+    connections there are. `answers` holds what waits here for a reader, by `principal`: who sent the last request, as
+    far as that is known.
     """
 
     _head = 0  # bytes of an unfinished head
@@ -83,12 +89,26 @@ class Protocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
     _is_last = False  # the next answer is
+    _unread: Claim | None = None
+    _place: Place
+    principal = ""
+
+    def __init__(
+        self, *settings: Any, connections: Connections, answers: Budget, probes: Collection[str], **more: Any
+    ) -> None:
+        super().__init__(*settings, **more)
+        self._connections = connections
+        self._answers = answers
+        self._probes = probes
+        self._served = self.app
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(Joined(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
         self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
+        self._place = self._connections.enter(self, self.client[0] if self.client else "")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._place.leave()
         self._answering()
         self.resume_writing()
         super().connection_lost(exc)
@@ -108,10 +128,15 @@ class Protocol(HttpToolsProtocol):
             self._refuse_head()
             raise ValueError("the head is too large")  # ends the parsing
         self._answering()
+        has_room = self._place.begin()
         self._in_body = True
         self.transport.plain = self.parser.get_http_version() == "1.0"  # type: ignore[attr-defined]  # ours
+        if getattr(self.cycle, "response_complete", True):  # else the answer under way is its own sender's
+            self.principal = ""
+        self.scope["toolgate.connection"] = self  # type: ignore[typeddict-unknown-key]  # ours
+        self.app = self._served if has_room or self.url.decode("ascii", "replace") in self._probes else _refuse
         super().on_headers_complete()
-        if self._is_last:
+        if self._is_last or not has_room:
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
@@ -121,8 +146,18 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.transport.flush()  # type: ignore[attr-defined]  # ours
         super().on_response_complete()
+        if self.cycle.response_complete:  # else another request has come meanwhile
+            self._place.end()
         if self._in_body and self._deadline is None:
             self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+
+    def drop(self) -> None:
+        """Close it at once, with what its reader has not taken."""
+        self._place.leave()
+        if self._stuck is not None:
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def leave(self) -> None:
         """Close after the answer that is under way, or after the next."""
@@ -139,8 +174,16 @@ class Protocol(HttpToolsProtocol):
         super().pause_writing()
         if self._stuck is None:
             self._stuck = self.loop.call_later(SEND_TIME, self._give_up)
+        if self._unread is None:  # all of it is counted until nearly all is taken: the end of a large answer is small
+            size = self.transport.get_write_buffer_size()
+            self._unread = self._answers.take(self.principal, size, self._disconnect)
+            if self._unread is None:
+                self._disconnect()
 
     def resume_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.release()
+            self._unread = None
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
@@ -163,6 +206,11 @@ class Protocol(HttpToolsProtocol):
         self._deadline = None
         if not self.transport.is_closing():
             self.transport.close()
+
+    def _disconnect(self) -> None:
+        """End a connection with more for its reader than there is room for: in a moment, as this may be in a write."""
+        log.info("a reader is disconnected: too much waits for it, or for others of its principal")
+        self.loop.call_soon(self.transport.abort)
 
     def _give_up(self) -> None:
         self._stuck = None
@@ -210,18 +258,26 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def serve(
-    application: Any, bound: socket.socket, finish: Callable[[], Coroutine[Any, Any, None]], *, is_handed: bool = False
+    application: Any,
+    bound: socket.socket,
+    finish: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    connections: Connections,
+    answers: Budget,
+    probes: Collection[str] = (),
+    is_handed: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once. Where
     `bound` was handed over, clients leave first, each with its answer: who connects anew waits for the next process.
+    `answers` bounds what all readers have not taken. `probes` are paths that are answered in any case.
     """
-    _raise_descriptor_limit()
+    connections.limit(_raise_descriptor_limit() // 2)  # the other half is for files, and for connections to elsewhere
     logging.getLogger("uvicorn.error").setLevel(
         logging.ERROR
     )  # a line for each bad request would be the sender's to fill
     config = uvicorn.Config(
         application,
-        http=Protocol,
+        http=partial(Protocol, connections=connections, answers=answers, probes=probes),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -229,7 +285,6 @@ async def serve(
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
     )
     listener = Listener(config)
@@ -294,10 +349,16 @@ async def _first_of(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) 
     return True
 
 
-def _raise_descriptor_limit() -> None:
-    """Each connection is a descriptor, and the usual soft limit is 1,024."""
+async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await refuse(send, 503, "too many connections", [(b"retry-after", b"5")])
+
+
+def _raise_descriptor_limit() -> int:
+    """Each connection is a descriptor, and the usual soft limit is 1,024. How many there may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MAX_CONNECTIONS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most

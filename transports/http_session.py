@@ -16,6 +16,7 @@ import msgspec
 
 from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.auth.scopes import NOTHING, covers, reach
+from toolgate.server.budget import Budget
 from toolgate.server.messages import Outbound
 from toolgate.server.revisions import WITH_SESSION
 from toolgate.server.session import Session
@@ -26,6 +27,7 @@ from toolgate.transports.events import ANSWERED, Stream
 from toolgate.transports.replies import lost
 
 COMING = object()  # a reader that is not there yet
+MAX_STANDING = 8  # streams of GET requests: the specification allows several, and programs open one or two
 MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
 MAX_RIGHTS = 8  # grants of one session: a client that asks for more permissions gets a new one each time
 MAX_KEPT = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
@@ -37,13 +39,14 @@ log = logging.getLogger("toolgate.http")
 class HttpSession:
     """A session and its streams. It is also the session's channel: what no request asked for goes to an open GET
     stream, and waits for one where there is none. `records` is where it is remembered; `taken` is what an earlier
-    process knew of it, and `key` its id then."""
+    process knew of it, and `key` its id then. `events` bounds what the streams of one principal hold, in bytes."""
 
     def __init__(
         self,
         principal: Principal,
         transport: str = "",
         records: SessionRecords | None = None,
+        events: Budget | None = None,
         *,
         key: str | None = None,
         taken: Taken | None = None,
@@ -68,6 +71,7 @@ class HttpSession:
         self.tasks: set[asyncio.Task[None]] = set()
         self.is_recorded = taken is not None
         self._records = records
+        self._events = events
         self._written: bytes | None = None
         self._is_ended = False
         self._standing: list[Stream] = []  # of GET requests, oldest first
@@ -117,7 +121,7 @@ class HttpSession:
 
     def stream(self, asked: Asked | None = None, wanted: frozenset[str] = NOTHING) -> Stream:
         """A new stream, kept for resumption. `asked` is what is answered on it, `wanted` the scopes that took."""
-        return self._keep(Stream(self._names.next(asked), numbered=True, wanted=wanted))
+        return self._keep(self._made(self._names.next(asked), wanted))
 
     def awaited(self, asked: Asked | None = None, wanted: frozenset[str] = NOTHING) -> Stream:
         """A new stream whose reader is on its way: many may begin at the same moment, and none makes room for them."""
@@ -126,13 +130,24 @@ class HttpSession:
         return made
 
     def standing(self, scopes: frozenset[str] | None = None) -> Stream:
-        """The stream of a GET request by whoever has these scopes: one that waits for such a reader, or a new one."""
+        """The stream of a GET request by whoever has these scopes: one that waits for such a reader, or a new one.
+        Where there are enough of them, the oldest: its reader is sent away, and what it has not got goes to the next.
+        """
         for stream in self._standing:
             if stream.reader is None and not stream.ended and covers(scopes, stream.wanted):
                 return stream
-        stream = self.stream()
+        stream = self._oldest(scopes) if len(self._standing) >= MAX_STANDING else self.stream()
         self._standing.append(stream)
         return stream
+
+    def _oldest(self, scopes: frozenset[str] | None) -> Stream:
+        """The oldest stream of a GET request that may be told to whoever has these scopes; a new one in its place where
+        there is none."""
+        for place, stream in enumerate(self._standing):
+            if covers(scopes, stream.wanted):
+                return self._standing.pop(place)
+        self.forget(self._standing[0])
+        return self.stream()
 
     def event(self, id: str, scopes: frozenset[str] | None = None) -> tuple[Stream, int] | None:
         """The stream and the number that an event id names; None where there is no such event, or no longer. Of what no
@@ -176,12 +191,12 @@ class HttpSession:
         for task in list(self.tasks):
             task.cancel()
         for stream in self.streams.values():
-            stream.end()
+            stream.close()
 
     def leave(self) -> list[Message]:
         """What the next process has to tell the client: answers, and what nobody has read yet. Calls that are still
         under way get an error."""
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             named = self._names.read(stream.id)
             if named is not None and named.asked is not None and not stream.ended and not stream.answered:
                 stream.send(lost(named.asked))
@@ -217,15 +232,29 @@ class HttpSession:
         if named.asked is None:
             stream = self.standing(scopes)
             return stream, stream.sent
-        stream = Stream(name, numbered=True)
+        stream = self._made(name)
         stream.begin_after(number)
-        if not is_answer:
+        if is_answer:
+            stream.close()
+        else:
             stream.send(lost(named.asked))
-            self._keep(stream)
-        stream.end()
+            self._keep(stream).end()
         return stream, number
 
+    def forget(self, stream: Stream) -> None:
+        """Have it end, with all that is in it: nobody can come back to it."""
+        stream.close()
+        self.streams.pop(stream.id, None)
+        self._standing = [other for other in self._standing if other is not stream]
+
+    def _made(self, name: str, wanted: frozenset[str] = NOTHING) -> Stream:
+        claim = self._events.claim(self.principal.name) if self._events is not None else None
+        return Stream(name, numbered=True, wanted=wanted, claim=claim, forget=self.forget)
+
     def _keep(self, stream: Stream) -> Stream:
+        if self._is_ended:
+            stream.close()
+            return stream
         self._make_room()
         self.streams[stream.id] = stream
         return stream
@@ -238,14 +267,12 @@ class HttpSession:
             if len(self.streams) < MAX_STREAMS and kept <= MAX_KEPT:
                 return
             kept -= stream.size
-            del self.streams[stream.id]
+            self.forget(stream)
         for stream in list(self.streams.values()):
             if len(self.streams) < MAX_STREAMS:
                 return
             if stream.reader is None:
-                stream.end()
-                del self.streams[stream.id]
-                self._standing = [held for held in self._standing if held is not stream]
+                self.forget(stream)
 
     async def _save(self) -> None:
         """Write down what is new. Where that can't be done the session ends with the process."""
@@ -300,7 +327,7 @@ class HttpSession:
         self._scopes = _either(self._scopes, wanted)
         for message in taken.messages:
             if message.stream:
-                stream = self._keep(Stream(message.stream, numbered=True, wanted=wanted))
+                stream = self._keep(self._made(message.stream, wanted))
                 stream.restore(message.number, message.data)
             else:
                 stream = self.standing()

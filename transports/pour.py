@@ -4,13 +4,17 @@ nothing of sessions, requests or MCP.
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
+from toolgate.server.budget import Claim
 from toolgate.transports.events import PING, Pulse, Stream
 from toolgate.transports.guard import Receive, Send
 
 OPEN = b": open\r\n\r\n"  # the first byte at once: proxies and clients wait for one
 RETRY = 1_000  # milliseconds after which a reader that was sent away may come back
+LARGE = 64 * 1024  # bytes of events: no more than that waits in the connection for its reader without being counted
+HasRoom = Callable[[int, Callable[[], None]], bool]  # whether so much may be sent; else it calls back when it may
 HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store, no-transform"),  # no-transform: never compressed, which would buffer
@@ -29,12 +33,15 @@ async def pour(
     poll: float | None,
     until: float | None = None,
     extra: Iterable[tuple[bytes, bytes]] = (),
+    place: Claim | None = None,
+    has_room: HasRoom | None = None,
 ) -> bool:
     """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes, is
     sent away, or is too slow: false.
 
     `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is sent
-    away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970.
+    away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970. `place`
+    is the reader's among all that read: it is offered to others. Much is sent once `has_room` for it.
     """
     reader = object()
     stream.attach(reader)
@@ -44,11 +51,14 @@ async def pour(
     ends += [until - time.time()] if until is not None else []
     timer = loop.call_later(min(ends), stream.release, reader) if ends else None
     pulse.add(stream)
+    if place is not None:
+        place.offer(partial(stream.release, reader))
     try:
         await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
         first = OPEN if poll is None else stream.primer(cursor, RETRY)
         await send({"type": "http.response.body", "body": first, "more_body": True})
-        whole = await _write(stream, cursor, send, reader, keep=keep, polled=poll is not None)
+        how = {"keep": keep, "polled": poll is not None}
+        whole = await _write(stream, cursor, send, reader, has_room or _always, **how)
     finally:
         watch.cancel()
         if timer is not None:
@@ -60,15 +70,19 @@ async def pour(
     return whole
 
 
-async def _write(stream: Stream, cursor: int, send: Send, reader: object, *, keep: bool, polled: bool) -> bool:
+async def _write(
+    stream: Stream, cursor: int, send: Send, reader: object, has_room: HasRoom, *, keep: bool, polled: bool
+) -> bool:
     while stream.reader is reader:
         stream.news.clear()
         if stream.missed(cursor) and not keep:
             return False  # what it should have had is gone, and it could not tell
-        events = stream.after(cursor)
+        waiting = stream.size_after(cursor)
+        is_full = waiting > LARGE and not has_room(waiting, stream.news.set)
+        events = [] if is_full else stream.after(cursor)
         if events:
             cursor = stream.sent = stream.last
-        elif stream.ended:
+        elif stream.ended and not is_full:
             return True
         elif stream.leaving and polled:
             stream.leaving = False
@@ -83,6 +97,10 @@ async def _write(stream: Stream, cursor: int, send: Send, reader: object, *, kee
         else:
             await stream.news.wait()
     return False
+
+
+def _always(_size: int, _tell: Callable[[], None]) -> bool:
+    return True
 
 
 async def _watch(receive: Receive, stream: Stream, reader: object) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from toolgate.server.errors import InternalError
-from toolgate.server.messages import Failure, Notification, Outbound, Request, encode
+from toolgate.server.messages import Failure, Notification, Outbound, Request, encode, too_large
 from toolgate.server.session import Channel
 from toolgate.transports.event_ids import Asked
 from toolgate.transports.events import Stream, is_answer
 from toolgate.transports.guard import Receive, Send
 
 LOST = "the server was restarted while this request was under way: whether it has had an effect is unknown"
+SMALL = 64 * 1024  # bytes of an answer: what is no larger does not wait here for its reader
 JSON = (b"content-type", b"application/json")
 
 
@@ -146,9 +147,17 @@ def is_about_question(message: Outbound) -> bool:
     )
 
 
-async def answer(send: Send, message: Outbound, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """One JSON body."""
+async def answer(
+    send: Send,
+    message: Outbound,
+    status: int,
+    extra: Iterable[tuple[bytes, bytes]] = (),
+    has_room: Callable[[int], bool] | None = None,
+) -> None:
+    """One JSON body. Where a large one has no room, it is an error instead."""
     body = encode(message)
+    if len(body) > SMALL and has_room is not None and not has_room(len(body)):
+        body = encode(too_large(message))
     told = [JSON, (b"content-length", str(len(body)).encode()), *extra]
     await send({"type": "http.response.start", "status": status, "headers": told})
     await send({"type": "http.response.body", "body": body})

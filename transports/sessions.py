@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass
 
 from toolgate.server.auth.principals import Principal, Right
+from toolgate.server.budget import Budget
 from toolgate.server.revisions import WITH_SESSION
 from toolgate.server.session import Session, digest
 from toolgate.server.state.sessions import Found, Message, SessionRecords
@@ -60,7 +61,8 @@ class Sessions:
     owner may have, `personal` the most of one person; None where there is but one. `transport`: what they are on.
 
     `records` is where they are remembered, and `take_up(session, uris)` lets one go on that an earlier process had
-    open; without, they end with the process. `note` is how many seconds pass between two notes of which were used."""
+    open; without, they end with the process. `note` is how many seconds pass between two notes of which were used.
+    `events` bounds what the streams of one principal hold."""
 
     def __init__(
         self,
@@ -72,11 +74,13 @@ class Sessions:
         personal: int | None = None,
         transport: str = "",
         records: SessionRecords | None = None,
+        events: Budget | None = None,
         take_up: Callable[[Session, Iterable[str]], Awaitable[None]] | None = None,
         note: float = NOTE,
     ) -> None:
         self._on_end = on_end
         self._records = records
+        self._events = events
         self._take_up = take_up
         self._note_every = note
         self._transport = transport
@@ -130,7 +134,7 @@ class Sessions:
             return None
         if len(self._held) >= self._most and not self._take_room(principal):
             return None
-        made = HttpSession(principal, self._transport, self._records)
+        made = HttpSession(principal, self._transport, self._records, self._events)
         self._add(made)
         self._watch()
         return made
@@ -221,7 +225,7 @@ class Sessions:
         if taken is None or taken.details.revision not in WITH_SESSION:
             self.close(dormant)
             return
-        woken = HttpSession(principal, self._transport, self._records, key=id, taken=taken)
+        woken = HttpSession(principal, self._transport, self._records, self._events, key=id, taken=taken)
         if self._take_up is not None:
             await self._take_up(woken.session, taken.details.subscribed)
         if self._held.get(dormant.id) is not dormant:

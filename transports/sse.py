@@ -8,19 +8,22 @@ Source: MCP 2024-11-05 basic/transports, "HTTP with SSE".
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection
+from functools import partial
 from typing import Any
 
 from sse_starlette import EventSourceResponse
 
 from toolgate.server.auth.principals import Principal
+from toolgate.server.budget import Claim
 from toolgate.server.dispatcher import Dispatcher
-from toolgate.server.hold import Hold
-from toolgate.server.messages import Request, decode_in_turns
+from toolgate.server.messages import Inbound, Request, decode_in_turns
 from toolgate.transports import bodies, replies
 from toolgate.transports.bearer import Permits
+from toolgate.transports.budgets import Budgets, admit, budgets
 from toolgate.transports.events import Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http_session import HttpSession
+from toolgate.transports.pour import LARGE
 from toolgate.transports.sessions import Sessions
 
 log = logging.getLogger("toolgate.sse")
@@ -37,7 +40,8 @@ class Events(EventSourceResponse):
 
 class Endpoints:
     """The two endpoints: `stream` behind `/sse`, `message` behind `/messages`. `caller(scope)` says who calls,
-    `permits` what they lack for what they ask; None where everyone may do everything."""
+    `permits` what they lack for what they ask; None where everyone may do everything. `shared` is what principals
+    share."""
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Endpoints:
         caller: Callable[[Scope], Principal],
         *,
         permits: Permits | None = None,
+        shared: Budgets | None = None,
         pulse: float = PULSE,
     ) -> None:
         self._dispatcher = dispatcher
@@ -53,7 +58,8 @@ class Endpoints:
         self._caller = caller
         self._permits = permits
         self._pulse = pulse
-        self._reading = Hold(bodies.SLOW)
+        self._shared = shared or budgets(dispatcher.answers)
+        self._bodies = bodies.BodyReader(self._shared.bodies)
         self.running: set[asyncio.Task[None]] = set()
         self.ending = False  # no request is begun any more
 
@@ -66,10 +72,21 @@ class Endpoints:
         if scope["method"] != "GET":
             await refuse(send, 405, "GET", [(b"allow", b"GET")])
             return
-        held = self._sessions.open(self._caller(scope))
+        principal = self._caller(scope)
+        place = await admit(self._shared, principal, send)
+        if place is None:
+            return
+        try:
+            await self._stream(principal, scope, receive, send)
+        finally:
+            place.release()
+
+    async def _stream(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        held = self._sessions.open(principal)
         if held is None:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
+        place = self._shared.streams.take(principal.name, 1, partial(self._sessions.close, held))
         stream = held.standing()
         stream.attach(held)
         messages = f"{scope.get('root_path', '')}/messages?session_id={held.id}"
@@ -82,14 +99,26 @@ class Endpoints:
         try:
             await response(scope, receive, send)
         finally:
+            stream.release(held)
             self._sessions.close(held)
+            if place is not None:
+                place.release()
 
     async def message(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await refuse(send, 405, "POST", [(b"allow", b"POST")])
             return
-        given: Headers = scope["toolgate.headers"]
         principal = self._caller(scope)
+        place = await admit(self._shared, principal, send)
+        if place is None:
+            return
+        try:
+            await self._message(principal, scope, receive, send)
+        finally:
+            place.release()
+
+    async def _message(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        given: Headers = scope["toolgate.headers"]
         held = self._sessions.find(_session_id(scope["query_string"]), principal)
         if held is None:
             await refuse(send, 404, "no such session: open /sse anew")
@@ -97,10 +126,20 @@ class Endpoints:
         if not bodies.is_json(given):
             await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
             return
-        body = await bodies.read_or_refuse(given, receive, send, self._reading)
+        body = await self._bodies.read_or_refuse(principal.name, given, receive, send)
         if body is None:
             return
-        message = await decode_in_turns(body)
+        task = None
+        try:
+            task = await self._begin(held, principal, await decode_in_turns(body.data), send)
+        finally:
+            if body.claim is not None:
+                _release_after(task, body.claim)
+
+    async def _begin(
+        self, held: HttpSession, principal: Principal, message: Inbound | list[Inbound], send: Send
+    ) -> "asyncio.Task[None] | None":
+        """Start the work on a message; None where it is refused."""
         lacking = self._permits.lacking(principal, message) if self._permits is not None else None
         if lacking is not None:
             if lacking.answer is None:
@@ -108,21 +147,26 @@ class Endpoints:
             else:
                 await replies.accept(send)
                 held.send(lacking.answer)
-            return
+            return None
         if self.ending and isinstance(message, (Request, list)):
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
-            return
+            return None
         await replies.accept(send)
         task = asyncio.get_running_loop().create_task(self._dispatcher.take(message, held.session, held))
         for kept in (held.tasks, self.running):
             kept.add(task)
             task.add_done_callback(kept.discard)
+        return task
 
     async def _events(self, held: HttpSession, stream: Stream, messages: str) -> AsyncGenerator[Any, None]:
         yield {"event": "endpoint", "data": messages}
         cursor = 0
         while not stream.missed(cursor):
             stream.news.clear()
+            waiting = stream.size_after(cursor)
+            if waiting > LARGE and not self._shared.answers.has_room(held.principal.name, waiting, stream.news.set):
+                await stream.news.wait()
+                continue
             for data in stream.bare_after(cursor):
                 yield {"event": "message", "data": data.decode()}
             cursor = stream.sent = stream.last
@@ -131,6 +175,13 @@ class Endpoints:
                 return
             await stream.news.wait()
         log.info("a reader was too slow and is disconnected")
+
+
+def _release_after(task: "asyncio.Task[None] | None", claim: Claim) -> None:
+    if task is None:
+        claim.release()
+    else:
+        task.add_done_callback(lambda _: claim.release())
 
 
 def _session_id(query: bytes) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 from toolgate.server import eager, envelope
 from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.auth.scopes import NOTHING, reach
+from toolgate.server.budget import Claim
 from toolgate.server.dispatcher import Dispatcher
 from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
-from toolgate.server.hold import Hold
 from toolgate.server.messages import Failure, Inbound, Malformed, Notification, Request, decode_in_turns
 from toolgate.server.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.session import Session
@@ -25,8 +25,9 @@ from toolgate.server.state.store import StateError
 from toolgate.transports import bodies, headers, replies
 from toolgate.transports.accept import Forms, forms
 from toolgate.transports.bearer import Permits
+from toolgate.transports.budgets import Budgets, admit, budgets
 from toolgate.transports.event_ids import Asked
-from toolgate.transports.events import Pulse, Stream
+from toolgate.transports.events import MAX_RESUMED, Pulse, Stream
 from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http_session import HttpSession
 from toolgate.transports.pour import pour
@@ -51,7 +52,7 @@ STATUS = {  # of refusals, in the stateless era; the rest is 200
 
 class Endpoint:
     """The ASGI application behind `/mcp`. `caller(scope)` says who calls; `mirrored(tool)` what it mirrors; `permits`
-    what a caller lacks for what they ask: None where everyone may do everything."""
+    what a caller lacks for what they ask: None where everyone may do everything. `shared` is what principals share."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Endpoint:
         mirrored: Callable[[str], headers.Mirrored],
         *,
         permits: Permits | None = None,
+        shared: Budgets | None = None,
         patience: float = PATIENCE,
         pulse: float = PULSE,
         poll: float = POLL,
@@ -74,7 +76,9 @@ class Endpoint:
         self._patience = patience
         self._poll = poll
         self._pulse = Pulse(pulse)
-        self._reading = Hold(slow)
+        self._shared = shared or budgets(dispatcher.answers)
+        self._bodies = bodies.BodyReader(self._shared.bodies, slow)
+        self._large: dict[int, Claim] = {}  # of the bodies of messages whose work has not begun, by the message's id()
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self.running: set[asyncio.Task[None]] = set()  # the calls under way, of both eras
         self._alone: dict[asyncio.Task[None], Principal] = {}  # those of them that belong to no session
@@ -85,7 +89,14 @@ class Endpoint:
         if method is None:
             await refuse(send, 405, "POST, GET or DELETE", [(b"allow", b"POST, GET, DELETE")])
             return
-        await method(self._caller(scope), scope["toolgate.headers"], receive, send)
+        principal = self._caller(scope)
+        place = await admit(self._shared, principal, send)
+        if place is None:
+            return
+        try:
+            await method(principal, scope["toolgate.headers"], receive, send)
+        finally:
+            place.release()
 
     def rights(self) -> Iterator[Right]:
         """By which calls and subscriptions without a session are open."""
@@ -109,11 +120,25 @@ class Endpoint:
         if refusal is not None:
             await refuse(send, *refusal)
             return
-        body = await bodies.read_or_refuse(given, receive, send, self._reading)
+        body = await self._bodies.read_or_refuse(principal.name, given, receive, send)
         if body is None:
             return
-        message = await decode_in_turns(body)
-        del body  # a stream may be open for days
+        claim, data, key = body.claim, body.data, None
+        del body
+        try:
+            message = await decode_in_turns(data)
+            del data  # a stream may be open for days
+            if claim is not None:
+                key = id(message)
+                self._large[key] = claim
+            await self._answer(principal, given, message, receive, send)
+        finally:
+            if claim is not None and (key is None or self._large.pop(key, None) is not None):
+                claim.release()  # no work was begun
+
+    async def _answer(
+        self, principal: Principal, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send
+    ) -> None:
         lacking = self._permits.lacking(principal, message) if self._permits is not None else None
         if self.ending and _wants_answer(message):
             await _refuse_for_now(send, ENDING)
@@ -142,7 +167,8 @@ class Endpoint:
             await replies.answer(send, Failure(message.id, error), 400)
             return
         taken = forms(given.get(b"accept"))
-        reply = Reply(lambda: Stream("", numbered=False)) if Forms.STREAM in taken else JsonReply(None)
+        has_room = partial(self._shared.answers.has_room, principal.name)
+        reply = Reply(partial(self._passing, principal)) if Forms.STREAM in taken else JsonReply(None)
         session = Session(
             principal.name,
             stateless=True,
@@ -164,15 +190,27 @@ class Endpoint:
             elif reply.answer is None:
                 await replies.accept(send, 204)
             else:
-                await replies.answer(send, reply.answer, _status(reply.answer))
+                await replies.answer(send, reply.answer, _status(reply.answer), (), has_room)
             return
         await reply.turn_out(self._patience)
         if reply.stream is None and (taken is Forms.EITHER or _status(reply.answer) != 200):
-            await replies.answer(send, reply.answer, _status(reply.answer))
+            await replies.answer(send, reply.answer, _status(reply.answer), (), has_room)
             return
         stream = reply.stream or reply.stream_answer()
-        if not await pour(stream, 0, receive, send, self._pulse, keep=False, poll=None):
-            task.cancel()  # as above
+        place = self._shared.streams.take(principal.name, 1)
+        try:
+            if not await pour(
+                stream, 0, receive, send, self._pulse, keep=False, poll=None, place=place, has_room=has_room
+            ):
+                task.cancel()  # as above
+        finally:
+            stream.close()
+            if place is not None:
+                place.release()
+
+    def _passing(self, principal: Principal) -> Stream:
+        """A stream of one request, that nobody comes back to."""
+        return Stream("", numbered=False, claim=self._shared.events.claim(principal.name))
 
     def _check_headers(self, given: Headers, request: Request) -> None:
         """Raise what is wrong with the request's metadata, in the order of the specification."""
@@ -264,7 +302,8 @@ class Endpoint:
             self._begin(message, held.session, reply, held.tasks)
             await reply.turn_out(self._patience if patience is None else patience)
             if reply.stream is None and (taken is Forms.EITHER or _is_unreadable(reply.answer)):
-                await replies.answer(send, reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra or ())
+                status = 400 if _is_unreadable(reply.answer) else 200
+                await replies.answer(send, reply.answer, status, extra or (), self._has_room(held))
             else:
                 await self._pour(held, reply.stream or reply.stream_answer(), 0, receive, send, extra)
 
@@ -283,7 +322,11 @@ class Endpoint:
         if reply.answer is None:
             await replies.accept(send, 204)  # the client has called it off
         else:
-            await replies.answer(send, reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra)
+            status = 400 if _is_unreadable(reply.answer) else 200
+            await replies.answer(send, reply.answer, status, extra, self._has_room(held))
+
+    def _has_room(self, held: HttpSession) -> Callable[..., bool]:
+        return partial(self._shared.answers.has_room, held.principal.name)
 
     def _begin(
         self,
@@ -293,7 +336,10 @@ class Endpoint:
         tasks: set["asyncio.Task[None]"],
     ) -> "asyncio.Task[None]":
         """Start the work on a message. It belongs to its session, or to nobody but its connection."""
+        claim = self._large.pop(id(message), None) if self._large else None
         task = eager.start(asyncio.get_running_loop(), self._dispatcher.take(message, session, reply))
+        if claim is not None:
+            task.add_done_callback(lambda _: claim.release())
         if task.done():
             reply.finish(task)
             return task
@@ -386,7 +432,21 @@ class Endpoint:
         """Let a reader of the sessions era have a stream. That it goes changes nothing: it may come back."""
         revision = held.session.revision
         poll = self._poll if revision is not None and revision.resumable else None
-        await pour(stream, cursor, receive, send, self._pulse, keep=True, poll=poll, until=until, extra=extra or ())
+        place = self._shared.streams.take(held.principal.name, 1)
+        how: Any = {
+            "poll": poll,
+            "until": until,
+            "extra": extra or (),
+            "place": place,
+            "has_room": self._has_room(held),
+        }
+        try:
+            whole = await pour(stream, cursor, receive, send, self._pulse, keep=True, **how)
+        finally:
+            if place is not None:
+                place.release()
+        if whole and stream.size > MAX_RESUMED:
+            held.forget(stream)
 
 
 def _unacceptable(given: Headers) -> tuple[int, str] | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from toolgate.server import VERSION
+from toolgate.server.budget import Budget
 from toolgate.server.server import Server
 from toolgate.server.workspaces import Workspaces
 from toolgate.tools.search import Search
@@ -40,6 +41,8 @@ class Http:
     streams: Mapping[str, Callable[[], int]]  # that are read now
     waiting: Mapping[str, Callable[[], int]]  # events that those have not sent yet
     kept: Mapping[str, Callable[[], int]]  # bytes, for readers that come back too
+    connections: Callable[[], int]
+    budgets: Mapping[str, Budget]
     running: Callable[[], int]  # requests of HTTP, streams included
     answered: Mapping[int, int]  # by status, ever
     refused: Mapping[str, int]  # tokens, by why, ever
@@ -80,6 +83,14 @@ def of_http(http: Http) -> Iterator[Row]:
     yield Row("toolgate_streams", "gauge", "Streams that are read.", by, lambda: _each(http.streams))
     yield Row("toolgate_stream_events_waiting", "gauge", "Not sent yet.", by, lambda: _each(http.waiting))
     yield Row("toolgate_stream_kept_bytes", "gauge", "Kept for readers.", by, lambda: _each(http.kept))
+    yield Row("toolgate_connections", "gauge", "Open ones.", (), lambda: [((), http.connections())])
+    yield Row(
+        "toolgate_budget_used",
+        "gauge",
+        "Of what principals share: requests, streams, and bytes of the rest.",
+        ("budget",),
+        lambda: [((name,), budget.used) for name, budget in http.budgets.items()],
+    )
     yield Row("toolgate_http_requests_running", "gauge", "Open streams included.", (), lambda: [((), http.running())])
     yield Row("toolgate_http_responses", "counter", "Answers that began.", ("status",), lambda: _told(http.answered))
     yield Row("toolgate_sign_ins", "counter", "How they ended.", ("way", "result"), lambda: http.sign_ins.items())

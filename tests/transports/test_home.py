@@ -93,7 +93,6 @@ def test_a_program_is_told_the_same_in_json_and_no_more(signed: Signed) -> None:
         url = signed.site.url
         assert said == {
             "name": "toolgate",
-            "version": said["version"],
             "status": "ready",
             "sandbox": "none",
             "mcp": f"{url}/mcp",

@@ -17,13 +17,21 @@ from tests.inside import inside
 from tests.transports.test_streamable_http import modern
 from tests.wire import PATIENCE
 from toolgate.transports import http
+from toolgate.transports.connections import Connections
 from toolgate.transports.guard import Guard
 
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
-def serving(folder: Path, body: Callable[[int, Any], Awaitable[None]], **limits: float) -> None:
-    """Run `body(port, inside)` against a listening server in this process."""
+def serving(
+    folder: Path,
+    body: Callable[[int, Any], Awaitable[None]],
+    *,
+    connections: Connections | None = None,
+    **limits: float,
+) -> None:
+    """Run `body(port, inside)` against a listening server in this process, which serves nothing but `/mcp`'s endpoint;
+    `/probe` is a probe to it."""
 
     async def main() -> None:
         async with asyncio.timeout(2 * PATIENCE), inside(folder, **limits) as here:
@@ -34,7 +42,11 @@ def serving(folder: Path, body: Callable[[int, Any], Awaitable[None]], **limits:
                 here.sessions.close_all()
 
             guard = Guard(here.streamable, [], [], loopback=True, behind_proxy=False)
-            server = asyncio.create_task(http.serve(guard, bound, finish))
+            shared: Any = {
+                "connections": Connections() if connections is None else connections,
+                "answers": here.app.dispatcher.answers,
+            }
+            server = asyncio.create_task(http.serve(guard, bound, finish, probes=["/probe"], **shared))
             try:
                 await body(port, here)
             finally:

@@ -1,0 +1,157 @@
+"""Share a limited good between principals: bytes, streams, requests.
+
+A principal may hold `each`, all of them together `all`. Where that is used up, the principal that holds most gives way,
+with what it offered first. So a principal that holds little is served whatever others hold.
+"""
+
+from collections.abc import Callable
+
+
+class Claim:
+    """What one request, body, answer or stream holds of a budget."""
+
+    __slots__ = ("_budget", "_holder", "amount")
+
+    def __init__(self, budget: "Budget", holder: "_Holder") -> None:
+        self._budget = budget
+        self._holder: _Holder | None = holder
+        self.amount = 0
+
+    def grow(self, amount: int) -> bool:
+        """Hold more. False where there is no room, or where the claim has ended."""
+        holder = self._holder
+        if holder is None or not self._budget.make_room(holder, amount, self):
+            return False
+        self.amount += amount
+        self._budget.add(holder, amount)
+        return True
+
+    def shrink(self, amount: int) -> None:
+        """Hold less."""
+        if self._holder is not None:
+            self.amount -= amount
+            self._budget.add(self._holder, -amount)
+
+    def offer(self, end: Callable[[], None]) -> None:
+        """From now on the claim may end for others: then `end` is called."""
+        if self._holder is not None:
+            self._holder.offered[self] = end
+
+    def withdraw(self) -> None:
+        """Take the offer back."""
+        if self._holder is not None:
+            self._holder.offered.pop(self, None)
+
+    def release(self) -> None:
+        """Hold nothing any more, for good."""
+        holder = self._holder
+        if holder is not None:
+            self.shrink(self.amount)
+            self.withdraw()
+            self._holder = None
+            self._budget.leave(holder)
+
+
+class Budget:
+    """`renews`: a principal at its own limit ends what it offered first, and is not refused.
+
+    One claim may be larger than `each` where its principal holds nothing else: a message is as large as it is.
+    """
+
+    def __init__(self, all: int, each: int, *, renews: bool = False) -> None:
+        self.used = 0
+        self.all = all
+        self.each = each
+        self._renews = renews
+        self._holders: dict[str, _Holder] = {}
+        self._waiting: set[Callable[[], None]] = set()
+
+    def claim(self, principal: str) -> Claim:
+        """A claim that holds nothing yet."""
+        holder = self._holders.get(principal)
+        if holder is None:
+            holder = self._holders[principal] = _Holder(principal)
+        holder.claims += 1
+        return Claim(self, holder)
+
+    def take(self, principal: str, amount: int, end: Callable[[], None] | None = None) -> Claim | None:
+        """A claim of this size; None where there is no room. With `end` it is offered at once."""
+        claim = self.claim(principal)
+        if not claim.grow(amount):
+            claim.release()
+            return None
+        if end is not None:
+            claim.offer(end)
+        return claim
+
+    def has_room(self, principal: str, amount: int, tell: Callable[[], None] | None = None) -> bool:
+        """Whether a principal may hold so much more. Others give way for it at once. Where it may not, `tell` is called
+        once less is held."""
+        holder = self._holders.get(principal) or _Holder(principal)
+        if self.make_room(holder, amount):
+            return True
+        if tell is not None:
+            self._waiting.add(tell)
+        return False
+
+    def of(self, principal: str) -> int:
+        """How much a principal holds."""
+        holder = self._holders.get(principal)
+        return holder.used if holder is not None else 0
+
+    def make_room(self, holder: "_Holder", amount: int, claim: Claim | None = None) -> bool:
+        """End claims until `holder` may hold so much more for `claim`, which is left alone. False: it may not."""
+        if amount > self.all:
+            return False
+        while holder.used and holder.used + amount > self.each:
+            if not (self._renews and _end_first(holder, claim)):
+                return False
+        while self.used + amount > self.all:
+            if not self._end_of_largest(holder, amount, claim):
+                return False
+        return True
+
+    def add(self, holder: "_Holder", amount: int) -> None:
+        holder.used += amount
+        self.used += amount
+        if amount < 0 and self._waiting:
+            waiting, self._waiting = self._waiting, set()
+            for tell in waiting:
+                tell()
+
+    def leave(self, holder: "_Holder") -> None:
+        """One claim fewer."""
+        holder.claims -= 1
+        if not holder.claims:
+            del self._holders[holder.principal]
+
+    def _end_of_largest(self, holder: "_Holder", amount: int, claim: Claim | None) -> bool:
+        """End a claim of the principal that holds most; `holder`'s own where that would be itself."""
+        others = [other for other in self._holders.values() if other.offered and other is not holder]
+        largest = max(others, key=lambda other: other.used, default=None)
+        if largest is not None and largest.used > holder.used + amount:
+            return _end_first(largest, claim)
+        return self._renews and _end_first(holder, claim)
+
+
+class _Holder:
+    """One principal's part of a budget."""
+
+    __slots__ = ("claims", "offered", "principal", "used")
+
+    def __init__(self, principal: str) -> None:
+        self.principal = principal
+        self.used = 0
+        self.claims = 0
+        self.offered: dict[Claim, Callable[[], None]] = {}  # the longest offered first
+
+
+def _end_first(holder: _Holder, spared: Claim | None) -> bool:
+    """End what was offered first. False where nothing is offered."""
+    claim = next((claim for claim in holder.offered if claim is not spared and claim.amount), None)
+    if claim is None:
+        return False
+    end = holder.offered[claim]
+    claim.release()
+    end()
+    return True
