@@ -96,9 +96,7 @@ def test_no_large_answer_holds_the_loop(watched: Watched, kind: str) -> None:
     assert watched.too_long([asked, stream]) == []
 
 
-def test_a_name_to_sign_in_with_does_not_hold_the_loop(watched: Watched, request: pytest.FixtureRequest) -> None:
-    reason = "names are normalised before their length is looked at: quadratic in combining marks"
-    request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_a_name_to_sign_in_with_does_not_hold_the_loop(watched: Watched) -> None:
     browser = watched.target.browser()
     csrf = browser.get("/login").field("csrf")
     cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
