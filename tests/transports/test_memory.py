@@ -121,7 +121,9 @@ def test_large_answers_on_streams_wait_until_there_is_room(tmp_path: Path) -> No
             while b'"jsonrpc"' not in whole or not whole.endswith(b"0\r\n\r\n"):
                 whole += last.recv(MIB)
             assert len(whole) > FILE
-        assert resident(listening.process.pid) < 450 * MIB
+        assert (
+            resident(listening.process.pid) < 600 * MIB
+        )  # both budgets of a principal, and a copy of what is being written
 
 
 def test_bodies_that_are_half_sent_take_no_more_than_their_share(tmp_path: Path) -> None:
