@@ -17,21 +17,20 @@ def taken(throttle: Throttle, pace: Pace) -> int:
     return count
 
 
-def test_all_tries_are_forgiven_or_the_last_alone() -> None:
+def test_all_tries_are_forgotten_or_some_given_back() -> None:
     throttle, pace = Throttle(lambda: 0.0), Pace(free=3, longest=8)
     assert taken(throttle, pace) == 3
-    throttle.forgive("a", one=True)
-    assert taken(throttle, pace) == 1
-    throttle.forgive("a")
+    throttle.give_back(2, "a", "b")
+    assert (throttle.tries("a"), throttle.tries("b"), taken(throttle, pace)) == (1, 0, 2)
+    throttle.forget("a", "b")
     assert taken(throttle, pace) == 3
 
 
-def test_what_was_never_tried_is_not_forgiven_in_advance() -> None:
+def test_no_try_is_given_back_in_advance() -> None:
     throttle, pace = Throttle(lambda: 0.0), Pace(free=2, longest=8)
-    throttle.forgive("a", one=True)
+    throttle.give_back(1, "a")
     throttle.take([("a", pace)])
-    for _ in range(5):
-        throttle.forgive("a", one=True)
+    throttle.give_back(5, "a")
     assert taken(throttle, pace) == 2
 
 
