@@ -385,7 +385,7 @@ def test_a_persons_subscriptions_leave_room_for_others_through_however_many_clie
                 subscriptions._make_room(cast("Server", self), who, f"{who}-{client}")
                 ended = asyncio.get_running_loop().create_future()
                 none = frozenset[str]()
-                made = Listener(1, cast("Channel", None), who, f"{who}-{client}", none, none, none, ended)
+                made = Listener(1, cast("Channel", None), who, f"{who}-{client}", none, none, ended)
                 self.listeners[made] = None
 
     async def scenario() -> None:

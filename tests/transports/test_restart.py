@@ -708,7 +708,7 @@ EVENT = re.compile(r"[0-9a-f]{8}\.[0-9a-f]+\.[\w-]*\.[0-9a-f]{10}-\d+a?")
 def test_event_ids_stay_short(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         session = await here.session()
-        for id in (1, "a", "x" * 90, "x" * 10_000):
+        for id in (1, "a", "x" * 90, "x" * 1_024):
             found = [event["id"] async for event in here.call(session, id, "climb").events() if "id" in event]
             assert all(EVENT.fullmatch(one) and len(one) < 250 for one in found), found
             assert [one.endswith("a") for one in found] == [False] * (len(found) - 1) + [True]
