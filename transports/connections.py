@@ -50,10 +50,13 @@ class Place:
 
     def begin(self) -> bool:
         """A request has come. False: there are too many connections, and none that is idle."""
+        is_full = False
         for room in self._rooms.values():
             room.idle.pop(self._connection, None)
-            room.drop_idle(0)
-        return all(room.open <= room.most for room in self._rooms.values())
+            if room.open > room.most:
+                room.drop_idle(0)
+                is_full = is_full or room.open > room.most
+        return not is_full
 
     def end(self) -> None:
         """It has been answered."""

@@ -23,6 +23,7 @@ from toolgate.tools.schema import measure
 
 LARGE = 256 * 1024  # characters of arguments whose digest takes a millisecond
 MANY = 5_000  # values of arguments, the same
+FEW = 16  # arguments that are looked at without a walk
 MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
 
 
@@ -113,6 +114,14 @@ def opened(state: Path, level: str, sandbox: Callable[[str], str | None]) -> Aud
 
 
 def is_large(arguments: Any) -> bool:
+    if isinstance(arguments, dict) and len(arguments) <= FEW:  # most calls: a few plain values
+        size = 0
+        for name, value in arguments.items():
+            if isinstance(value, (dict, list)):
+                break
+            size += len(name) + (len(value) if isinstance(value, str) else 0)
+        else:
+            return size > LARGE
     measured = measure(arguments, MANY)
     return measured is None or measured[0] > LARGE
 
