@@ -70,8 +70,8 @@ class Grants:
         return await self._store.transact(look)
 
     async def withdraw(self, person: "Person | None", id: str) -> bool:
-        """End one of a person's grants, or with None anybody's: its tokens die, and the client is asked about anew.
-        False: there is no such one."""
+        """End one of a person's grants, or with None anybody's: its tokens die, and the client is asked about anew,
+        also where it has a code that it did not redeem yet. False: there is no such one."""
         now, subject = self._now(), subject_of(person.issuer, person.subject) if person is not None else None
 
         def end(connection: "Connection") -> list[str] | None:
@@ -79,6 +79,9 @@ class Grants:
             if grant is None or not grant.holds(now) or subject not in (None, grant.subject):
                 return None
             rows.forget_consents(connection, grant.subject, grant.client)
+            for waiting in rows.open_grants(connection, grant.subject, grant.client):
+                if waiting.used_at is None:
+                    rows.end_grant(connection, waiting.id, now)
             return rows.end_grant(connection, id, now)
 
         return self._forget(await self._store.transact(end))
