@@ -48,10 +48,12 @@ def is_json(headers: Headers) -> bool:
 
 
 class BodyReader:
-    """Reads bodies within `slow` seconds each; what they hold together is in `budget`, by who sends them."""
+    """Reads bodies within `slow` seconds each; what they hold together is in `budget`, by who sends them. One that has
+    not come yet counts for `least` bytes: its connection is in use, however little of it there is."""
 
-    def __init__(self, budget: Budget, slow: float = SLOW) -> None:
+    def __init__(self, budget: Budget, slow: float = SLOW, *, least: int = 0) -> None:
         self._budget = budget
+        self._least = least
         self._slow = Hold(slow)
 
     async def read_or_refuse(self, principal: str, headers: Headers, receive: Receive, send: Send) -> Body | None:
@@ -79,10 +81,12 @@ class BodyReader:
         assert task is not None
         self._slow.take(task)
         try:
+            if self._least:
+                return await self._whole(principal, task, None, receive, limit)
             first, more = await _part(receive)
             if not more and len(first) <= SMALL:
                 return Body(first)
-            return await self._whole(principal, task, first, more, receive, limit)
+            return await self._whole(principal, task, (first, more), receive, limit)
         except asyncio.CancelledError:
             if self._slow.release(task):
                 raise TooSlow from None
@@ -91,9 +95,15 @@ class BodyReader:
             self._slow.release(task)
 
     async def _whole(
-        self, principal: str, task: "asyncio.Task[object]", part: bytes, more: bool, receive: Receive, limit: int
+        self,
+        principal: str,
+        task: "asyncio.Task[object]",
+        first: tuple[bytes, bool] | None,
+        receive: Receive,
+        limit: int,
     ) -> Body:
-        """The rest of a body, counted as it comes. For others it ends before it is whole, and not after that."""
+        """A body, or its rest after the `first` part, counted as it comes. For others it ends before it is whole, and
+        not after that."""
         claim = self._budget.claim(principal)
         ended: list[bool] = []
 
@@ -103,17 +113,25 @@ class BodyReader:
 
         claim.offer(end)
         parts: list[bytes] = []
+        size = 0
         try:
+            claim.grow(self._least)  # no room: those that came are being handled, and a small one is all the same
             while True:
-                if len(part) + claim.amount > limit:
+                part, more = first or await _part(receive)
+                first = None
+                size += len(part)
+                if size > limit:
                     raise TooLarge
-                if not claim.grow(len(part)):
+                if not more and not parts and size <= SMALL:
+                    claim.release()
+                    return Body(part)
+                if not claim.grow(max(0, size - claim.amount)):
                     raise TooMany
                 parts.append(part)
                 if not more:
                     claim.withdraw()
+                    claim.shrink(claim.amount - size)
                     return Body(b"".join(parts), claim)
-                part, more = await _part(receive)
         except BaseException as error:
             claim.release()
             if ended and isinstance(error, asyncio.CancelledError) and task.uncancel() == 0:

@@ -20,7 +20,7 @@ from toolgate.transports import bodies
 from toolgate.transports.guard import Headers, Receive, Scope, Send
 
 MAX_FORM = 64 * 1024  # bytes: the largest is a signed assertion of 16 KiB
-MAX_FORMS = 8 * 2**20  # bytes of the forms that one path is being sent: a hundred and more of the largest
+MAX_FORMS = 8 * 2**20  # bytes of the forms that one path is being sent: 128, each of which counts as the largest
 MAX_FIELDS = 100
 FORM = b"application/x-www-form-urlencoded"
 NONE: frozenset[str] = frozenset()
@@ -170,7 +170,7 @@ class Endpoint:
         self._limit = limit
         self._shared = shared  # any page of any origin may read the answers: nothing here goes by cookies
         self._admit = admit
-        self._bodies = bodies.BodyReader(Budget(MAX_FORMS, MAX_FORMS, renews=True))
+        self._bodies = bodies.BodyReader(Budget(MAX_FORMS, MAX_FORMS, renews=True), least=MAX_FORM)
         self._allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.auth.house import house
 from tests.auth.minting import Signed, asked, session, signed_site
 from tests.http_wire import Site, events, site
 from tests.inside import Exchange, Inside, named
@@ -22,6 +23,7 @@ from toolgate.server.auth.blocks import prefixes
 from toolgate.server.budget import Budget
 from toolgate.transports import budgets
 from toolgate.transports.connections import MAX_CONNECTIONS, Connections
+from toolgate.transports.exchange import MAX_FORM, MAX_FORMS
 from toolgate.transports.http_session import MAX_STANDING
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -149,6 +151,26 @@ def test_where_every_connection_is_in_use_a_newcomer_gets_503_and_a_probe_its_an
             await writer.wait_closed()
 
     serving(tmp_path, body, connections=Connections(4))
+
+
+@pytest.mark.parametrize("begun", [b"", b"username=", b"username=" + b"a" * 5_000])
+def test_forms_that_do_not_come_hold_a_part_of_the_connections(begun: bytes, tmp_path: Path, descriptors: None) -> None:
+    head = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    most = MAX_FORMS // MAX_FORM
+    with house(tmp_path) as gate, contextlib.ExitStack() as stack:
+        wires = []
+        for _ in range(most + 20):
+            wires.append(stack.enter_context(socket.create_connection(("127.0.0.1", gate.port), PATIENCE)))
+            wires[-1].sendall(head + b"Content-Length: 60000\r\n\r\n" + begun)
+        for wire in wires[:20]:
+            assert wire.recv(1_000).startswith(b"HTTP/1.1 503")
+        browser = gate.browser()  # whose own form takes the place of one more
+        csrf = browser.get("/login").field("csrf")
+        assert browser.post("/login", {"csrf": csrf, "username": "ada", "password": "x", "question": ""}).status == 403
+        for wire in wires[22:]:
+            wire.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                wire.recv(1)
 
 
 # -- streams
