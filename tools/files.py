@@ -194,23 +194,36 @@ def _regular(path: str, real: str | None, root: Path | None, private: Path | Non
 def _beneath(real: str, root: Path) -> Generator[int, None, None]:
     """What is at `real`, in `root` or that itself, only to be asked of. No link is followed on the way: there was none
     as `real` was found."""
-    with ExitStack() as held:
-        place = held.enter_context(_looked_at(str(root)))
+    place = _look(str(root))
+    try:
         for part in Path(real).relative_to(root).parts:
-            place = held.enter_context(_looked_at(part, place))
+            deeper = _look(part, place)
+            os.close(place)  # now: a path may have two thousand parts
+            place = deeper
         yield place
+    finally:
+        os.close(place)
 
 
 @contextmanager
 def _looked_at(name: str, folder: int | None = None, *, links: bool = False) -> Generator[int, None, None]:
-    """What has the name, only to be asked of: that opens nothing."""
+    place = _look(name, folder, links=links)
+    try:
+        yield place
+    finally:
+        os.close(place)
+
+
+def _look(name: str, folder: int | None = None, *, links: bool = False) -> int:
+    """A descriptor of what has the name, only to be asked of: that opens nothing."""
     place = os.open(name, LOOK if links else LOOK | os.O_NOFOLLOW, dir_fd=folder)
     try:
         if stat.S_ISLNK(os.fstat(place).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        yield place
-    finally:
+    except BaseException:
         os.close(place)
+        raise
+    return place
 
 
 def _reopened(place: int, name: str, flags: int, folder: int | None = None) -> int:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -161,6 +162,22 @@ def test_devices_and_endless_files_are_refused_anywhere(tmp_path: Path, path: st
             await mine.read_file(path, 1000, anywhere=True)
 
     on_workspace(body, tmp_path)
+
+
+def test_depth_costs_no_descriptors(tmp_path: Path) -> None:
+    """Else one deep path would take those of everybody's connections."""
+    file = tmp_path.joinpath(*["a"] * 300, "file")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"content")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = max(map(int, os.listdir("/dev/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held + 50, limits[1]))
+    try:
+        assert files.read(str(file), 1_000, tmp_path) == b"content"
+        assert files.look(str(file), tmp_path).size == 7
+        assert [entry.name for entry in files.entries(str(file.parent), tmp_path, 10)[0]] == ["file"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
