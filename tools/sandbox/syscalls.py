@@ -37,6 +37,7 @@ NUMBERS = {  # of what a kernel may have and its libseccomp not know yet; since 
     "statmount": 457,
     "listmount": 458,
     "open_tree_attr": 467,
+    "file_setattr": 469,
 }
 UNKNOWN = -1  # what libseccomp says of a name that it never heard (__NR_SCMP_ERROR)
 MISSING = "clone3"  # "no such call": libc then uses clone, whose flags can be seen here
@@ -68,6 +69,8 @@ READER_IF = {  # by the number of an argument, and the bits of it that may not b
 PUNCH_HOLE = 2  # of fallocate's modes the one that frees room (linux/falloc.h)
 RESERVED = (  # fallocate as an ioctl, FS_IOC_RESVSP, …RESVSP64 and …ZERO_RANGE (linux/falloc.h)
     0x4030_5828, 0x4030_582A, 0x4030_5839,
+    0x4030_580A, 0x4030_5824,  # XFS_IOC_ALLOCSP and …ALLOCSP64, until Linux 5.17
+    0x401C_5820,  # FS_IOC_FSSETXATTR: by its extent size one byte takes gigabytes of XFS, and by its project no quota
 )  # fmt: skip
 SUBVOLUMES = (  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE, and their second versions: whoever measures a tree stops there
     0x5000_9401, 0x5000_940E, 0x5000_9417, 0x5000_9418,
@@ -114,6 +117,7 @@ def program(*, offline: bool = False) -> bytes:
     # Reserving room is bounded by no resource limit. Programs fall back to writing.
     unsupported = pyseccomp.ERRNO(errno.EOPNOTSUPP)
     rule(unsupported, "fallocate", masked(1, PUNCH_HOLE, 0))
+    rule(unsupported, "file_setattr")  # FS_IOC_FSSETXATTR by path
     for request in RESERVED:
         rule(unsupported, "ioctl", masked(1, LOW, request))
     rule(pyseccomp.ERRNO(errno.EINVAL), "shmget", pyseccomp.Arg(1, pyseccomp.GT, LARGEST_SEGMENT))

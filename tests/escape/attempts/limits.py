@@ -263,6 +263,18 @@ LIMITS = (
         untried=NOT_HERE,
     ),
     Attempt(
+        "has one byte take gigabytes, by an extent size",
+        "hint = struct.pack('IIIII8x', 0x800, 2**28, 0, 0, 0)\n"
+        "with open('hinted', 'wb') as f:\n    try:\n"
+        "        fcntl.ioctl(f, 0x401C5820, hint)\n        escaped('FS_IOC_FSSETXATTR')\n"
+        "    except OSError as error:\n        print('refused:', error)\n"
+        "hint = struct.pack('QIIII', 0x800, 2**28, 0, 0, 0)\n"
+        "libc.syscall(469, -100, b'hinted', hint, ctypes.c_size_t(len(hint)), 0) == 0 and escaped('file_setattr')\n"
+        "os.unlink('hinted')",
+        limit="file-size",
+        untried=NOT_HERE,
+    ),
+    Attempt(
         "makes a subvolume, which is not counted",
         "for request in (0x50009401, 0x5000940E, 0x50009417, 0x50009418):\n"
         "    folder = os.open('.', os.O_RDONLY)\n    try:\n"
