@@ -114,7 +114,7 @@ def prepare() -> None:
 def load_encodings() -> None:
     """What reading a text needs."""
     importlib.import_module("html")
-    for name in (*ENCODINGS, *INTERNAL):
+    for name in (*ENCODINGS, *SYNONYMS, *INTERNAL):
         codecs.lookup(name)
 
 

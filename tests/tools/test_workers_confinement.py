@@ -191,6 +191,30 @@ def is_for_all(path: str) -> bool:
     return all(folder.stat().st_mode & 0o001 for folder in (Path(path).resolve(), *Path(path).resolve().parents))
 
 
+@pytest.mark.parametrize(
+    ("label", "letters"),
+    [
+        ("shift_jis", "日本語"),
+        ("gb2312", "简体中文"),
+        ("euc-kr", "한국어"),
+        ("tis-620", "ไทย"),
+        ("windows-1251", "русский"),
+    ],
+)
+def test_a_worker_knows_the_encodings_of_the_web(label: str, letters: str) -> None:
+    """By their labels too: no module of Python's can be loaded by then."""
+    raw = Raw(letters.encode(label), f"text/plain; charset={label}", "http://site/", "text")
+
+    async def work() -> Readable:
+        workers = Workers()
+        try:
+            return await done(workers, "text", raw, Readable)
+        finally:
+            await workers.close()
+
+    assert asyncio.run(work()).text == letters
+
+
 @pytest.mark.skipif(not (ROOT and is_for_all(sys.executable)), reason="it takes root, and a Python that is not root's")
 def test_a_server_of_no_privileges_confines_its_workers_too() -> None:
     script = """if True:
