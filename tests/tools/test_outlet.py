@@ -23,6 +23,7 @@ from toolgate.tools.proxy import outlet as outlets
 from toolgate.tools.proxy.outlet import EVENT, Outlet
 from toolgate.tools.proxy.pace import BURST, DEBT, PIECE, RATE, Pace
 from toolgate.tools.proxy.room import MAX_EACH, SURE, Room
+from toolgate.tools.proxy.talk import Talk
 
 HERE = Allowed.parse(["127.0.0.1"])
 NOTHING = Allowed()
@@ -662,3 +663,19 @@ def test_a_command_in_a_network_of_its_own_is_told_why_it_does_not_reach_what_is
             assert place.connections == 0
 
     run(work())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_an_answer_to_who_has_gone_is_the_end_of_a_connection(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """And no fault, of which the log would have a traceback."""
+
+    async def work() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_connection(sock=ours)
+            writer.transport.abort()
+            await writer.wait_closed()
+            with pytest.raises(ConnectionError):
+                await Talk(reader, writer).refuse(502)
+
+    run(work(), loop)

@@ -131,7 +131,7 @@ class Talk:
         """Bytes both ways, until either side ends or `count` ends both."""
         self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
         early, _ = self._state.trailing_data
-        writer.write(early)
+        _write(writer, early)
         async with asyncio.TaskGroup() as group:
             back = group.create_task(_relay(reader, self._writer, count))
             forth = group.create_task(_relay(self._reader, writer, count))
@@ -144,14 +144,14 @@ class Talk:
         theirs = h11.Connection(h11.CLIENT, max_incomplete_event_size=self._max_head)
         try:
             head = h11.Request(method=asked.request.method, target=asked.target, headers=_request_headers(asked))
-            writer.write(theirs.send(head) or b"")
+            _write(writer, theirs.send(head))
             if self._state.they_are_waiting_for_100_continue:
                 self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
             while (event := await self._event()) is not None:
                 if isinstance(event, h11.Data):
                     count(len(event.data))
                 if isinstance(event, h11.Data | h11.EndOfMessage):
-                    writer.write(theirs.send(event) or b"")
+                    _write(writer, theirs.send(event))
                     await writer.drain()
                 if isinstance(event, h11.EndOfMessage):
                     break
@@ -192,7 +192,7 @@ class Talk:
             await self._turn(events)
 
     def _send(self, event: h11.Event) -> None:
-        self._writer.write(self._state.send(event) or b"")
+        _write(self._writer, self._state.send(event))
 
     async def _event(self) -> h11.Event | None:
         """The next of the client's; None at the end."""
@@ -240,6 +240,13 @@ def _kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 def _printable(text: str) -> str:
     """One line of visible ASCII: what is refused may have been made to be shown."""
     return "".join(char if " " <= char <= "~" else "?" for char in text)
+
+
+def _write(writer: asyncio.StreamWriter, data: bytes | None) -> None:
+    """Raises ConnectionResetError where it has ended: of uvloop's transports that would be a RuntimeError."""
+    if writer.is_closing():
+        raise ConnectionResetError
+    writer.write(data or b"")
 
 
 async def _relay(reader: Source, writer: asyncio.StreamWriter, count: Count) -> None:
