@@ -22,6 +22,7 @@ MAX_SHOWN = 200  # characters of a decoder's complaint told back
 # What is large in a message is a string: a file, a picture. Values are what takes time and memory to decode.
 SMALL = 16 * 1024  # bytes of a message that may hold anything: the worst takes 30 ms
 MAX_STRUCTURE = 256 * 1024  # bytes outside of strings: 13,000 long numbers, or 87,000 objects in 30 ms
+MAX_ESCAPES = 3 * 2**20  # backslashes: as many as the largest message has with all its text as \uXXXX
 MAX_EXTREMES = 1_000  # numbers with exponents of three digits: one near the end of the range takes up to 15 µs
 MAX_LENIENT = 2**20  # bytes of a message that the lenient decoder takes, at a fifth of the strict one's speed
 MAX_LENIENT_STRUCTURE = 32 * 1024  # bytes outside of its strings
@@ -141,6 +142,9 @@ async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | lis
                 await asyncio.sleep(0)
         except _TooMuch as error:
             return _refuse_unread(data, error)
+        message = _decode_measured(data)
+        await asyncio.sleep(0)  # what is done with a large one has a turn of its own
+        return message
     return _decode_measured(data)
 
 
@@ -224,12 +228,12 @@ class _TooMuch(Exception):
 
 
 def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]:
-    """Raise _TooMuch for more than `limit` bytes outside of strings, or numbers that take long to read. Gives nothing,
-    piece by piece.
+    """Raise _TooMuch for more than `limit` bytes outside of strings, for too many escapes, or for numbers that take
+    long to read. Gives nothing, piece by piece.
 
     What is no JSON is measured in some way: the decoder refuses it.
     """
-    size = extremes = begin = 0
+    size = escapes = extremes = begin = 0
     is_inside = False
     while begin < len(data):
         if begin:
@@ -239,6 +243,7 @@ def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]
             piece = piece[:-1]  # a backslash comes with what it escapes
         begin += len(piece)
         if b"\\" in piece:
+            escapes += piece.count(b"\\")
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"', 2 * limit)
         outside = b" ".join(parts[is_inside::2])
@@ -248,6 +253,8 @@ def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]
         extremes += numerals.count(b"e-000") + numerals.count(b"e000")
         if size > limit:
             raise _TooMuch(f"more than {limit} bytes of a message are outside of its strings")
+        if escapes > MAX_ESCAPES:
+            raise _TooMuch(f"more than {MAX_ESCAPES} characters of a message are escaped")
         if extremes > MAX_EXTREMES:
             raise _TooMuch(f"more than {MAX_EXTREMES} numbers of a message have exponents of three digits")
 

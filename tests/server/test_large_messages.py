@@ -16,6 +16,7 @@ from tests.http_wire import site, spoken
 from tests.wire import COMMAND, Server
 from toolgate.server.audit.recording import digest
 from toolgate.server.messages import (
+    MAX_ESCAPES,
     MAX_EXTREMES,
     MAX_ID,
     MAX_LENIENT,
@@ -80,7 +81,8 @@ def test_a_refused_message_is_answered_under_its_id() -> None:
 
 @pytest.mark.parametrize("content", [b"a", b"\\n", b'\\"', b"\\\\", "é".encode(), b'{\\"a\\": [1, 2]},\\n'])
 def test_a_string_may_be_as_large_as_a_body(content: bytes) -> None:
-    text = b'"' + content * (LARGEST // len(content)) + b'"'
+    many = min(LARGEST // len(content), MAX_ESCAPES // max(content.count(b"\\"), 1))
+    text = b'"' + content * many + b'"'
     found = decode(message(text))
     assert isinstance(found, Request) and found.params == {"a": json.loads(text)}
 
@@ -154,3 +156,11 @@ def test_large_arguments_are_digested_as_small_ones_are(tmp_path: Path) -> None:
             [COMMAND, "audit", "--json", "--state", str(listening.state)], capture_output=True, text=True, check=True
         ).stdout
         assert json.loads(told.splitlines()[-1])["digest"] == digest(arguments)
+
+
+def test_text_in_escapes_of_six_characters_is_taken_and_more_escapes_are_not() -> None:
+    assert isinstance(
+        decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"%s"}}' % (b"\\u00e9" * 2_796_000)), Request
+    )
+    found = decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"%s"}}' % (b"\\n" * (MAX_ESCAPES + 1)))
+    assert isinstance(found, Malformed) and "escaped" in found.error.message
