@@ -22,7 +22,7 @@ MAX_SHOWN = 200  # characters of a decoder's complaint told back
 # What is large in a message is a string: a file, a picture. Values are what takes time and memory to decode.
 SMALL = 16 * 1024  # bytes of a message that may hold anything: the worst takes 30 ms
 MAX_STRUCTURE = 256 * 1024  # bytes outside of strings: 13,000 long numbers, or 87,000 objects in 30 ms
-MAX_ESCAPES = 6 * 2**20  # backslashes: more than 32 MiB have with all their text as \uXXXX; so many take 30 ms
+MAX_ESCAPES = 6 * 2**20  # backslashes: more than 32 MiB have with all their text as \uXXXX; so many take 21 ms
 MAX_EXTREMES = 1_000  # numbers with exponents of three digits: one near the end of the range takes up to 15 µs
 MAX_LENIENT = 2**20  # bytes of a message that the lenient decoder takes, at a fifth of the strict one's speed
 MAX_LENIENT_STRUCTURE = 32 * 1024  # bytes outside of its strings

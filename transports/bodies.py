@@ -9,9 +9,7 @@ from toolgate.server.hold import Hold
 from toolgate.transports.guard import Headers, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
-MAX_BODIES = (
-    64 * 2**20
-)  # bytes of one principal's bodies, from their first byte until their work is done: four of those
+MAX_BODIES = 64 * 2**20  # bytes of one principal's, from the first byte until their work is done: four of those
 MAX_ALL_BODIES = 128 * 2**20  # bytes of everybody's: each is in memory twice while it is decoded
 SMALL = 4 * 1024  # bytes of a body that is not counted where it comes at once: nearly all are smaller
 SLOW = 30.0  # seconds for a whole body

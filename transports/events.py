@@ -20,9 +20,7 @@ from toolgate.server.messages import Failure, Notification, Outbound, Result, en
 MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held
 MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however large: its reader may get a turn yet
 MAX_RESUMED = 2**20  # of a stream that was read to its end: a larger one is not kept for a reader that comes back
-MAX_EACH = (
-    64 * 2**20
-)  # bytes of all streams of one principal, read or not: what a client is slow to read, and resumption
+MAX_EACH = 64 * 2**20  # bytes of all streams of one principal: what a client is slow to read, and resumption
 MAX_ALL = 128 * 2**20  # of everybody's
 PING = b": ping\r\n\r\n"
 ANSWERED = "a"  # ends the id of the event after which nothing is to come

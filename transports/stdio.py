@@ -31,9 +31,7 @@ MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 with room for its envelope; 
 PAUSE_ABOVE = 4 * 2**20  # bytes of unread output at which no more input is read
 HELD_ABOVE = 64 * 2**20  # bytes of messages being worked on at which no more input is read: two of the largest
 RESUME_BELOW = 2**20
-UNREAD_ABOVE = (
-    64 * 2**20
-)  # bytes of unread output at which a large answer is an error: many may be on their way by then
+UNREAD_ABOVE = 64 * 2**20  # bytes of unread output at which a large answer is an error
 LARGE = 64 * 1024  # bytes of one
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 STALL = 5.0  # seconds between looks at a client that reads nothing

@@ -433,15 +433,20 @@ class Endpoint:
         revision = held.session.revision
         poll = self._poll if revision is not None and revision.resumable else None
         place = self._shared.streams.take(held.principal.name, 1)
-        how: Any = {
-            "poll": poll,
-            "until": until,
-            "extra": extra or (),
-            "place": place,
-            "has_room": self._has_room(held),
-        }
         try:
-            whole = await pour(stream, cursor, receive, send, self._pulse, keep=True, **how)
+            whole = await pour(
+                stream,
+                cursor,
+                receive,
+                send,
+                self._pulse,
+                keep=True,
+                poll=poll,
+                until=until,
+                extra=extra or (),
+                place=place,
+                has_room=self._has_room(held),
+            )
         finally:
             if place is not None:
                 place.release()

@@ -12,9 +12,7 @@ from toolgate.server.auth.blocks import WIDER, prefixes
 
 MOST = 20_000  # keys remembered, of which a try has six: more guessers than that are slowed by the key all share
 MOST_ORIGINS = 10_000  # pairs of a name and an address it was right from
-BLOCK_WAIT = (
-    300.0  # seconds, the longest wait of a block: neighbours of a guesser, who is alone in an address, wait too
-)
+BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 
 
 class Throttled(Exception):

@@ -11,9 +11,7 @@ import os
 import tarfile
 from typing import IO
 
-SMALLEST = (
-    64 * 2**10
-)  # bytes of a hole worth a piece: what a file has of shorter ones makes it 17 times as long at most
+SMALLEST = 64 * 2**10  # bytes of a hole that is left out: shorter ones make a file 17 times as long at most
 MAX_PIECES = 1_000_000  # of a file: 100 MiB of memory
 MAX_SIZE = 2**44  # bytes of a file: ext4 has no longer ones
 MAX_STORED = 8 * 2**30 - 1  # bytes of list and pieces: more would need a header that contradicts the other

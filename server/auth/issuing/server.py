@@ -24,6 +24,7 @@ from toolgate.server.state.oauth import digest
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
+
 MAX_CLIENT_TOKENS = 300  # that hold, of one person through one client: three seconds between two, day and night
 MAX_TOKENS = 3_000  # of one person through all clients, and of a client for itself: each is looked at when it is denied
 MAX_USED = 2_000  # assertions of one client that are remembered at a time: five a second
@@ -51,9 +52,7 @@ class Issuer:
     configured: Mapping[str, Client]
     kinds: frozenset[str]  # of clients that are taken
     may_come: Callable[[Person], bool]  # SignIn's
-    secrets: Guesses = field(
-        default_factory=secret_guesses
-    )  # at the secrets of clients: the store's thread alone counts
+    secrets: Guesses = field(default_factory=secret_guesses)  # counted in the store's thread alone
 
     @property
     def audience(self) -> tuple[str, ...]:
