@@ -88,12 +88,13 @@ soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modul
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
 # The protocol, the transports and the tools: what another Python could break, in a minute
-CORE := $(addprefix tests/,test_cli.py test_sandbox_levels.py server/test_isolated.py server/test_progress.py \
-	server/test_protocol.py state/test_backup.py state/test_store.py state/test_upgrading.py \
-	tools/test_background.py tools/test_bash.py tools/test_callbacks.py \
-	tools/test_contract.py tools/test_docs.py tools/test_images.py tools/test_plan.py tools/test_skills.py \
-	tools/test_tasks.py tools/test_workers.py transports/test_http.py transports/test_matrix.py transports/test_sse.py \
-	transports/test_stdio.py transports/test_streamable_http.py transports/test_streams.py)
+CORE := $(addprefix tests/,server/cli/test_cli.py server/workspaces/test_sandboxing.py server/plugins/isolation/test_plugin.py \
+	server/calls/test_terminal.py server/protocol/test_protocol.py server/state/backup/test_backup.py \
+	server/state/test_store.py server/state/test_migrate.py tools/builtin/test_background.py tools/builtin/test_bash.py \
+	tools/builtin/test_callbacks.py tools/builtin/test_contract.py tools/builtin/test_docs.py tools/builtin/test_images.py \
+	tools/builtin/test_plan.py tools/builtin/test_skills.py tools/builtin/test_tasks.py tools/workers/test_pool.py \
+	transports/http/test_server.py transports/test_matrix.py transports/test_sse.py transports/test_stdio.py \
+	transports/test_streamable_http.py transports/http/test_streams.py)
 $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	.venv-$*/bin/python -m pytest -n 3 --dist loadfile $(CORE)
 

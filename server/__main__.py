@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Run the command line; the exit code is 0 done, 1 fault, 2 usage."""
     _import_msgspec()
-    from toolgate.server.cli import run  # after the line above, which is the point of it
+    from toolgate.server.cli.main import run  # after the line above, which is the point of it
 
     return run(sys.argv[1:])
 

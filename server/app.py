@@ -11,41 +11,41 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server import VERSION, builtin, methods, parts, progress
-from toolgate.server.callers import Callers, itself
-from toolgate.server.changes import Changes
-from toolgate.server.clock import Clock, Firing
-from toolgate.server.config import CLASSIC_FILE, Config
-from toolgate.server.confinement import Confinement
-from toolgate.server.deferrals import Deferrals
-from toolgate.server.messages import Notification
-from toolgate.server.modules import Loaded, Modules
-from toolgate.server.observation import Observation
-from toolgate.server.plugins import Plugins
-from toolgate.server.seal import Seal
+from toolgate.server import VERSION, build, builtin_tools, methods, progress
+from toolgate.server.auth.principal_names import Callers, itself
+from toolgate.server.calls.tasks import Deferrals
+from toolgate.server.config.load import CLASSIC_FILE, Config
+from toolgate.server.file_changes import Changes
+from toolgate.server.plugins.loader import Loaded, Modules
+from toolgate.server.plugins.reload import Plugins
+from toolgate.server.protocol.messages import Notification
+from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
-from toolgate.server.session import Session
+from toolgate.server.state.callback_timer import Clock, Firing
 from toolgate.server.state.callbacks import Callbacks
 from toolgate.server.state.plans import Plan
+from toolgate.server.state.sealed_state import Seal
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tasks import Tasks
-from toolgate.server.workspaces import Workspaces
-from toolgate.tools import skills
-from toolgate.tools.callbacks import INBOX
-from toolgate.tools.context import Belongings, Place, Settings
-from toolgate.tools.notices import Notices
-from toolgate.tools.processes import Processes
-from toolgate.tools.registry import Registry
+from toolgate.server.telemetry.setup import Observation
+from toolgate.server.workspaces.sandboxing import Confinement
+from toolgate.server.workspaces.workspaces import Workspaces
+from toolgate.tools.api.context import Belongings, Place, Settings
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.builtin.callbacks import INBOX
+from toolgate.tools.builtin.skills import skills
+from toolgate.tools.workspace.zygote import Processes
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
-    from toolgate.server.access import Access
-    from toolgate.server.auth.issuing import Authorization
-    from toolgate.server.cleaning.cleaner import Cleaner
-    from toolgate.server.isolated import Isolation
-    from toolgate.server.metrics import Metrics
-    from toolgate.server.overview import Overview
+    from toolgate.server.auth.oauth_server import Authorization
+    from toolgate.server.auth.setup import Access
+    from toolgate.server.dashboard import Overview
+    from toolgate.server.plugins.isolation.plugin import Isolation
     from toolgate.server.state.places import Places
+    from toolgate.server.telemetry.metrics import Metrics
+    from toolgate.server.workspaces.retention import Cleaner
 
 log = logging.getLogger("toolgate")
 
@@ -66,9 +66,9 @@ class App:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.state = parts.state_folder(config)
-        self._use = parts.used(self.state)
-        self.root = parts.workspace_root(config)
+        self.state = build.state_folder(config)
+        self._use = build.used(self.state)
+        self.root = build.workspace_root(config)
         self.settings = Settings(
             hold=config.hold - min(MARGIN, config.hold / 4),
             any_file=not config.remote,
@@ -76,18 +76,18 @@ class App:
         self.store = Store(self.state)
         self.clock = Clock(self.store, self._fire)
         self.deferrals = Deferrals(
-            self.store, self.clock.processes, self._serves, server=parts.digest(config, self.root)
+            self.store, self.clock.processes, self._serves, server=build.digest(config, self.root)
         )
         self._where = "" if self.root is None else str(self.root)
         self.places = self._places()
-        self.rules = parts.ruled(config)
+        self.rules = build.ruled(config)
         self.processes = Processes()
         self.changes = Changes()
-        self.web = parts.web(config)
+        self.web = build.web(config)
         self.confinement = Confinement(config, self.state, self.processes, public=config.public)
         self.workspaces = Workspaces(self.state, self.root, config.children_environment, self.confinement)
-        self.search = parts.search_engines(config, self.web)
-        self.skills = skills.Skills(parts.skill_folders(config), self.state / "cache" / "skills.json")
+        self.search = build.search_engines(config, self.web)
+        self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
         self.modules = Modules()
         self.isolation: Isolation | None = None
         self.plugins = Plugins(
@@ -135,7 +135,7 @@ class App:
 
     async def serve_http(self) -> None:
         """Serve HTTP clients until a signal comes."""
-        from toolgate.server.site import Site  # start-up: stdio does without all of HTTP
+        from toolgate.server.http_app import Site  # start-up: stdio does without all of HTTP
         from toolgate.server.state.sessions import SessionRecords
 
         access = self._access if self._signs_in else None
@@ -196,13 +196,13 @@ class App:
             streaming=self.config.classic.streaming,
             full_structure=self.config.structured_output == "full",
             schemes=self._schemes(),
-            calls=parts.calls(self.config),
+            calls=build.calls(self.config),
             rules=self.rules,
             names=Callers(self.store).names if self.rules.about_people else itself,
         )
 
     def _overview(self) -> "Overview":
-        from toolgate.server.overview import Overview  # start-up: stdio does without
+        from toolgate.server.dashboard import Overview  # start-up: stdio does without
 
         feed, trail = self.observation.feed, self.observation.trail()
         assert feed is not None  # HTTP is served
@@ -254,8 +254,8 @@ class App:
         return bool(self.config.remote and self.config.auth != "none")
 
     def _access(self, public_url: str) -> "Access":
-        from toolgate.server import access  # start-up: stdio does without all of OAuth
         from toolgate.server.auth import scopes
+        from toolgate.server.auth import setup as access  # start-up: stdio does without all of OAuth
 
         opened = access.opened(
             self.config, public_url, self.state, self.store, lambda: scopes.served(self.server.registry), self.web
@@ -304,7 +304,7 @@ class App:
 
     def _measured(self) -> "Metrics":
         """The metrics, with all that is behind the transports."""
-        from toolgate.server.metrics.rows import of_server  # start-up, as above
+        from toolgate.server.telemetry.metrics.gauges import of_server  # start-up, as above
 
         metrics = self.observation.metrics
         assert metrics is not None  # HTTP is served
@@ -316,7 +316,7 @@ class App:
 
     async def _isolated(self, file: Path) -> Loaded:
         """Load a plugin in a process of its own."""
-        from toolgate.server.isolated import Isolation  # start-up: most plugins are not isolated
+        from toolgate.server.plugins.isolation.plugin import Isolation  # start-up: most plugins are not isolated
 
         if self.isolation is None:
             self.isolation = Isolation(
@@ -332,8 +332,10 @@ class App:
         self._registry_changed()
 
     def _take_skills(self) -> None:
-        self.built_in = Registry(builtin.parts(self.skills))  # first: what comes later is a change, and seen as one
-        self.skill_parts = builtin.skill_parts(self.skills)
+        self.built_in = Registry(
+            builtin_tools.parts(self.skills)
+        )  # first: what comes later is a change, and seen as one
+        self.skill_parts = builtin_tools.skill_parts(self.skills)
 
     def _lend(self, principal: str, place: Place, notices: Notices) -> Belongings:
         workspace = self.workspaces.of(principal, notices)
@@ -369,7 +371,7 @@ class App:
         """Where each principal has a workspace of its own; one that was given is nobody's to put away."""
         if not self.config.remote or self.root is not None:
             return None
-        from toolgate.server.cleaning.cleaner import Cleaner, Policy  # start-up: stdio does without
+        from toolgate.server.workspaces.retention import Cleaner, Policy  # start-up: stdio does without
 
         config = self.config
         return Cleaner(
@@ -383,10 +385,11 @@ class App:
     async def _who_is_gone(self) -> set[str] | None:
         if self._authorization is None:
             return None
-        from toolgate.server.auth import principals, tokens  # start-up, as above
+        from toolgate.server import principal as principals  # start-up, as above
+        from toolgate.server.auth.tokens import access_tokens
 
         subjects = await self._authorization.see_off()
-        return {principals.Principal(tokens.OURS, subject, "").name for subject in subjects}
+        return {principals.Principal(access_tokens.OURS, subject, "").name for subject in subjects}
 
     async def _let_go(self, principal: str) -> None:
         """End all that a principal has running, and forget where it worked: at its next call that is made anew."""

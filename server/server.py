@@ -12,24 +12,24 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import shape
-from toolgate.server.caller import Nobody
-from toolgate.server.callers import itself
-from toolgate.server.calls import Calls
-from toolgate.server.deferrals import Deferrals, Kept
-from toolgate.server.envelope import SUBSCRIPTION
-from toolgate.server.messages import Id, Notification
-from toolgate.server.nonces import Nonces
-from toolgate.server.observers import Observers
-from toolgate.server.questions import Questions
-from toolgate.server.revisions import Revision
-from toolgate.server.rules import Rules
-from toolgate.server.seal import Seal
-from toolgate.server.session import LEVELS, Call, Channel, Session
-from toolgate.server.updates import Paced, Updates
-from toolgate.tools.context import Belongings, Context, Place, Settings
-from toolgate.tools.notices import Notices
-from toolgate.tools.registry import Registry
+from toolgate.server.auth.principal_names import itself
+from toolgate.server.calls.client import Nobody
+from toolgate.server.calls.observers import Observers
+from toolgate.server.calls.pending_questions import Questions
+from toolgate.server.calls.tasks import Deferrals, Kept
+from toolgate.server.policy.nonces import Nonces
+from toolgate.server.policy.rate_limit import Calls
+from toolgate.server.policy.rules import Rules
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.messages import Id, Notification
+from toolgate.server.protocol.request_meta import SUBSCRIPTION
+from toolgate.server.protocol.resource_updates import Paced, Updates
+from toolgate.server.protocol.revisions import Revision
+from toolgate.server.protocol.session import LEVELS, Call, Channel, Session
+from toolgate.server.state.sealed_state import Seal
+from toolgate.tools.api.context import Belongings, Context, Place, Settings
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.registry import Registry
 
 log = logging.getLogger("toolgate.server")
 
@@ -116,7 +116,7 @@ class Server:
         """Who we are, as `revision` spells it; the same object each time."""
         held = self._identities.get(revision.name)
         if held is None:
-            held = self._identities[revision.name] = shape.implementation(self.name, self.version, revision)
+            held = self._identities[revision.name] = serialization.implementation(self.name, self.version, revision)
         return held
 
     def notices(self, principal: str) -> Notices:
@@ -163,7 +163,7 @@ class Server:
         before, self.registry = self.registry, registry
         self.pages = {}
         for kind in KINDS:
-            if shape.listed(registry.of_kind(kind)) != shape.listed(before.of_kind(kind)):
+            if serialization.listed(registry.of_kind(kind)) != serialization.listed(before.of_kind(kind)):
                 self._announce(kind)
         if registry.of_kind("resources") != before.of_kind("resources"):
             self.updates.renew()
@@ -197,7 +197,7 @@ class Server:
         """Whether somebody hears of it."""
         mine = [held for held in self.listeners if kept.id in held.tasks and kept.principal == held.principal]
         for listener in mine:
-            listener.send("notifications/tasks", **shape.detailed_task(kept))
+            listener.send("notifications/tasks", **serialization.detailed_task(kept))
         return bool(mine)
 
     def tell(self, principal: str, key: str, level: str, text: str, scope: str) -> None:

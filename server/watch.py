@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from toolgate.tools.skills import Skills
+from toolgate.tools.builtin.skills.skills import Skills
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify

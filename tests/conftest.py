@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.http_wire import Site, site, spoken
-from tests.screen import browser
-from tests.wire import ROOT, Server, served
+from tests.clients.chromium import browser
+from tests.clients.raw_client import ROOT, Server, served
+from tests.clients.raw_http_client import Site, site, spoken
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")

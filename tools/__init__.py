@@ -18,13 +18,13 @@ def note(name: str) -> str:
     return NOTES[name]
 """
 
-from toolgate.tools.completion import Completion
-from toolgate.tools.content import Audio, Contents, EmbeddedResource, Image, Message, Output, ResourceLink, Text
-from toolgate.tools.context import Context, Elicited
-from toolgate.tools.errors import NotFound, ToolError
-from toolgate.tools.prompt import Prompt, prompt
-from toolgate.tools.resource import Resource, resource
-from toolgate.tools.tool import Tool, tool
+from toolgate.tools.api.completion import Completion
+from toolgate.tools.api.content import Audio, Contents, EmbeddedResource, Image, Message, Output, ResourceLink, Text
+from toolgate.tools.api.context import Context, Elicited
+from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.prompt import Prompt, prompt
+from toolgate.tools.api.resource import Resource, resource
+from toolgate.tools.api.tool import Tool, tool
 
 __all__ = [
     "Audio",

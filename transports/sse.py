@@ -13,18 +13,19 @@ from typing import Any
 
 from sse_starlette import EventSourceResponse
 
-from toolgate.server.auth.principals import Principal
 from toolgate.server.budget import Claim
-from toolgate.server.dispatcher import Dispatcher
-from toolgate.server.messages import Inbound, Request, decode_in_turns
-from toolgate.transports import bodies, replies
-from toolgate.transports.bearer import Permits
-from toolgate.transports.budgets import Budgets, admit, budgets
-from toolgate.transports.events import Stream
-from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
-from toolgate.transports.http_session import HttpSession
-from toolgate.transports.pour import LARGE
-from toolgate.transports.sessions import Sessions
+from toolgate.server.principal import Principal
+from toolgate.server.protocol.dispatcher import Dispatcher
+from toolgate.server.protocol.messages import Inbound, Request, decode_in_turns
+from toolgate.transports.http import body as bodies
+from toolgate.transports.http import post_reply
+from toolgate.transports.http.bearer import Permits
+from toolgate.transports.http.budgets import Budgets, admit, budgets
+from toolgate.transports.http.event_stream import Stream
+from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
+from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.sessions import Sessions
+from toolgate.transports.http.stream_response import LARGE
 
 log = logging.getLogger("toolgate.sse")
 
@@ -145,13 +146,13 @@ class Endpoints:
             if lacking.answer is None:
                 await lacking.refuse(send)
             else:
-                await replies.accept(send)
+                await post_reply.accept(send)
                 held.send(lacking.answer)
             return None
         if self.ending and isinstance(message, (Request, list)):
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
             return None
-        await replies.accept(send)
+        await post_reply.accept(send)
         task = asyncio.get_running_loop().create_task(self._dispatcher.take(message, held.session, held))
         for kept in (held.tasks, self.running):
             kept.add(task)

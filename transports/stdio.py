@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from toolgate.server import eager
-from toolgate.server.dispatcher import Dispatcher
-from toolgate.server.errors import InvalidRequest
-from toolgate.server.messages import Failure, Notification, Outbound, encode, too_large
-from toolgate.server.session import Session
+from toolgate.server.protocol import eager_task
+from toolgate.server.protocol.dispatcher import Dispatcher
+from toolgate.server.protocol.errors import InvalidRequest
+from toolgate.server.protocol.messages import Failure, Notification, Outbound, encode, too_large
+from toolgate.server.protocol.session import Session
 
 log = logging.getLogger("toolgate.stdio")
 
@@ -301,7 +301,7 @@ class Connection:
         try:
             while self._lines and not output.full and self._held < HELD_ABOVE:
                 line = self._lines.popleft()
-                task = eager.start(self._loop, self._dispatcher.handle(line, self._session, output))
+                task = eager_task.start(self._loop, self._dispatcher.handle(line, self._session, output))
                 if not task.done():
                     self._tasks[task] = len(line)
                     self._held += len(line)

@@ -12,27 +12,28 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
-from toolgate.server import eager, envelope
-from toolgate.server.auth.principals import Principal, Right
 from toolgate.server.auth.scopes import NOTHING, reach
 from toolgate.server.budget import Claim
-from toolgate.server.dispatcher import Dispatcher
-from toolgate.server.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
-from toolgate.server.messages import Failure, Inbound, Malformed, Notification, Request, decode_in_turns
-from toolgate.server.revisions import STATELESS, SUPPORTED, WITH_SESSION
-from toolgate.server.session import Session
+from toolgate.server.principal import Principal, Right
+from toolgate.server.protocol import eager_task, request_meta
+from toolgate.server.protocol.dispatcher import Dispatcher
+from toolgate.server.protocol.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
+from toolgate.server.protocol.messages import Failure, Inbound, Malformed, Notification, Request, decode_in_turns
+from toolgate.server.protocol.revisions import STATELESS, SUPPORTED, WITH_SESSION
+from toolgate.server.protocol.session import Session
 from toolgate.server.state.store import StateError
-from toolgate.transports import bodies, headers, replies
-from toolgate.transports.accept import Forms, forms
-from toolgate.transports.bearer import Permits
-from toolgate.transports.budgets import Budgets, admit, budgets
-from toolgate.transports.event_ids import Asked
-from toolgate.transports.events import MAX_RESUMED, Pulse, Stream
-from toolgate.transports.guard import Headers, Receive, Scope, Send, refuse
-from toolgate.transports.http_session import HttpSession
-from toolgate.transports.pour import pour
-from toolgate.transports.replies import JsonReply, Reply
-from toolgate.transports.sessions import Sessions
+from toolgate.transports.http import body as bodies
+from toolgate.transports.http import mcp_headers, post_reply
+from toolgate.transports.http.accept import Forms, forms
+from toolgate.transports.http.bearer import Permits
+from toolgate.transports.http.budgets import Budgets, admit, budgets
+from toolgate.transports.http.event_ids import Asked
+from toolgate.transports.http.event_stream import MAX_RESUMED, Pulse, Stream
+from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
+from toolgate.transports.http.post_reply import JsonReply, Reply
+from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.sessions import Sessions
+from toolgate.transports.http.stream_response import pour
 
 LISTEN = "subscriptions/listen"
 PATIENCE = 1.0  # seconds an answer may take to still be one JSON body: longer silence looks dead to a proxy
@@ -59,7 +60,7 @@ class Endpoint:
         dispatcher: Dispatcher,
         sessions: Sessions,
         caller: Callable[[Scope], Principal],
-        mirrored: Callable[[str], headers.Mirrored],
+        mirrored: Callable[[str], mcp_headers.Mirrored],
         *,
         permits: Permits | None = None,
         shared: Budgets | None = None,
@@ -143,7 +144,7 @@ class Endpoint:
         if self.ending and _wants_answer(message):
             await _refuse_for_now(send, ENDING)
         elif lacking is not None:
-            await (lacking.refuse(send) if lacking.answer is None else replies.answer(send, lacking.answer, 200))
+            await (lacking.refuse(send) if lacking.answer is None else post_reply.answer(send, lacking.answer, 200))
         elif _needs_stream(message) and Forms.STREAM not in forms(given.get(b"accept")):
             await refuse(send, 406, f"{LISTEN} is answered by a stream: Accept must have text/event-stream")
         elif _is_stateless(given, message):
@@ -157,14 +158,14 @@ class Endpoint:
         if not isinstance(message, Request):
             refused = _refuse_stateless(given, message)
             if refused is None:
-                await replies.accept(send)  # a notification: this revision defines none over HTTP
+                await post_reply.accept(send)  # a notification: this revision defines none over HTTP
             else:
-                await replies.answer(send, refused, 400)
+                await post_reply.answer(send, refused, 400)
             return
         try:
             self._check_headers(given, message)
         except RpcError as error:
-            await replies.answer(send, Failure(message.id, error), 400)
+            await post_reply.answer(send, Failure(message.id, error), 400)
             return
         taken = forms(given.get(b"accept"))
         has_room = partial(self._shared.answers.has_room, principal.name)
@@ -188,13 +189,13 @@ class Endpoint:
             if not await reply.ended(receive):
                 task.cancel()  # hanging up calls the work off
             elif reply.answer is None:
-                await replies.accept(send, 204)
+                await post_reply.accept(send, 204)
             else:
-                await replies.answer(send, reply.answer, _status(reply.answer), (), has_room)
+                await post_reply.answer(send, reply.answer, _status(reply.answer), (), has_room)
             return
         await reply.turn_out(self._patience)
         if reply.stream is None and (taken is Forms.EITHER or _status(reply.answer) != 200):
-            await replies.answer(send, reply.answer, _status(reply.answer), (), has_room)
+            await post_reply.answer(send, reply.answer, _status(reply.answer), (), has_room)
             return
         stream = reply.stream or reply.stream_answer()
         place = self._shared.streams.take(principal.name, 1)
@@ -217,10 +218,10 @@ class Endpoint:
         meta = request.params.get("_meta")
         if not isinstance(meta, dict):
             raise InvalidParams("'_meta' must be an object")
-        envelope.check(meta)
+        request_meta.check(meta)
         name = request.params.get("name")
         mirrored = self._mirrored(name) if request.method == "tools/call" and isinstance(name, str) else {}
-        headers.check(given, request, mirrored)
+        mcp_headers.check(given, request, mirrored)
 
     async def _in_session(
         self, principal: Principal, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send
@@ -238,12 +239,12 @@ class Endpoint:
                 await _refuse_for_now(send, ENDING)  # the next process may have it
             else:
                 unknown = InvalidRequest("no such session: initialize anew")
-                await replies.answer(send, Failure(_id_of(message), unknown), 404)
+                await post_reply.answer(send, Failure(_id_of(message), unknown), 404)
         elif isinstance(message, Request) and message.method == "initialize":
             await self._open(principal, given, message, receive, send)
         else:
             missing = message.error if isinstance(message, Malformed) else InvalidRequest("Mcp-Session-Id is missing")
-            await replies.answer(send, Failure(_id_of(message), missing), 400)
+            await post_reply.answer(send, Failure(_id_of(message), missing), 400)
 
     async def _session(
         self, id: bytes, principal: Principal, running: "set[asyncio.Task[None]] | None" = None
@@ -291,19 +292,19 @@ class Endpoint:
             return
         reply = Reply(partial(self._awaited, held, message) if _wants_answer(message) else held.stream)
         if isinstance(message, Malformed):
-            await replies.answer(send, Failure(message.id, message.error), 400)
+            await post_reply.answer(send, Failure(message.id, message.error), 400)
         elif not _wants_answer(message):
             await self._dispatcher.take(message, held.session, reply)
             if reply.answer is None:
-                await replies.accept(send)
+                await post_reply.accept(send)
             else:  # a batch that could not be accepted
-                await replies.answer(send, reply.answer, 400)
+                await post_reply.answer(send, reply.answer, 400)
         else:
             self._begin(message, held.session, reply, held.tasks)
             await reply.turn_out(self._patience if patience is None else patience)
             if reply.stream is None and (taken is Forms.EITHER or _is_unreadable(reply.answer)):
                 status = 400 if _is_unreadable(reply.answer) else 200
-                await replies.answer(send, reply.answer, status, extra or (), self._has_room(held))
+                await post_reply.answer(send, reply.answer, status, extra or (), self._has_room(held))
             else:
                 await self._pour(held, reply.stream or reply.stream_answer(), 0, receive, send, extra)
 
@@ -320,10 +321,10 @@ class Endpoint:
         self._begin(message, held.session, reply, held.tasks)
         await reply.ended(None)
         if reply.answer is None:
-            await replies.accept(send, 204)  # the client has called it off
+            await post_reply.accept(send, 204)  # the client has called it off
         else:
             status = 400 if _is_unreadable(reply.answer) else 200
-            await replies.answer(send, reply.answer, status, extra, self._has_room(held))
+            await post_reply.answer(send, reply.answer, status, extra, self._has_room(held))
 
     def _has_room(self, held: HttpSession) -> Callable[..., bool]:
         return partial(self._shared.answers.has_room, held.principal.name)
@@ -337,7 +338,7 @@ class Endpoint:
     ) -> "asyncio.Task[None]":
         """Start the work on a message. It belongs to its session, or to nobody but its connection."""
         claim = self._large.pop(id(message), None) if self._large else None
-        task = eager.start(asyncio.get_running_loop(), self._dispatcher.take(message, session, reply))
+        task = eager_task.start(asyncio.get_running_loop(), self._dispatcher.take(message, session, reply))
         if claim is not None:
             task.add_done_callback(lambda _: claim.release())
         if task.done():
@@ -352,7 +353,7 @@ class Endpoint:
     def _finish(self, reply: Reply | JsonReply, asked: Asked | None, task: "asyncio.Task[None]") -> None:
         """The work is over. Where it is the end of the server that broke it off, the client is told so."""
         if self.ending and task.cancelled() and asked is not None:
-            reply.send(replies.lost(asked))
+            reply.send(post_reply.lost(asked))
         reply.finish(task)
 
     # -- GET and DELETE: the sessions era only
@@ -378,7 +379,7 @@ class Endpoint:
         if lacking is not None:
             await lacking.refuse(send)
         elif stream.ended and cursor == stream.last:
-            await replies.accept(send, 204)  # nothing will come any more: this stops an EventSource from coming back
+            await post_reply.accept(send, 204)  # nothing will come any more: this stops an EventSource from coming back
         else:
             await self._pour(held, stream, cursor, receive, send, until=principal.until)
 
@@ -391,7 +392,7 @@ class Endpoint:
         except StateError as error:
             await _refuse_for_now(send, str(error))
         else:
-            await replies.accept(send, 204)
+            await post_reply.accept(send, 204)
 
     async def _named_session(self, principal: Principal, given: Headers, send: Send) -> HttpSession | None:
         """The session a GET or DELETE is about. In the stateless era there is none: 405."""
@@ -483,7 +484,7 @@ def _is_stateless(given: Headers, message: Inbound | list[Inbound]) -> bool:
     if not isinstance(message, Request):
         return False
     meta = message.params.get("_meta")
-    return isinstance(meta, dict) and envelope.is_one(meta)
+    return isinstance(meta, dict) and request_meta.is_one(meta)
 
 
 def _refuse_stateless(given: Headers, message: Inbound | list[Inbound]) -> Failure | None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.auth.clients import Client, find, of_row
-from toolgate.server.auth.principals import subject_of
-from toolgate.server.auth.redirects import shown_host
+from toolgate.server.auth.clients.model import Client, find, of_row
+from toolgate.server.auth.clients.redirect_uris import shown_host
+from toolgate.server.principal import subject_of
 from toolgate.server.state import clients as client_rows
 from toolgate.server.state import grants as rows
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.accounts import Person
+    from toolgate.server.auth.login.accounts import Person
     from toolgate.server.state.store import Connection, Store
 
 

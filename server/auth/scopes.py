@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from toolgate.server.messages import Inbound, Request
-from toolgate.server.updates import MAX_SUBSCRIPTIONS
-from toolgate.tools.registry import Registry
-from toolgate.tools.uris import MAX_URI, scheme
+from toolgate.server.protocol.messages import Inbound, Request
+from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.uri_templates import MAX_URI, scheme
 
 READ, WEB, WORKFLOW, SHELL, PLUGINS = "tools:read", "tools:web", "tools:workflow", "tools:shell", "tools:plugins"
 

@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolgate.server import shape
-from toolgate.server.dispatcher import Dispatcher, Method
 from toolgate.server.methods import (
     completion,
-    deferred,
     lifecycle,
     lists,
     logging,
@@ -16,20 +13,23 @@ from toolgate.server.methods import (
     resources,
     skills,
     subscriptions,
+    tasks,
     tools,
 )
-from toolgate.server.revisions import Revision
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.dispatcher import Dispatcher, Method
+from toolgate.server.protocol.revisions import Revision
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
-from toolgate.tools.registry import Registry
-from toolgate.tools.skill_files import Published
-from toolgate.tools.tool import Tool
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.tool import Tool
+from toolgate.tools.builtin.skills.files import Published
 
 
 def _spelled_tool(server: Server) -> lists.Spell:
     def spell(tool: Tool, revision: Revision) -> dict[str, Any]:
         schemes = server.schemes(tool.scope) if server.schemes is not None else None
-        return shape.tool(tool, revision, schemes, full=server.full_structure)
+        return serialization.tool(tool, revision, schemes, full=server.full_structure)
 
     return spell
 
@@ -50,20 +50,20 @@ def dispatcher(server: Server) -> Dispatcher:
         "server/discover": Method(lifecycle.discover(server), with_session=False),
         "tools/list": Method(lists.of_parts(server, "tools", _offered(server), _spelled_tool(server))),
         "tools/call": Method(tools.call_tool(server)),
-        "prompts/list": Method(lists.of_parts(server, "prompts", lambda held: held.prompts, shape.prompt)),
+        "prompts/list": Method(lists.of_parts(server, "prompts", lambda held: held.prompts, serialization.prompt)),
         "prompts/get": Method(prompts.get_prompt(server)),
         "resources/list": Method(lists.of_resources(server)),
         "resources/templates/list": Method(
-            lists.of_parts(server, "resourceTemplates", lambda held: held.templates, shape.template)
+            lists.of_parts(server, "resourceTemplates", lambda held: held.templates, serialization.template)
         ),
         "resources/read": Method(resources.read_resource(server)),
         "resources/subscribe": Method(resources.subscribe(server), stateless=False),
         "resources/unsubscribe": Method(resources.unsubscribe(server), stateless=False),
         "completion/complete": Method(completion.complete(server)),
         "logging/setLevel": Method(logging.set_level, stateless=False),
-        "tasks/get": Method(deferred.get_task(server), with_session=False),
-        "tasks/update": Method(deferred.update_task(server), with_session=False),
-        "tasks/cancel": Method(deferred.cancel_task(server), with_session=False),
+        "tasks/get": Method(tasks.get_task(server), with_session=False),
+        "tasks/update": Method(tasks.update_task(server), with_session=False),
+        "tasks/cancel": Method(tasks.cancel_task(server), with_session=False),
         "subscriptions/listen": Method(subscriptions.listen(server), with_session=False),
         "skills/list": Method(skills.list_skills(server, published), with_session=False),
         "skills/get": Method(skills.get_skill(server, published), with_session=False),
@@ -82,6 +82,6 @@ def dispatcher(server: Server) -> Dispatcher:
         revision = call.session.revision  # none yet where a ping came before initialize
         if revision is None or not revision.result_types or not isinstance(answer, dict):
             return answer
-        return shape.finish(answer, server.identity(revision))
+        return serialization.finish(answer, server.identity(revision))
 
     return Dispatcher(methods, notifications, finished)

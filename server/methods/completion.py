@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server.caller import Nobody
-from toolgate.server.errors import InternalError, InvalidParams, shown
-from toolgate.server.hold import Hold
+from toolgate.server.calls.client import Nobody
 from toolgate.server.methods import pacing
-from toolgate.server.methods.attending import attend_or_refuse
+from toolgate.server.methods.execution import attend_or_refuse
+from toolgate.server.protocol.deadlines import Hold
+from toolgate.server.protocol.errors import InternalError, InvalidParams, shown
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
-from toolgate.tools.completion import Completions
-from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk
+from toolgate.tools.api.completion import Completions
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import CannotAsk
 
 COMPLETION_TIME = 5.0  # seconds: somebody is typing
 MAX_VALUE = 8_192  # characters of what was typed so far

@@ -4,15 +4,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from toolgate.server import shape
-from toolgate.server.envelope import TASKS
-from toolgate.server.errors import InvalidParams, InvalidRequest
-from toolgate.server.instructions import instructions
-from toolgate.server.methods import ruling
-from toolgate.server.revisions import SUPPORTED, Revision, negotiate
+from toolgate.server.methods import resource_rules
+from toolgate.server.methods.instructions import instructions
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
+from toolgate.server.protocol.request_meta import TASKS
+from toolgate.server.protocol.resource_updates import in_turns
+from toolgate.server.protocol.revisions import SUPPORTED, Revision, negotiate
+from toolgate.server.protocol.session import Call, Session
 from toolgate.server.server import Server
-from toolgate.server.session import Call, Session
-from toolgate.server.updates import in_turns
 
 log = logging.getLogger("toolgate.session")
 
@@ -56,7 +56,7 @@ def discover(server: Server) -> Callable[[Call], dict[str, Any]]:
             "capabilities": _capabilities(call.revision),
             **_instructions(server),
         }
-        return shape.cached(known, call.revision, shape.CACHE_FOR)
+        return serialization.cached(known, call.revision, serialization.CACHE_FOR)
 
     return answer
 
@@ -78,7 +78,7 @@ def take_up(server: Server) -> Callable[[Session, Iterable[str]], Awaitable[None
         session.ready = True
         server.sessions.add(session)
         async for uri in in_turns(uris, len):
-            if server.registry.resource(uri) is not None and await ruling.refusal(server, session, uri) is None:
+            if server.registry.resource(uri) is not None and await resource_rules.refusal(server, session, uri) is None:
                 wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
                 if server.updates.subscribe(session, session.principal, uri):
                     session.subscribed[uri] = wanted

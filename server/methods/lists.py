@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import cursors, shape
-from toolgate.server.caller import Nobody
-from toolgate.server.methods import ruling
-from toolgate.server.revisions import Revision
+from toolgate.server.calls.client import Nobody
+from toolgate.server.methods import resource_rules
+from toolgate.server.protocol import pagination, serialization
+from toolgate.server.protocol.revisions import Revision
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
-from toolgate.tools.content import ResourceLink
-from toolgate.tools.context import Context
-from toolgate.tools.registry import Registry
-from toolgate.tools.resource import Resource
+from toolgate.tools.api.content import ResourceLink
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.resource import Resource
 
 log = logging.getLogger("toolgate.lists")
 
@@ -36,17 +36,17 @@ def of_parts(server: Server, field: str, parts: Parts, spell: Spell) -> Callable
     def answer(call: Call) -> msgspec.Raw:
         listed = parts(server.registry)
         keys = list(listed)
-        begin = cursors.begin(call.params.get("cursor"), field, keys)
+        begin = pagination.begin(call.params.get("cursor"), field, keys)
         page = (field, call.revision.name, begin)
         encoded = server.pages.get(page)
         if encoded is None:
-            end, following = cursors.end(begin, field, keys)
+            end, following = pagination.end(begin, field, keys)
             result = _page(field, [spell(listed[key], call.revision) for key in keys[begin:end]], following)
-            result = shape.cached(result, call.revision, shape.CACHE_FOR)
+            result = serialization.cached(result, call.revision, serialization.CACHE_FOR)
             if call.revision.result_types:
-                result = shape.finish(result, server.identity(call.revision))
+                result = serialization.finish(result, server.identity(call.revision))
             encoded = msgspec.Raw(msgspec.json.encode(result))
-            if begin % cursors.PAGE == 0:  # others come of cursors that were made up, or are out of date
+            if begin % pagination.PAGE == 0:  # others come of cursors that were made up, or are out of date
                 server.pages[page] = encoded
         return encoded
 
@@ -57,7 +57,7 @@ def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """resources/list: the fixed ones, then what each template has for this caller; of both what they may read."""
 
-        hidden = await ruling.unlisted(server, call.session)
+        hidden = await resource_rules.unlisted(server, call.session)
 
         def allowed(uri: str) -> bool:
             if uri.partition(":")[0] in hidden:
@@ -72,10 +72,10 @@ def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         for links in await asyncio.gather(*(_listed(template, context) for template in templates)):
             fixed += [link for link in links if allowed(link.uri)]
         keys = [listed.uri for listed in fixed]
-        begin = cursors.begin(call.params.get("cursor"), "resources", keys)
-        end, following = cursors.end(begin, "resources", keys)
-        spelled = [shape.resource(listed, call.revision) for listed in fixed[begin:end]]
-        return shape.cached(_page("resources", spelled, following), call.revision, 0)
+        begin = pagination.begin(call.params.get("cursor"), "resources", keys)
+        end, following = pagination.end(begin, "resources", keys)
+        spelled = [serialization.resource(listed, call.revision) for listed in fixed[begin:end]]
+        return serialization.cached(_page("resources", spelled, following), call.revision, 0)
 
     return answer
 

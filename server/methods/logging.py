@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from toolgate.server.errors import InvalidParams
-from toolgate.server.session import LEVELS, Call
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.protocol.session import LEVELS, Call
 
 
 async def set_level(call: Call) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.session import Call
-from toolgate.tools.content import Output, Text
-from toolgate.tools.notices import Notices
-from toolgate.tools.schema import NEWS
-from toolgate.tools.tool import Tool
+from toolgate.server.protocol.session import Call
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.schema import NEWS
+from toolgate.tools.api.tool import Tool
 
 
 def add_news(notices: Notices, call: Call, tool: Tool, output: Output, structured: Any) -> tuple[Output, Any]:

@@ -1,9 +1,9 @@
 """Holds a principal to its calls a minute. Knows nothing of what is called."""
 
-from toolgate.server.calls import ANY
-from toolgate.server.errors import InvalidRequest
+from toolgate.server.policy.rate_limit import ANY
+from toolgate.server.protocol.errors import InvalidRequest
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
 
 
 def too_many(server: Server, call: Call, scope: str) -> str | None:

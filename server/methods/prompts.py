@@ -3,14 +3,14 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server import shape
-from toolgate.server.errors import InvalidParams, shown
-from toolgate.server.hold import Hold
 from toolgate.server.methods import pacing
-from toolgate.server.methods.attending import attend_or_refuse
+from toolgate.server.methods.execution import attend_or_refuse
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.deadlines import Hold
+from toolgate.server.protocol.errors import InvalidParams, shown
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
-from toolgate.tools.context import Context
+from toolgate.tools.api.context import Context
 
 
 def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
@@ -27,7 +27,7 @@ def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
 
         async def work(context: Context) -> dict[str, Any]:
             messages = await prompt.get(arguments or {}, context)
-            spelled = [shape.message(message, call.revision) for message in messages]
+            spelled = [serialization.message(message, call.revision) for message in messages]
             return {"description": prompt.description, "messages": spelled}
 
         return await attend_or_refuse(server, hold, call, work, f"prompt {prompt.name!r}")

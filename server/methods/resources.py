@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import shape
-from toolgate.server.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
-from toolgate.server.hold import Hold
-from toolgate.server.messages import spelled
-from toolgate.server.methods import pacing, ruling
-from toolgate.server.methods.attending import attend_or_refuse
+from toolgate.server.methods import pacing, resource_rules
+from toolgate.server.methods.execution import attend_or_refuse
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.deadlines import Hold
+from toolgate.server.protocol.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
+from toolgate.server.protocol.messages import spelled
+from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
-from toolgate.server.updates import MAX_SUBSCRIPTIONS, MAX_URIS
-from toolgate.tools.content import Contents
-from toolgate.tools.context import Context
-from toolgate.tools.errors import NotFound
-from toolgate.tools.uris import MAX_URI
+from toolgate.tools.api.content import Contents
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import NotFound
+from toolgate.tools.api.uri_templates import MAX_URI
 
 PIECE = 2**20  # characters of a text that are encoded at once
 
@@ -40,8 +40,8 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
                 contents = await resource.read(uri, variables, context)
             except NotFound:
                 raise _not_found(call, uri) from None
-            parts = [await _in_pieces(shape.contents(part, call.revision)) for part in contents]
-            return shape.cached({"contents": parts}, call.revision, 0)
+            parts = [await _in_pieces(serialization.contents(part, call.revision)) for part in contents]
+            return serialization.cached({"contents": parts}, call.revision, 0)
 
         return await attend_or_refuse(server, hold, call, work, "reading", {"uri": uri})
 
@@ -101,7 +101,7 @@ def _make_room(subscribed: Mapping[str, object], uri: str) -> None:
 
 async def _admit(server: Server, call: Call, uri: str) -> None:
     """Raise InvalidRequest for what a rule is against."""
-    refusal = await ruling.refusal(server, call.session, uri)
+    refusal = await resource_rules.refusal(server, call.session, uri)
     if refusal is not None:
         raise InvalidRequest(refusal, {"uri": uri})
 

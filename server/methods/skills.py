@@ -11,24 +11,25 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import cursors, shape
-from toolgate.server.caller import Nobody
-from toolgate.server.errors import InternalError, InvalidParams
+from toolgate.server.calls.client import Nobody
+from toolgate.server.protocol import pagination, serialization
+from toolgate.server.protocol.errors import InternalError, InvalidParams
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
-from toolgate.tools import skill_resources, workspace_files
-from toolgate.tools.content import ResourceLink
-from toolgate.tools.context import Context
-from toolgate.tools.errors import NotFound, ToolError
-from toolgate.tools.frontmatter import SkillError
-from toolgate.tools.skill_files import MANIFEST, Entry, Published, uri_of
-from toolgate.tools.skills import Skill, Skills
-from toolgate.tools.uris import MAX_URI
+from toolgate.tools.api.content import ResourceLink
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.uri_templates import MAX_URI
+from toolgate.tools.builtin import workspace_files
+from toolgate.tools.builtin.skills import resources
+from toolgate.tools.builtin.skills.files import MANIFEST, Entry, Published, uri_of
+from toolgate.tools.builtin.skills.frontmatter import SkillError
+from toolgate.tools.builtin.skills.skills import Skill, Skills
 
 log = logging.getLogger("toolgate.skills")
 
 PAGE = 20  # skills: each may have 512 files that must be hashed, and are listed
-FOLDERS = (skill_resources.folder, workspace_files.folder)  # that resources/directory/read knows
+FOLDERS = (resources.folder, workspace_files.folder)  # that resources/directory/read knows
 
 Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
@@ -38,8 +39,8 @@ def list_skills(server: Server, published: Published) -> Answer:
         """skills/list: what can't be used any more when it is read is left out."""
         catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
         keys = list(catalogue)
-        begin = cursors.begin(call.params.get("cursor"), "skills", keys)
-        end, following = cursors.end(begin, "skills", keys, PAGE)
+        begin = pagination.begin(call.params.get("cursor"), "skills", keys)
+        end, following = pagination.end(begin, "skills", keys, PAGE)
         wanted = [catalogue[key] for key in keys[begin:end]]
         found = await asyncio.to_thread(_entries, published, wanted)
         return _kept({"skills": found}, call, following)
@@ -69,9 +70,11 @@ def read_directory(server: Server) -> Answer:
         context = Context(server.belongings(call.session), Nobody())
         found = await _folder(uri, context)
         keys = [link.uri for link in found]
-        begin = cursors.begin(call.params.get("cursor"), uri, keys)
-        end, following = cursors.end(begin, uri, keys)
-        return _kept({"resources": [shape.resource(link, call.revision) for link in found[begin:end]]}, call, following)
+        begin = pagination.begin(call.params.get("cursor"), uri, keys)
+        end, following = pagination.end(begin, uri, keys)
+        return _kept(
+            {"resources": [serialization.resource(link, call.revision) for link in found[begin:end]]}, call, following
+        )
 
     return answer
 
@@ -114,4 +117,4 @@ def _kept(result: dict[str, Any], call: Call, following: str | None) -> dict[str
     """With what a client needs to go on, and to keep it: not at all, for files change without a word."""
     if following is not None:
         result["nextCursor"] = following
-    return shape.cached(result, call.revision, 0)
+    return serialization.cached(result, call.revision, 0)

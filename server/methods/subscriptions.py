@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server import shape
-from toolgate.server.auth.principals import LOCAL
-from toolgate.server.deferrals import Kept
-from toolgate.server.envelope import SUBSCRIPTION
-from toolgate.server.errors import InvalidParams, InvalidRequest
-from toolgate.server.methods import pacing, ruling
-from toolgate.server.methods.deferred import known, require
+from toolgate.server.calls.tasks import Kept
+from toolgate.server.methods import pacing, resource_rules
+from toolgate.server.methods.tasks import known, require
+from toolgate.server.principal import LOCAL
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
+from toolgate.server.protocol.request_meta import SUBSCRIPTION
+from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS, in_turns
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import KINDS, Listener, Server
-from toolgate.server.session import Call
-from toolgate.server.updates import MAX_SUBSCRIPTIONS, MAX_URIS, in_turns
-from toolgate.tools.uris import scheme
+from toolgate.tools.api.uri_templates import scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # of one server; each costs a task
@@ -44,7 +44,7 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, listener.uris, ids))
         server.listeners[listener] = None
         for kept in tasks.values():  # what became of it before the client could listen
-            listener.send("notifications/tasks", **shape.detailed_task(kept))
+            listener.send("notifications/tasks", **serialization.detailed_task(kept))
         call.params.clear()  # a subscription may stay open for days, and there may be a thousand
         timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
         try:
@@ -94,7 +94,7 @@ def _asked(call: Call) -> tuple[tuple[str, ...], list[str]]:
 
 async def _served(server: Server, call: Call, asked: list[str]) -> list[str]:
     """Those of the URIs that are served to the caller."""
-    hidden = await ruling.unlisted(server, call.session)
+    hidden = await resource_rules.unlisted(server, call.session)
     seen = [uri for uri in dict.fromkeys(asked) if scheme(uri).lower() not in hidden]
     return [uri async for uri in in_turns(seen, len) if server.registry.resource(uri) is not None]
 

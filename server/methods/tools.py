@@ -3,19 +3,19 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server import approval, shape
-from toolgate.server.caller import InputRequired
-from toolgate.server.deferrals import Deferral
-from toolgate.server.errors import InvalidParams, shown
-from toolgate.server.hold import Hold
-from toolgate.server.methods import deferring, news, pacing
-from toolgate.server.methods.attending import TookTooLong, Work, attend
+from toolgate.server.calls.client import InputRequired
+from toolgate.server.calls.tasks import Deferral
+from toolgate.server.methods import approval, news, pacing, task_execution
+from toolgate.server.methods.execution import TookTooLong, Work, attend
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.deadlines import Hold
+from toolgate.server.protocol.errors import InvalidParams, shown
+from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
-from toolgate.server.session import Call
-from toolgate.tools.content import Output, Text
-from toolgate.tools.context import Context
-from toolgate.tools.errors import CannotAsk, ToolError, Unanswered
-from toolgate.tools.tool import Tool
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import CannotAsk, ToolError, Unanswered
+from toolgate.tools.api.tool import Tool
 
 PLANNING = frozenset(("TaskManager", "PlanMode", "AskUserQuestion", "InvokeSkill", "SetCallback"))
 
@@ -31,8 +31,8 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             return _spelled(server, call, tool, _refusal(too_many))
         work = _work(server, call, tool, arguments)
         try:
-            if deferring.may_defer(call, tool):
-                return await deferring.attend_or_defer(server, hold, call, tool, work)
+            if task_execution.may_defer(call, tool):
+                return await task_execution.attend_or_defer(server, hold, call, tool, work)
             return await attend(server, hold, call, work)
         except CannotAsk as refusal:
             return _spelled(server, call, tool, _refusal(refusal.text))
@@ -46,7 +46,7 @@ def call_again(server: Server) -> Callable[[Deferral, bytes], None]:
     """Does the work of a deferred call once more, which the end of a server broke off."""
 
     def again(deferral: Deferral, how: bytes) -> None:
-        deferring.do_again(server, deferral, how, lambda call: _work(server, call, *_asked(server, call)))
+        task_execution.do_again(server, deferral, how, lambda call: _work(server, call, *_asked(server, call)))
 
     return again
 
@@ -68,13 +68,13 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
 def _spelled(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """The result. A task's takes no news along: it may be read never, or more than once."""
     call.output = output
-    is_structured = shape.is_structured(tool, call.revision, full=server.full_structure)
+    is_structured = serialization.is_structured(tool, call.revision, full=server.full_structure)
     structured = output.structured if is_structured else None
     if not call.deferred:
         notices = server.notices(call.session.principal)
         if notices:
             output, structured = news.add_news(notices, call, tool, output, structured)
-    return shape.output(output, call.revision, structured)
+    return serialization.output(output, call.revision, structured)
 
 
 async def run(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:

@@ -1,15 +1,15 @@
 """A principal's callbacks in the state database: eight slots. Knows nothing of when they fire: see
-server/clock.py."""
+server/state/callback_timer.py."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from toolgate.server.clock import Clock
+from toolgate.server.state.callback_timer import Clock
 from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.context import Callback, Fired
+from toolgate.tools.api.context import Callback, Fired
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -18,7 +18,7 @@ SLOTS = 8
 
 
 class Callbacks:
-    """The `Callbacks` of toolgate.tools.context, for one principal; what is set is told to `session`
+    """The `Callbacks` of toolgate.tools.api.context, for one principal; what is set is told to `session`
     first."""
 
     def __init__(self, store: Store, clock: Clock, principal: str, session: str) -> None:

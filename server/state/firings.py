@@ -1,13 +1,13 @@
 """Which callbacks are due, and whose they are to fire: one transaction answers for all processes of a state.
 
-Knows nothing of timers or of who is told: see server/clock.py.
+Knows nothing of timers or of who is told: see server/state/callback_timer.py.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolgate.server.state.processes import Processes
+from toolgate.server.state.live_processes import Processes
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
 

@@ -76,7 +76,7 @@ def _grant(metadata: "MetaData") -> "Table":
         Column("scope", String, nullable=False),
         Column("resource", String, nullable=False),
         Column("redirect_uri", String, nullable=False),
-        Column("family", String, nullable=False),  # marks its refresh tokens: see issuing/family.py
+        Column("family", String, nullable=False),  # marks its refresh tokens: see oauth_server/refresh_tokens.py
         Column("made_at", Float, nullable=False),
         Column("used_at", Float),  # when a token was last made of it; null while its code waits
         Column("expires_at", Float, nullable=False),
@@ -107,7 +107,7 @@ def _refresh(metadata: "MetaData") -> "Table":
         Column("token", String, primary_key=True),  # digest
         Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
         Column("redeemed_at", Float, index=True),
-        Column("salt", LargeBinary),  # with the token itself it gives the successor: see issuing/family.py
+        Column("salt", LargeBinary),  # with the token itself it gives the successor: see oauth_server/refresh_tokens.py
     )
 
 
@@ -152,7 +152,7 @@ def _access(metadata: "MetaData") -> "Table":
         Column("jti", String, primary_key=True),
         Column("client", String, nullable=False),
         Column("subject", String, nullable=False, index=True),
-        Column("grant_id", ForeignKey("oauth_grant.id"), index=True),  # null: nobody was asked (see unattended.py)
+        Column("grant_id", ForeignKey("oauth_grant.id"), index=True),  # null: nobody was asked (see machine_grants.py)
         Column("expires_at", Float, nullable=False, index=True),
         Column("denied", Boolean, nullable=False),
     )

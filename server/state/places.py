@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from toolgate.server.state.batch import Batch
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.context import Place
+from toolgate.tools.api.context import Place
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

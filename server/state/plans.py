@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.context import Place, PlanState
+from toolgate.tools.api.context import Place, PlanState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -20,7 +20,7 @@ KEPT = "plan-kept"  # flag: a plan, active or ended
 
 
 class Plan:
-    """The `Plan` of toolgate.tools.context.
+    """The `Plan` of toolgate.tools.api.context.
 
     With a session (`session` is the place's key) the plan lives at its `place`, which lives as long as the
     session; with "" it is the principal's, and any number of these objects, in any number of processes, show

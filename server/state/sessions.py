@@ -1,5 +1,5 @@
 """The sessions of Streamable HTTP in the state database, so that they go on after a restart. Knows nothing of streams
-or of who may go on with one: see transports/sessions.py.
+or of who may go on with one: see transports/http/sessions.py.
 
 What is written is no secret that opens a session: the row is named by the digest of its id. A row belongs to the
 process that has the session open. When that one is dead, it is taken over by the process that its client comes to: of
@@ -19,11 +19,11 @@ import msgspec
 from msgspec import Meta
 
 from toolgate.server.state.batch import Batch
-from toolgate.server.state.processes import Processes
+from toolgate.server.state.live_processes import Processes
 from toolgate.server.state.sqlite import cause
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.context import PlanState
+from toolgate.tools.api.context import PlanState
 
 if TYPE_CHECKING:
     import asyncio

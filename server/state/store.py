@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolgate.server.state.db_thread import Worker
 from toolgate.server.state.sqlite import Newer as Newer
 from toolgate.server.state.sqlite import StateError as StateError
 from toolgate.server.state.sqlite import cause, connected, disconnect, headed, named, part, version_of_raw
 from toolgate.server.state.sqlite import looked_at as looked_at
 from toolgate.server.state.tables import VERSION as VERSION
 from toolgate.server.state.tables import tables
-from toolgate.server.state.worker import Worker
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as Connection  # again by this name: the rest of the server sees it here only
@@ -191,10 +191,10 @@ class Store:
         return connection
 
     def _upgrade(self) -> None:
-        from toolgate.server.state import upgrading  # start-up, and then it imports Alembic
+        from toolgate.server.state import migrate  # start-up, and then it imports Alembic
 
         try:
-            upgrading.upgrade(self.path)
+            migrate.upgrade(self.path)
         except OSError as error:
             raise self._unusable("can't be upgraded", error) from error
 
@@ -255,10 +255,10 @@ def private(folder: Path) -> None:
 
 def _fill(connection: "Connection") -> None:
     """Make the tables."""
-    from toolgate.server.state import upgrading  # start-up; this much of it imports no Alembic
+    from toolgate.server.state import migrate  # start-up; this much of it imports no Alembic
 
     tables().metadata.create_all(connection)
-    upgrading.stamp(connection)
+    migrate.stamp(connection)
 
 
 def _version(connection: "Connection") -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
 from toolgate.tools import ToolError
-from toolgate.tools.context import Step, Task
+from toolgate.tools.api.context import Step, Task
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
@@ -30,7 +30,7 @@ class Outlined:
 
 
 class Tasks:
-    """The `Tasks` of toolgate.tools.context, for one principal; `session` is the place's key, "" where there
+    """The `Tasks` of toolgate.tools.api.context, for one principal; `session` is the place's key, "" where there
     is none."""
 
     def __init__(self, store: Store, principal: str, session: str) -> None:

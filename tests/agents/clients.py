@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.forked import COMMAND
 from tests.interop.node import node
+from tests.servers.forked_command import COMMAND
 
 FOLDER = Path(__file__).parent
 MODULES = FOLDER / "node_modules"

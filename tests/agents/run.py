@@ -25,8 +25,8 @@ from tests.agents.facts import Outcome
 from tests.agents.model import Model, serve_model
 from tests.agents.server import HttpServer
 from tests.agents.signin import sign_in
-from tests.forked import COMMAND, ROOT
-from tests.wire import PATIENCE
+from tests.clients.raw_client import PATIENCE
+from tests.servers.forked_command import COMMAND, ROOT
 
 CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's own
     "stdio": (),

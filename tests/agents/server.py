@@ -7,12 +7,12 @@ import subprocess
 import urllib.request
 
 from tests.agents.drive import Scene
-from tests.forked import COMMAND
-from tests.wire import PATIENCE, eventually
+from tests.clients.raw_client import PATIENCE, eventually
+from tests.servers.forked_command import COMMAND
 
 
 class HttpServer:
-    """A server at `url`, a person's for `tests.auth.walk.Person`."""
+    """A server at `url`, a person's for `tests.server.auth.http_browser.Person`."""
 
     def __init__(self, scene: Scene, *options: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tests.agents.clients import Agent, Place, surroundings
 from tests.agents.server import HttpServer
-from tests.auth.walk import Person
+from tests.clients.raw_client import PATIENCE, eventually
 from tests.interop.gated import visit
-from tests.wire import PATIENCE, eventually
+from tests.server.auth.http_browser import Person
 
 BROWSERS = ("xdg-open", "open", "www-browser", "x-www-browser", "sensible-browser")
 ROWS, COLUMNS = 50, 2000  # no line is broken: URLs are read from it

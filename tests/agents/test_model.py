@@ -13,7 +13,7 @@ from tests.agents.clients import AGENTS, FOLDER
 from tests.agents.dialects import Shown
 from tests.agents.facts import FACTS, LIMITS
 from tests.agents.model import DONE, Model, Step, serve_model
-from tests.wire import PATIENCE
+from tests.clients.raw_client import PATIENCE
 
 SCRIPT = {
     "shell": Step("Bash", {"command": "pwd"}),

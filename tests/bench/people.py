@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tests.auth.minting import Signed
 from tests.bench.driver import PATIENCE, Cores
 from tests.bench.http.driver import FIRST_ID, SESSIONS, Client, Site
 from tests.bench.sides import BIN, environment
+from tests.server.auth.minted_tokens import Signed
 
 UIDS = "30000-39999"  # apart from those of other servers on this machine, which end theirs
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from playwright.async_api import Browser as Playing
 from playwright.async_api import async_playwright
 
-from tests.tools.site import site
-from toolgate.tools.browser.program import program
-from toolgate.tools.context import Belongings, Context, Place, Settings
-from toolgate.tools.docs import read_docs
-from toolgate.tools.web import Web
+from tests.tools.fake_web_site import site
+from toolgate.tools.api.context import Belongings, Context, Place, Settings
+from toolgate.tools.browser.find_chromium import program
+from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.web.fetch import Web
 
 PAGE = (
     b"<!doctype html><title>Page</title><h1>Page</h1>" + b"<p>Some words of a static page, and more of them.</p>" * 200

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.tools.engines import shapes
-from tests.tools.engines.street import street, table
-from tests.tools.site import Answer, Request
+from tests.tools.engines import answers
+from tests.tools.engines.fake_engines import street, table
+from tests.tools.fake_web_site import Answer, Request
 
 SECONDS = {
     "wikipedia": 0.1,
@@ -74,7 +74,7 @@ async def _figure(deadline: float, rounds: int, pace: float, tell: Callable[[str
 
 
 def _after(name: str, seconds: float) -> Answer:
-    status, headers, body = shapes.with_results(name)  # type: ignore[misc]
+    status, headers, body = answers.with_results(name)  # type: ignore[misc]
 
     async def answer(request: Request) -> None:
         await asyncio.sleep(seconds)

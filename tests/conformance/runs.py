@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.clients.raw_http_client import site
 from tests.conformance.suite import Run, run
-from tests.http_wire import site
 
 HERE = Path(__file__).parent
 TABLE = HERE / "checks.txt"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_http_client import site
 from tests.conformance.runs import RUNS, carry_out, deviations, expected, faults, subject
 from tests.conformance.suite import run
-from tests.http_wire import site
 
 
 @pytest.fixture(scope="module")

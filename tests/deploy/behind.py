@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_http_client import Site, site
 from tests.deploy.fronts import Front
 from tests.deploy.proxies import Proxy, caddy, changed, nginx, ports, running
-from tests.http_wire import Site, site
 from tests.interop.gated import Gated, certified
 from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text

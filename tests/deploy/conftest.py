@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import ROOT, Server, served
+from tests.clients.raw_http_client import site, spoken
 from tests.conftest import TRANSPORTS
-from tests.http_wire import site, spoken
-from tests.wire import ROOT, Server, served
 
 EXAMPLES = ("-p", str(ROOT / "deploy" / "plugins"))
 ALONE = {"OLLAMA_HOST": "127.0.0.1:1"}  # nothing listens there

@@ -19,8 +19,8 @@ from typing import Any
 
 import pyseccomp
 
+from tests.clients.raw_client import PATIENCE, ROOT, children, eventually
 from tests.deploy.image import Image
-from tests.wire import PATIENCE, ROOT, children, eventually
 
 RUNTIME = Path(__file__).with_name("runtime.py")
 ACTIONS = {"SCMP_ACT_ALLOW": pyseccomp.ALLOW}

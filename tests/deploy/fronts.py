@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.auth.house import PASSWORD, Browser
-from tests.auth.walk import Person
-from tests.http_wire import Site
-from tests.wire import PATIENCE
+from tests.clients.raw_client import PATIENCE
+from tests.clients.raw_http_client import Site
+from tests.server.auth.http_browser import Person
+from tests.server.auth.sign_in_server import PASSWORD, Browser
 
 
 class Connection(http.client.HTTPSConnection):

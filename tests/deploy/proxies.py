@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.wire import PATIENCE, ROOT, eventually
+from tests.clients.raw_client import PATIENCE, ROOT, eventually
 
 DEPLOY = ROOT / "deploy"
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.wire import ROOT
+from tests.clients.raw_client import ROOT
 
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
 

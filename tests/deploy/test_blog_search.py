@@ -10,9 +10,9 @@ from typing import Any
 import numpy
 import pytest
 
-from tests import forked
+from tests.clients.raw_client import Refusal, Server
 from tests.deploy.standing_in import Answer, StandIn, standing_in
-from tests.wire import Refusal, Server
+from tests.servers import forked_command
 
 Start = Callable[..., Server]
 POSTS = {
@@ -26,7 +26,7 @@ SAME = {"feline": "cat", "naps": "sleeps", "baking": "loaf"}  # what the stand-i
 @pytest.fixture
 def examples(examples: Start) -> Iterator[Start]:
     """With what takes the plugin a second to import; the servers of `everywhere` import it themselves."""
-    with forked.knowing("sklearn.feature_extraction.text", "sklearn.metrics.pairwise"):
+    with forked_command.knowing("sklearn.feature_extraction.text", "sklearn.metrics.pairwise"):
         yield examples
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.auth.walk import Person
+from tests.clients.raw_client import PATIENCE, ROOT, eventually
 from tests.deploy import engine, image
 from tests.deploy.engine import Container, Root, container, engine_filter
 from tests.deploy.runtime import DEVICES
 from tests.interop.gated import Gated
 from tests.interop.known import THIRTEEN, Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
-from tests.wire import PATIENCE, ROOT, eventually
+from tests.server.auth.http_browser import Person
 from toolgate.tools.sandbox.syscalls import FAMILIES, REFUSED
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
@@ -154,7 +154,14 @@ def test_the_build_is_sent_the_program_and_nothing_else() -> None:
     sent = image.Build(ROOT, ROOT, ROOT).is_sent
     needed = [ROOT / word for step in image.instructions(DOCKERFILE) for word in copied(step)]
     assert needed and all(path.exists() and sent(path) for path in needed)
-    kept = (".git/config", ".env", "deploy/.env", "tests/wire.py", "state/keys/signing", "server/__pycache__/a.pyc")
+    kept = (
+        ".git/config",
+        ".env",
+        "deploy/.env",
+        "tests/clients/raw_client.py",
+        "state/keys/signing",
+        "server/__pycache__/a.pyc",
+    )
     assert [name for name in kept if sent(ROOT / name)] == []
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
+from tests.clients.raw_client import ROOT
 from tests.deploy import image
 from tests.deploy.test_container import CAPABILITIES
-from tests.wire import ROOT
-from toolgate.server.options import OPTIONS
+from toolgate.server.config.options import OPTIONS
 
 DEPLOY = ROOT / "deploy"
 IMAGE = image.read((DEPLOY / "Dockerfile").read_text())

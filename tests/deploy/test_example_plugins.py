@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.clients.raw_client import STATELESS, Refusal, Server
 from tests.deploy.standing_in import Answer, StandIn, standing_in
-from tests.wire import STATELESS, Refusal, Server
 
 Start = Callable[..., Server]
 CURRENT = {"temperature_2m": 21.5, "relative_humidity_2m": 40, "wind_speed_10m": 8.1, "weather_code": 63}

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.auth.walk import Person
+from tests.clients.raw_client import ROOT
 from tests.deploy import test_container as quick
 from tests.deploy.engine import Container, Root, container, engine_filter
 from tests.deploy.image import Build
@@ -30,7 +30,7 @@ from tests.deploy.test_container import CAPABILITIES, DOCKERFILE, IMAGE, PROFILE
 from tests.interop.gated import Gated
 from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
-from tests.wire import ROOT
+from tests.server.auth.http_browser import Person
 
 pytestmark = pytest.mark.soak
 

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from tests.clients.raw_client import PATIENCE, STATELESS
+from tests.clients.raw_http_client import POSTED, Http, Site, events, spoken
 from tests.deploy.behind import QUIET, Served, behind
 from tests.deploy.fronts import Front
 from tests.deploy.proxies import program
-from tests.http_wire import POSTED, Http, Site, events, spoken
 from tests.interop.gated import Gated
 from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
-from tests.wire import PATIENCE, STATELESS
 
 MIB = 2**20
 EVIL = "evil.example"  # what nobody may be told

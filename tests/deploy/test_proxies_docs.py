@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE, ROOT, eventually
 from tests.deploy.fronts import Front
 from tests.deploy.proxies import Proxy, etc, is_open, ports, running, told_caddy, worded, words
 from tests.interop.gated import Gated, certified
 from tests.interop.known import THIRTEEN, Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
-from tests.wire import PATIENCE, ROOT, eventually
 
 DOCS = (ROOT / "docs" / "proxies.md").read_text()
 PASSWORD = "a long enough password"

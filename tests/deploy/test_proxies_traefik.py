@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.wire import ROOT
-from toolgate.server.auth.resource import Resource
+from tests.clients.raw_client import ROOT
+from toolgate.server.auth.protected_resource import Resource
 
 FOLDER = ROOT / "deploy" / "traefik"
 PREFIX = (ROOT / "deploy" / "nginx" / "toolgate-prefix.conf").read_text()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import ROOT
 from tests.deploy import engine
-from tests.wire import ROOT
 
 UNITS = ROOT / "deploy" / "systemd"
 SYSTEMD = "/lib/systemd/systemd"

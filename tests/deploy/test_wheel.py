@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faulty import listening
-from tests.http_wire import site
-from tests.wire import ROOT
+from tests.clients.raw_client import ROOT
+from tests.clients.raw_http_client import site
+from tests.servers.faulty_proxy import listening
 
 OLD_PIP = "23.0"  # finds no extra by another spelling: lxml[html_clean] comes without lxml-html-clean
 PACKAGES = ("server", "tools", "transports")

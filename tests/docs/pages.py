@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.wire import ROOT
+from tests.clients.raw_client import ROOT
 
 FENCE = re.compile(r"^```(\S*)[ ]?(.*)$")
 CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")

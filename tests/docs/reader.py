@@ -15,9 +15,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests import forked
+from tests.clients.raw_client import COMMAND, PATIENCE, ROOT, eventually
 from tests.docs.pages import Block
-from tests.wire import COMMAND, PATIENCE, ROOT, eventually
+from tests.servers import forked_command
 
 Done = subprocess.CompletedProcess[str]
 EXITS = re.compile(r"#.*\bexits? (?:code |with )?(\d)\b")
@@ -78,7 +78,9 @@ class Reader:
             given, command = f"{piped[1]}\n", piped[2]
         words = list(shlex.shlex(command, posix=True, punctuation_chars=True)) if "$" not in command else ["|"]
         if Path(words[0]).name == "toolgate" and not any(set(word) <= set("();<>|&") for word in words if word):
-            return forked.run([COMMAND, *shlex.split(command)[1:]], given, cwd=self.folder, env=self._environment)
+            return forked_command.run(
+                [COMMAND, *shlex.split(command)[1:]], given, cwd=self.folder, env=self._environment
+            )
         return subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -102,7 +104,7 @@ class Reader:
         """Our server, until the page ends: its base URL."""
         log = self._log
         with log.open("wb") as file:
-            process = forked.start(
+            process = forked_command.start(
                 [COMMAND, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=file,

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.matrix import write_table
-from tests.wire import ROOT
-from toolgate.server import cli, snippets
-from toolgate.server.builtin import TOOLS
-from toolgate.server.options import OPTIONS, Option
-from toolgate.tools.schema import NEWS
-from toolgate.tools.tool import Tool
+from tests.clients.raw_client import ROOT
+from toolgate.server import client_config
+from toolgate.server.builtin_tools import TOOLS
+from toolgate.server.cli import main as cli
+from toolgate.server.config.options import OPTIONS, Option
+from toolgate.tools.api.schema import NEWS
+from toolgate.tools.api.tool import Tool
 
 PART = re.compile(r"(<!-- ([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)
 DEFAULT = re.compile(r" \(default:? ([^)]+)\)")
@@ -145,12 +146,12 @@ def _hints(tool: Tool) -> str:
 def _client(of: str) -> str:
     """What `toolgate config` prints: for a server that the client starts, and for one that it reaches."""
     told = []
-    if of in snippets.CLIENTS:
-        told.append(("On the same machine", snippets.snippet([of], ())))
-    told.append(("From elsewhere", snippets.snippet([of], (), PUBLIC)))
+    if of in client_config.CLIENTS:
+        told.append(("On the same machine", client_config.snippet([of], ())))
+    told.append(("From elsewhere", client_config.snippet([of], (), PUBLIC)))
     return "\n\n".join(
         f"{where}, {place.partition(DOCTOR)[0]}:\n\n```{_language(body)}\n{body}\n```" for where, (body, place) in told
-    ).replace(snippets._command(), COMMAND)
+    ).replace(client_config._command(), COMMAND)
 
 
 def _language(body: str) -> str:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import ROOT
 from tests.docs.pages import Page, pages
 from tests.docs.reader import Reader
-from tests.wire import ROOT
 
 # Pages whose commands need more than a shell, and the test that runs them with it.
-ELSEWHERE = {"docs/proxies.md": "tests/deploy/test_proxies_docs.py", "docs/state.md": "tests/test_docs_state.py"}
+ELSEWHERE = {"docs/proxies.md": "tests/deploy/test_proxies_docs.py", "docs/state.md": "tests/docs/test_state_page.py"}
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.of("sh") and page.name not in ELSEWHERE], ids=str)

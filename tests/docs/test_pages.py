@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.clients.raw_client import ROOT
 from tests.docs.pages import Page, pages
-from tests.wire import ROOT
-from toolgate.server import cli
-from toolgate.tools.ask import parse
+from toolgate.server.cli import main
+from toolgate.tools.builtin.ask import parse
 
-OURS = {string for action in cli.parser()._actions for string in action.option_strings}
+OURS = {string for action in main.parser()._actions for string in action.option_strings}
 THEIRS = {"--scope": "Claude Code's"}  # flags of other programs that the text names
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 COMMAND = re.compile(r"(?:\w+=\S* |echo .* \| )*(?:\S*/)?toolgate ")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import STATELESS, Server, served
 from tests.docs.pages import page
 from tests.docs.reader import files
 from tests.interop.known import THIRTEEN
-from tests.wire import STATELESS, Server, served
 
 PAGE = "docs/plugins.md"
 CALLS: list[tuple[str, dict[str, Any], str]] = [  # tool, arguments, its text

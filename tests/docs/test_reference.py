@@ -6,11 +6,11 @@ import pytest
 
 from tests.docs import reference
 from tests.docs.pages import Page, page, pages
-from toolgate.server import cli
-from toolgate.server.builtin import TOOLS
-from toolgate.server.options import OPTIONS
-from toolgate.tools import limits
+from toolgate.server.builtin_tools import TOOLS
+from toolgate.server.cli import main
+from toolgate.server.config.options import OPTIONS
 from toolgate.tools.search.engines import ENGINES
+from toolgate.tools.workspace import limits
 
 SERVED = [option for option in OPTIONS if not option.later]
 
@@ -27,8 +27,8 @@ def test_every_option_is_in_the_table_with_its_variable_and_no_other_is() -> Non
 
 def test_every_command_and_every_flag_of_one_is_told() -> None:
     text = page("docs/options.md").text
-    assert re.findall(r"^\| `toolgate (\w+)` \|", text, re.M) == list(cli.COMMANDS)
-    for flag in cli.AUDIT:
+    assert re.findall(r"^\| `toolgate (\w+)` \|", text, re.M) == list(main.COMMANDS)
+    for flag in main.AUDIT:
         assert f"| `--{flag}" in text, flag
 
 

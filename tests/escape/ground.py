@@ -19,13 +19,13 @@ from typing import Any
 
 from PIL import Image
 
-from tests.auth.minting import ENVELOPE, Signed, asked, request, signed_site
+from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.escape import tricks
 from tests.escape.attempt import Attempt
-from tests.forked import ROOT
-from tests.wire import PATIENCE, STATELESS, eventually
-from toolgate.server.auth.principals import Principal
-from toolgate.server.auth.tokens import OURS
+from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, signed_site
+from tests.servers.forked_command import ROOT
+from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.principal import Principal
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 NOBODY = 59_999  # of nobody else: others of its processes would count

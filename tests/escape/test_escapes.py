@@ -13,8 +13,8 @@ from tests.escape.attempts import ATTEMPTS, limits
 from tests.escape.ground import NOBODY, SYSTEM_PYTHON, Ground, ground
 from tests.escape.table import limits_table, table
 from tests.escape.tricks import ABSENT
-from tests.forked import ROOT
-from toolgate.tools.limits import ROWS
+from tests.servers.forked_command import ROOT
+from toolgate.tools.workspace.limits import ROWS
 
 SERVERS = {  # level, who the server is if not root, and whether it has control groups
     "bwrap": ("bwrap", None, True),

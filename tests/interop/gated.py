@@ -21,9 +21,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.auth.walk import Person
-from tests.http_wire import Site, site
-from tests.wire import PATIENCE, eventually
+from tests.clients.raw_client import PATIENCE, eventually
+from tests.clients.raw_http_client import Site, site
+from tests.server.auth.http_browser import Person
 
 HASTY = (sys.executable, str(Path(__file__).with_name("hasty.py")))  # the server; access tokens hold for seconds
 CALLBACK = "http://127.0.0.1/callback"  # on any port (RFC 8252 section 7.3)

@@ -3,19 +3,19 @@
 import sys
 from typing import Any
 
-from toolgate.server.auth import tokens
+from toolgate.server.auth.tokens import access_tokens
 
 SECONDS, EARLY = 8, 7  # what they hold, and how much sooner clients are told that they end
 
 
-class Hasty(tokens.OwnTokens):
+class Hasty(access_tokens.OwnTokens):
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **{**more, "lifetime": SECONDS})
 
 
 if __name__ == "__main__":
-    tokens.EARLY = EARLY
-    tokens.OwnTokens = Hasty  # type: ignore[misc]  # before server/access.py looks for it
+    access_tokens.EARLY = EARLY
+    access_tokens.OwnTokens = Hasty  # type: ignore[misc]  # before server/auth/setup.py looks for it
     from toolgate.server.__main__ import main
 
     sys.exit(main())

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.wire import PATIENCE
+from tests.clients.raw_client import PATIENCE
 
 PAGE = "<!doctype html><title>Lighthouses</title><article><h1>Lighthouses</h1><p>{} is seen from afar.</p></article>"
 BEACON = "the beacon of Alexandria"

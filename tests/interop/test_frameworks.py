@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests import forked
-from tests.http_wire import site
+from tests.clients.raw_client import COMMAND, ROOT
+from tests.clients.raw_http_client import site
 from tests.interop.scripted import BEACON, Call, Model, scripted
-from tests.wire import COMMAND, ROOT
+from tests.servers import forked_command
 
 DRIVE = Path(__file__).with_name("frameworks") / "drive.py"
 ENVIRONMENTS = {"pydantic-ai": "mcp2", "openai-agents": "mcp2", "crewai": "mcp1"}
@@ -62,7 +62,7 @@ def drive(folder: Path, framework: str, model: Model, url: str | None, command: 
     assert python.exists(), "the frameworks are missing; install them with: make frameworks"
     told = {"framework": framework, "model": model.url, "url": url, "command": command}
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **SILENT}
-    ended = forked.run([str(python), str(DRIVE), json.dumps(told)], "", cwd=folder, env=environment)
+    ended = forked_command.run([str(python), str(DRIVE), json.dumps(told)], "", cwd=folder, env=environment)
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 

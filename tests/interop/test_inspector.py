@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.http_wire import site
+from tests.clients.raw_client import COMMAND, PATIENCE
+from tests.clients.raw_http_client import site
 from tests.interop.known import THIRTEEN
 from tests.interop.node import node, package
-from tests.wire import COMMAND, PATIENCE
 
 eras = pytest.mark.parametrize("era", ["legacy", "modern"])
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE, eventually
 from tests.interop.gated import Gated, gated, visit
 from tests.interop.known import crossed
 from tests.interop.node import node, package
-from tests.wire import PATIENCE, eventually
 
 SECRET = "twenty-six-letters-of-secret"
 QUESTION = re.compile(r"^https?://\S+code_challenge\S+$", re.MULTILINE)

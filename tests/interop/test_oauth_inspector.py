@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE, eventually
 from tests.interop.gated import CALLBACK, WAYS_IN, Gated, gated, visit
 from tests.interop.known import THIRTEEN, crossed
 from tests.interop.node import node, package
-from tests.wire import PATIENCE, eventually
 
 AUTH_REQUIRED = 3  # its exit code
 QUESTION = re.compile(r"https?://[^\s\"\x00-\x1f]*code_challenge=[^\s\"\x00-\x1f]*")

@@ -11,11 +11,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from tests.clients.raw_client import PATIENCE, eventually
 from tests.interop.gated import WAYS_IN, Gated, gated, visit
 from tests.interop.known import THIRTEEN, crossed
 from tests.interop.node import node, package
 from tests.interop.test_oauth_python_sdk import text
-from tests.wire import PATIENCE, eventually
 
 QUESTION = re.compile(r"http://\S+code_challenge=\S+")
 

@@ -6,12 +6,12 @@ import sys
 import urllib.parse
 from pathlib import Path
 
-from tests.auth.walk import Person
-from tests.http_wire import Site, site
+from tests.clients.raw_client import eventually
+from tests.clients.raw_http_client import Site, site
 from tests.interop.gated import Gated, metadata, published
 from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected
-from tests.wire import eventually
+from tests.server.auth.http_browser import Person
 
 OFFLINE = (sys.executable, str(Path(__file__).with_name("offline.py")))
 LOST = "no metadata document of a client can be fetched from localhost"

@@ -16,9 +16,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
+from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.interop.gated import WAYS_IN, Gated, gated
 from tests.interop.known import AUTO, OVER_HTTP, THIRTEEN, Way, crossed, told_apart
-from tests.wire import PATIENCE, STATELESS
 from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL
 
 ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client adds the other one by itself

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE
 from tests.interop.gated import WAYS_IN, Gated, gated
 from tests.interop.known import AUTO, OVER_HTTP, THIRTEEN, Way, crossed
 from tests.interop.node import FOLDER, node, package
-from tests.wire import PATIENCE
 from toolgate.server.auth.scopes import READ, SHELL, WEB, WORKFLOW
 
 

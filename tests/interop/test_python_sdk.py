@@ -20,10 +20,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ToolsListChanged
 from mcp.shared.exceptions import MCPDeprecationWarning
 
+from tests.clients.raw_client import COMMAND, PATIENCE, STATELESS, children, eventually, processes_with
+from tests.clients.raw_http_client import site
 from tests.conftest import PROBE
-from tests.http_wire import site
 from tests.interop.known import CARRIERS, LEAN, MODES, THIRTEEN, WAYS, Way, told_apart
-from tests.wire import COMMAND, PATIENCE, STATELESS, children, eventually, processes_with
 
 QUESTION = json.dumps([{"question": "Tea or coffee?", "options": ["tea", "coffee"]}])
 SKILL = "---\nname: {0}\ndescription: What {0} is for.\n---\nDo it.\n"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.http_wire import site
+from tests.clients.raw_client import COMMAND, PATIENCE, children
+from tests.clients.raw_http_client import site
 from tests.interop.known import THIRTEEN, WAYS, Way
 from tests.interop.node import FOLDER, node, package
-from tests.wire import COMMAND, PATIENCE, children
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

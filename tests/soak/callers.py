@@ -15,8 +15,8 @@ from typing import Any
 
 from PIL import Image
 
-from tests.http_wire import POSTED
-from tests.wire import PATIENCE, STATELESS, Server
+from tests.clients.raw_client import PATIENCE, STATELESS, Server
+from tests.clients.raw_http_client import POSTED
 
 INTERNAL = -32603
 PAUSE = 0.15  # seconds between two things that one client does: a person's limits are met now and then, not always
@@ -363,7 +363,7 @@ class Host(Caller):
         self._server.write(self.chance.choice([b"{\n", b"[]\n", b'{"jsonrpc":"2.0","id":{},"method":7}\n']))
 
     def _request(self, method: str, params: dict[str, Any]) -> None:
-        from tests.wire import Refusal
+        from tests.clients.raw_client import Refusal
 
         try:
             self.check(method, {"result": self._server.request(method, params)})

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tests.wire import children
+from tests.clients.raw_client import children
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.auth.minting import signed_site
+from tests.clients.raw_client import PATIENCE, eventually, served
+from tests.server.auth.minted_tokens import signed_site
 from tests.soak.callers import Caller, Host, Person
 from tests.soak.sampling import Sample, rows, sampled, slope, table
-from tests.wire import PATIENCE, eventually, served
 
 PEOPLE = ("ada", "bob", "cyd", "dan")
 SAMPLES = 30  # 20 seconds apart in ten minutes

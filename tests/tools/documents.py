@@ -7,11 +7,12 @@ import msgspec
 from PIL import Image as pillow
 from pypdf import PdfReader, PdfWriter
 
-from tests.tools.engines import shapes
-from tests.tools.test_browser import pdf
-from tests.tools.test_docs import GUIDE
-from toolgate.tools import pages, pictures
-from toolgate.tools.search.scraped import Jobs, Results, Wording
+from tests.tools.browser.test_browser import pdf
+from tests.tools.builtin.test_docs import GUIDE
+from tests.tools.engines import answers as shapes
+from toolgate.tools.search.html_engine import Jobs, Results, Wording
+from toolgate.tools.web import convert
+from toolgate.tools.workers import pictures
 
 URL = "http://site/"
 BODIES = ("", "x", GUIDE, "<p>Tr\u00e8s court.", "<div>" * 300, "<article>" + "<p>A sentence of many words. " * 300)
@@ -19,20 +20,20 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "DIB", "TIFF", "MPO")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16")
 
 
-def html() -> Iterator[pages.Raw]:
+def html() -> Iterator[convert.Raw]:
     for form in ("markdown", "text", "html"):
         for body in (*BODIES, "<meta charset=windows-1251><p>x"):
-            yield pages.Raw(body.encode(), "text/html; charset=utf-8", URL, form)
+            yield convert.Raw(body.encode(), "text/html; charset=utf-8", URL, form)
 
 
-def texts() -> Iterator[pages.Raw]:
-    for name in pages.ENCODINGS:
-        yield pages.Raw(bytes(range(256)) * 2, f"text/plain; charset={name}", URL, "text")
-    yield pages.Raw(b"<title>a &amp; b</title>", "text/html", URL, "html")
-    yield pages.Raw(b"\xff\xfea\0", "text/plain", URL, "text")
+def texts() -> Iterator[convert.Raw]:
+    for name in convert.ENCODINGS:
+        yield convert.Raw(bytes(range(256)) * 2, f"text/plain; charset={name}", URL, "text")
+    yield convert.Raw(b"<title>a &amp; b</title>", "text/html", URL, "html")
+    yield convert.Raw(b"\xff\xfea\0", "text/plain", URL, "text")
 
 
-def pdfs() -> Iterator[pages.Raw]:
+def pdfs() -> Iterator[convert.Raw]:
     lines = pdf(["The first page", "The second page"])
     for algorithm in ("", "RC4-40", "RC4-128", "AES-128", "AES-256", "AES-256-R5"):
         writer = PdfWriter(PdfReader(io.BytesIO(lines)))
@@ -44,14 +45,14 @@ def pdfs() -> Iterator[pages.Raw]:
             writer.encrypt("", algorithm=algorithm)
         body = io.BytesIO()
         writer.write(body)
-        yield pages.Raw(body.getvalue(), pages.PDF, URL, "text")
+        yield convert.Raw(body.getvalue(), convert.PDF, URL, "text")
     for broken in (
         lines[:300],
         b"%PDF-1.7 ...",
         lines.replace(b"xref", b"xxxx"),
         lines.replace(b"Helvetica", b"Times"),
     ):
-        yield pages.Raw(broken, pages.PDF, URL, "text")
+        yield convert.Raw(broken, convert.PDF, URL, "text")
 
 
 def images() -> Iterator[pictures.Raw]:

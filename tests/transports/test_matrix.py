@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.http_wire import Site, spoken
-from tests.wire import REVISIONS, STATELESS, Refusal, Server, eventually
+from tests.clients.raw_client import REVISIONS, STATELESS, Refusal, Server, eventually
+from tests.clients.raw_http_client import Site, spoken
 
 Connect = Callable[..., Server]
 

@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE, STATELESS, eventually
+from tests.clients.raw_http_client import POSTED, Site, events, site
 from tests.conftest import PROBE
-from tests.http_wire import POSTED, Site, events, site
-from tests.inside import ADA, Inside, inside
-from tests.test_cli_people import PASSWORD, command, granted, registered
-from tests.wire import PATIENCE, STATELESS, eventually
-from toolgate.server.revisions import WITH_SESSION
+from tests.server.cli.test_user_and_client import PASSWORD, command, granted, registered
+from tests.servers.http_in_process import ADA, Inside, inside
+from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.state.sessions import MAX_DETAILS
-from toolgate.transports.event_ids import StreamNames
-from toolgate.transports.replies import LOST
+from toolgate.transports.http.event_ids import StreamNames
+from toolgate.transports.http.post_reply import LOST
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]
 VERSION = "2025-11-25"

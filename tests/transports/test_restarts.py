@@ -13,12 +13,12 @@ import pytest
 from mcp import Client, types
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.clients.raw_client import PATIENCE, STATELESS, eventually
+from tests.clients.raw_http_client import Site
+from tests.clients.surviving_client import Living
 from tests.conftest import PROBE
-from tests.http_wire import Site
-from tests.test_cli_people import PASSWORD, command, granted, registered
-from tests.transports.living import Living
-from tests.transports.test_activation import Manager, running
-from tests.wire import PATIENCE, STATELESS, eventually
+from tests.server.cli.test_user_and_client import PASSWORD, command, granted, registered
+from tests.transports.http.test_activation import Manager, running
 
 REVISIONS = ("2025-06-18", "2025-11-25", STATELESS)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.http_wire import POSTED, Site, events
+from tests.clients.raw_client import eventually, processes_with
+from tests.clients.raw_http_client import POSTED, Site, events
 from tests.transports.test_streamable_http import HELLO, note, request
-from tests.wire import eventually, processes_with
 
 Listen = Callable[..., Site]
 
@@ -179,7 +179,7 @@ def test_either_transport_can_be_served_alone(tmp_path: Any) -> None:
     import re
     import subprocess
 
-    from tests.wire import COMMAND
+    from tests.clients.raw_client import COMMAND
 
     for flag, served, missing in (("-s", "/sse", "/mcp"), ("-t", "/mcp", "/sse")):
         log = tmp_path / f"log{flag}"

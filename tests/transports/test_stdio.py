@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire import COMMAND, Server, children, eventually, processes_with
+from tests.clients.raw_client import COMMAND, Server, children, eventually, processes_with
 
 Start = Callable[..., Server]
 MIB = 2**20

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.http_wire import POSTED, Http, Site, events
-from tests.wire import REVISIONS, STATELESS, WITH_SESSION, eventually, processes_with
+from tests.clients.raw_client import REVISIONS, STATELESS, WITH_SESSION, eventually, processes_with
+from tests.clients.raw_http_client import POSTED, Http, Site, events
 
 PREFIX = "io.modelcontextprotocol/"
 HELLO = {"capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}

@@ -6,9 +6,9 @@ import pytest
 
 from tests.watchdog import worst
 from tests.watchdog.watch import Ask, Watched, opened_sse, watched_site
-from toolgate.server import builtin
+from toolgate.server import builtin_tools
 
-TOOLS = {tool.name: tool for tool in builtin.TOOLS}
+TOOLS = {tool.name: tool for tool in builtin_tools.TOOLS}
 OTHERS = {  # what the tests' own server has no route for
     "long and unknown": b"/" + worst.filled(b"a/", worst.HEAD),
     "long and encoded": b"/" + worst.filled(b"%C3%A9", worst.HEAD),

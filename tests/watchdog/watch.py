@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.auth.hostile.target import Target, target_site
-from tests.auth.minting import session
+from tests.clients.raw_client import PATIENCE
+from tests.server.auth.hostile.target import Target, target_site
+from tests.server.auth.minted_tokens import session
 from tests.watchdog.watched import SECONDS, SIZE
-from tests.wire import PATIENCE
 from toolgate.server.auth.scopes import WEB
 
 MOST = 0.050  # seconds of its own processor time that one callback of the loop may take

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.auth.minting import ENVELOPE
+from tests.clients.raw_client import STATELESS
+from tests.server.auth.minted_tokens import ENVELOPE
 from tests.watchdog.watch import Ask, Heads, Watched
-from tests.wire import STATELESS
 
 HEAD = 60_000  # bytes of one header: all of them may have 64 KiB
 FORM = 64 * 1024 - 600  # bytes of a form that are one field's

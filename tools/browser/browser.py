@@ -1,5 +1,5 @@
 """The one warm browser of a server: started when it is needed, shared by all calls, replaced before it goes bad. Knows
-when; chromium.py knows how, visit.py what for.
+when; chromium.py knows how, page_load.py what for.
 """
 
 import asyncio
@@ -8,19 +8,19 @@ from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.spans import step
 from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, WAYS, Chromium, NotStarted
-from toolgate.tools.browser.gateway import Gateway
-from toolgate.tools.errors import ToolError
-from toolgate.tools.guard import Allowed
-from toolgate.tools.steps import step
-from toolgate.tools.turns import Turns
-from toolgate.tools.web import Resolve
+from toolgate.tools.browser.proxy import Gateway
+from toolgate.tools.fair_queue import Turns
+from toolgate.tools.web.address_policy import Allowed
+from toolgate.tools.web.fetch import Resolve
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-    from toolgate.tools.browser.gateway import Ticket
-    from toolgate.tools.browser.visit import Seen
+    from toolgate.tools.browser.page_load import Seen
+    from toolgate.tools.browser.proxy import Ticket
 
 PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a processor while it loads
 SHARE = 4  # of them for one principal, each for as long as a call may take: others find two
@@ -112,7 +112,7 @@ class Browser:
     ) -> "Seen":
         from playwright.async_api import Error  # start-up
 
-        from toolgate.tools.browser.visit import Broken, Visit
+        from toolgate.tools.browser.page_load import Broken, Visit
 
         context: BrowserContext | None = None
         try:

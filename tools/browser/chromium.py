@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.tools import supervisor
+from toolgate.tools.workspace import supervisor
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
 
-    from toolgate.tools.browser.gateway import Ticket
+    from toolgate.tools.browser.proxy import Ticket
 
-KEEPER = Path(__file__).with_name("keeper.py")
+KEEPER = Path(__file__).with_name("reaper.py")
 NOBODY = 65533  # whose Chromium is when the server is root's: a number that systems keep free
 PATH = "/usr/local/bin:/usr/bin:/bin"  # for the shell script that Debian's program is
 MAX_SOCKET = 90  # characters of a unix socket's path; the system's limit is about 104

@@ -5,10 +5,10 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-from toolgate.tools.cgroups.dialect import Allowance
 from toolgate.tools.cgroups.group import Group, Seat
 from toolgate.tools.cgroups.hierarchies import Hierarchy, hierarchies
-from toolgate.tools.cgroups.house import WEIGHT, House, new_name
+from toolgate.tools.cgroups.server_group import WEIGHT, House, new_name
+from toolgate.tools.cgroups.version import Allowance
 
 LIMITING: Sequence[str] = ("memory", "pids", "cpu")
 WANTED = frozenset(LIMITING) | {"cpuacct"}  # which limits nothing: on v1 it tells the CPU time

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolgate.tools.cgroups import ending
-from toolgate.tools.cgroups.dialect import Allowance, Dialect
+from toolgate.tools.cgroups import kill as ending
 from toolgate.tools.cgroups.files import below, number
+from toolgate.tools.cgroups.version import Allowance, Dialect
 
 WEIGHT = 100  # what a group has by default
 MODEST = 10  # the part of it that who gives way keeps

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from toolgate.tools.cgroups.dialect import Dialect
 from toolgate.tools.cgroups.files import numbers, words
 from toolgate.tools.cgroups.v1 import V1
 from toolgate.tools.cgroups.v2 import V2
+from toolgate.tools.cgroups.version import Dialect
 
 DIALECTS = {"cgroup": V1, "cgroup2": V2}  # type of file system → what is spoken there
 PROC = Path("/proc/self")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.cgroups.dialect import Allowance, Dialect, Reading
 from toolgate.tools.cgroups.files import write
+from toolgate.tools.cgroups.version import Allowance, Dialect, Reading
 
 SHARES = 1024  # what a group has by default, as v2 has 100
 FEWEST, MOST = 2, 262_144  # what cpu.shares takes

@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.cgroups.dialect import Allowance, Dialect, Reading
 from toolgate.tools.cgroups.files import numbers, words, write
+from toolgate.tools.cgroups.version import Allowance, Dialect, Reading
 
 LEAF = "toolgate-server"
 LEAST, MOST = 1, 10_000  # what cpu.weight takes

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from toolgate.tools.limits import Limits
 from toolgate.tools.sandbox import syscalls, trial
-from toolgate.tools.sandbox.cell import PROGRAM, Cell
-from toolgate.tools.sandbox.view import SYSTEM, View
+from toolgate.tools.sandbox.bwrap_args import SYSTEM, View
+from toolgate.tools.sandbox.process import PROGRAM, Cell
+from toolgate.tools.workspace.limits import Limits
 
 Level = Literal["bwrap", "uid", "none"]
 Network = Literal["none", "public", "all"]

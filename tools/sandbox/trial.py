@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from toolgate.tools import whereabouts
-from toolgate.tools.process import Launch, NotStarted
-from toolgate.tools.sandbox.cell import Cell
-from toolgate.tools.spool import Spool
+from toolgate.tools.sandbox.process import Cell
+from toolgate.tools.workspace import cwd_tracking
+from toolgate.tools.workspace.process import Launch, NotStarted
+from toolgate.tools.workspace.spool import Spool
 
 TRY_WITHIN = 10.0  # seconds for each half; it takes some hundredths
 PREFIX = ".trial-"  # in a state folder, names that begin with a dot are in no backup
@@ -96,7 +96,7 @@ def _used(
         run, output = spool.claim(COMMAND, None, background=False)
         output.close()
         rc, word = spool.path(run.id, "rc"), places / str(run.id)
-        environment = whereabouts.followed(cell.environment({"PATH": path} if path else {}), rc, word)
+        environment = cwd_tracking.followed(cell.environment({"PATH": path} if path else {}), rc, word)
         spool.lend(rc)
         try:
             launch = Launch(["bash", "-c", COMMAND], root, root, environment)

@@ -16,9 +16,9 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from toolgate.tools.descent import descend
 from toolgate.tools.sandbox.levels import free
-from toolgate.tools.spool import Spool
+from toolgate.tools.workspace.safe_walk import descend
+from toolgate.tools.workspace.spool import Spool
 
 LOCK = ".users"
 NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server

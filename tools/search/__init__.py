@@ -7,8 +7,8 @@
 file if neither kind fits.
 """
 
+from toolgate.tools.search.api_keys import read as read_keys
 from toolgate.tools.search.engines import chosen
-from toolgate.tools.search.keys import read as read_keys
 from toolgate.tools.search.search import Search
 from toolgate.tools.search.tool import web_search
 

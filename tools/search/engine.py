@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.tools.plain import stripped
-from toolgate.tools.search.address import page_key, untracked, unwrapped
+from toolgate.tools.api.text import stripped
+from toolgate.tools.search.urls import page_key, untracked, unwrapped
 
 if TYPE_CHECKING:
-    from toolgate.tools.web import Page
+    from toolgate.tools.web.fetch import Page
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from toolgate.tools.search import arxiv
 from toolgate.tools.search.engine import Engine
-from toolgate.tools.search.interface import Interface, Pick
-from toolgate.tools.search.scraped import Scraped
+from toolgate.tools.search.html_engine import Scraped
+from toolgate.tools.search.json_engine import Interface, Pick
 
 GITHUB = {"accept": "application/vnd.github+json"}
 STACK = {"site": "stackoverflow", "sort": "relevance", "order": "desc", "pagesize": "10", "filter": "withbody"}

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from toolgate.tools.search.asking import Outcome, Status
+from toolgate.tools.search.query import Outcome, Status
 
 log = logging.getLogger(__name__)
 

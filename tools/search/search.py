@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.tools.search.asking import Outcome, Question, ask, late, since
+from toolgate.tools.api.spans import step
+from toolgate.tools.fair_queue import Turns
+from toolgate.tools.search.cache import Recent
+from toolgate.tools.search.ddgs_client import Reader
 from toolgate.tools.search.engine import Engine
 from toolgate.tools.search.health import Asked, Health
-from toolgate.tools.search.reader import Reader
-from toolgate.tools.search.recent import Recent
-from toolgate.tools.steps import step
-from toolgate.tools.turns import Turns
+from toolgate.tools.search.query import Outcome, Question, ask, late, since
 
 if TYPE_CHECKING:
-    from toolgate.tools.web import Web
+    from toolgate.tools.web.fetch import Web
 
 DEADLINE = 6.0  # seconds; a model waits, and most engines answer within two
 AT_ONCE = 16  # questions to one engine: more would get us refused; and 2 MiB of answer each

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import msgspec
 
-from toolgate.tools.content import Output, Text
-from toolgate.tools.context import Context
-from toolgate.tools.errors import ToolError
-from toolgate.tools.plain import clean
-from toolgate.tools.search.asking import Outcome, Status
-from toolgate.tools.search.fusion import Result, fused
-from toolgate.tools.tool import tool
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.text import clean
+from toolgate.tools.api.tool import tool
+from toolgate.tools.search.query import Outcome, Status
+from toolgate.tools.search.ranking import Result, fused
 
 MAX_QUERY = 400  # characters; engines take no more
 FAILED = "the search failed: no engine answered; try again later, or read a known URL with ReadDocs"

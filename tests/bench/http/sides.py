@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.auth.minting import Signed
 from tests.bench.driver import Cores
 from tests.bench.http.driver import SESSIONS, STATELESS, Dialect, Site
 from tests.bench.sides import BIN, FLOOR, OURS, PYTHON, TESTS, TYPESCRIPT, environment
 from tests.interop.node import node, package
+from tests.server.auth.minted_tokens import Signed
 
 OURS_STATELESS = "toolgate, stateless"
 OURS_SIGNED = "toolgate, signed in"

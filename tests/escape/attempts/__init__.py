@@ -1,7 +1,7 @@
 """The table of attempts, by what is gone for.
 
-A name that leads elsewhere the second time it is looked up is tried in tests/tools/test_web.py; an approval that is
-forged or used twice, where approvals are.
+A name that leads elsewhere the second time it is looked up is tried in
+tests/tools/web/test_fetch.py; an approval that is forged or used twice, where approvals are.
 """
 
 from collections.abc import Mapping, Sequence

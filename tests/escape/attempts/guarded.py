@@ -6,8 +6,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from tests.clients.raw_client import eventually
 from tests.escape.attempt import EVERYWHERE, Attempt
-from tests.wire import eventually
 
 if TYPE_CHECKING:
     from tests.escape.ground import Ground

@@ -4,9 +4,9 @@ import concurrent.futures
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tests.clients.raw_client import eventually
 from tests.escape.attempt import BWRAP, EVERYWHERE, Attempt
 from tests.escape.attempts.network import NO_PROXY
-from tests.wire import eventually
 
 if TYPE_CHECKING:
     from tests.escape.ground import Ground
@@ -362,6 +362,6 @@ HELD_BY: Mapping[str, tuple[str, str, str]] = {
     "calls": (SERVER,) * 3,
 }
 ELSEWHERE = {  # the attack on what takes another server to try
-    "age": ("tests/tools/test_limits.py", "test_what_a_background_task_detached_is_no_older"),
-    "calls": ("tests/server/test_calls.py", "test_no_minute_has_more_than_the_limit_wherever_it_begins"),
+    "age": ("tests/tools/workspace/test_limits.py", "test_what_a_background_task_detached_is_no_older"),
+    "calls": ("tests/server/policy/test_rate_limit.py", "test_no_minute_has_more_than_the_limit_wherever_it_begins"),
 }

@@ -4,8 +4,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from tests.clients.raw_client import PATIENCE, eventually, processes_with
 from tests.escape.attempt import EVERYWHERE, Attempt
-from tests.wire import PATIENCE, eventually, processes_with
 
 if TYPE_CHECKING:
     from tests.escape.ground import Ground

@@ -1,0 +1,146 @@
+"""The clients an operator lists in a file, for platforms that can't register by themselves. TOML or JSON:
+
+[[client]]
+id = "gemini"                       # any name that is no URL
+name = "Gemini Enterprise"
+presets = ["gemini-enterprise"]     # and, or instead, redirect_uris = […]
+secret_file = "/run/secrets/gemini" # or secret_sha256 = "…" (hex), or jwks_uri / jwks: then it signs
+grant_types = ["authorization_code", "refresh_token"]   # "client_credentials": it may speak for itself
+scope = "tools:read tools:web"      # the most it gets; left out: all that is served
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.auth.clients import redirect_uris
+from toolgate.server.auth.clients.model import (
+    CODE,
+    ID_JAG,
+    MAX_KEYS,
+    METHODS,
+    OWN,
+    REFRESH,
+    SECRETS,
+    Client,
+    shown_name,
+)
+from toolgate.server.auth.tokens import jose
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state.oauth import digest
+
+ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject: a client's own must not look like it
+KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")
+MEMBERS = frozenset(("id", "name", "redirect_uris", "presets", "method", "grant_types", "scope", *KEYS, *SECRET))
+MIN_SECRET = 16  # characters: it is guessed over the network
+
+
+def clients(file: Path) -> dict[str, Client]:
+    """The clients in `file`, by id. Raises UsageError, naming the client and the member."""
+    try:
+        text = file.read_text("utf-8")
+        content = msgspec.json.decode(text) if file.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"--clients: {file}: {error}") from None
+    listed = content.get("client", content.get("clients")) if isinstance(content, dict) else content
+    if not isinstance(listed, list):
+        raise UsageError(f"--clients: {file}: a list called 'client' is missing")
+    found: dict[str, Client] = {}
+    for number, row in enumerate(listed, 1):
+        try:
+            made = client(row, file.parent)
+            if made.id in found:
+                raise ValueError("id: another one has it")
+        except (ValueError, OSError) as error:
+            raise UsageError(f"--clients: {file}: client {number}: {error}") from None
+        found[made.id] = made
+    return found
+
+
+def client(row: Any, folder: Path) -> Client:
+    """The client of one row. Raises ValueError and OSError, naming the member."""
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not ID.fullmatch(row["id"]):
+        raise ValueError("id: letters, digits and . _ ~ - only, and not 'p-' in front")
+    unknown = sorted(map(str, row.keys() - MEMBERS))
+    if unknown:
+        raise ValueError(f"{unknown[0]}: there is no such member")
+    secret = _secret(row, folder)
+    jwks, jwks_uri = _keys(row)
+    signs = jwks is not None or jwks_uri is not None
+    method = row.get("method") or ("private_key_jwt" if signs else "client_secret_basic" if secret else "none")
+    if method not in METHODS or (method in SECRETS) != (secret is not None) or (method == "private_key_jwt") != signs:
+        raise ValueError("method: it does not go with the secret or the keys given")
+    grants = frozenset(_texts(row, "grant_types") or (CODE, REFRESH))
+    if not grants <= {CODE, REFRESH, OWN, ID_JAG}:
+        raise ValueError("grant_types: one of them is not known")
+    if method == "none" and grants & {OWN, ID_JAG}:
+        raise ValueError("grant_types: a client that speaks for itself needs a secret or keys")
+    scope = row.get("scope")
+    if scope is not None and not isinstance(scope, str):
+        raise ValueError("scope: not text")
+    return Client(
+        id=row["id"],
+        kind="configured",
+        name=shown_name(row.get("name") or row["id"]),
+        redirect_uris=_uris(row, needed=CODE in grants),
+        method=method,
+        grants=grants,
+        scopes=None if scope is None else tuple(scope.split()),
+        secret=secret,
+        jwks=jwks,
+        jwks_uri=jwks_uri,
+    )
+
+
+def _uris(row: Mapping[str, Any], *, needed: bool) -> tuple[str, ...]:
+    uris: list[str] = []
+    for uri in _texts(row, "redirect_uris"):
+        fault = redirect_uris.fault(uri, trusted=True)
+        if fault is not None:
+            raise ValueError(f"redirect_uris: {fault}")
+        uris.append(uri)
+    for preset in _texts(row, "presets"):
+        if preset not in redirect_uris.PRESETS:
+            raise ValueError(f"presets: there are {', '.join(redirect_uris.PRESETS)}")
+        uris.extend(redirect_uris.PRESETS[preset])
+    if needed and not uris:
+        raise ValueError("redirect_uris: missing")
+    return tuple(uris)
+
+
+def _secret(row: Mapping[str, Any], folder: Path) -> str | None:
+    """The digest of the secret."""
+    given = [name for name in SECRET if name in row]
+    if not given:
+        return None
+    if len(given) > 1 or not isinstance(row[given[0]], str):
+        raise ValueError(f"{given[0]}: one text, in one way")
+    value: str = row[given[0]]
+    if given[0] == "secret_sha256":
+        if not re.fullmatch(r"[0-9a-f]{64}", value):
+            raise ValueError("secret_sha256: not 64 hexadecimal digits")
+        return value
+    secret = value if given[0] == "secret" else (folder / value).read_text("utf-8").strip()
+    if len(secret) < MIN_SECRET:
+        raise ValueError(f"{given[0]}: shorter than {MIN_SECRET} characters")
+    return digest(secret)
+
+
+def _keys(row: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | None]:
+    jwks, jwks_uri = row.get("jwks"), row.get("jwks_uri")
+    if jwks is not None and not jose.public_keys(jwks, MAX_KEYS):
+        raise ValueError("jwks: there is no key in it that can be used")
+    if jwks_uri is not None and not (isinstance(jwks_uri, str) and jwks_uri.startswith("https://")):
+        raise ValueError("jwks_uri: not an https URL")
+    return jwks, jwks_uri
+
+
+def _texts(row: Mapping[str, Any], name: str) -> list[str]:
+    given = row.get(name, [])
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise ValueError(f"{name}: not a list of texts")
+    return given

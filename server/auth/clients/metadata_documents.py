@@ -1,0 +1,290 @@
+"""What clients publish about themselves: metadata documents and key sets, fetched, checked and kept for a while. Knows
+no HTTP but the `fetch` it is given, which guards where it goes.
+
+Anybody can name a document, so all of it is bounded: what is fetched at a time and of one host, how large, how long,
+how often. That a document could not be had is not cached: the next who asks may find it. Of well-known clients there
+are copies, for where their hosts can't be reached.
+Source: draft-ietf-oauth-client-id-metadata-document sections 3, 4 and 6; RFC 9111 section 5.2.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolgate.server.auth.address_blocks import AddressLimiter
+from toolgate.server.auth.clients import model
+from toolgate.server.auth.clients.fetch_slots import Full, Slots
+from toolgate.server.auth.clients.model import Client, Rejected, Unreached
+from toolgate.server.auth.clients.reachability import Reachability
+from toolgate.server.auth.clients.well_known import DOCUMENTS, Copy
+from toolgate.server.auth.tokens import jose
+from toolgate.server.auth.tokens.access_tokens import Unavailable
+from toolgate.server.auth.tokens.external_issuer import Fetch
+from toolgate.server.auth.tokens.jose import InvalidToken, Key
+from toolgate.server.policy.sliding_window import SPAN
+from toolgate.server.state import clients as rows
+from toolgate.server.state.store import StateError
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.web.fetch import Page, Refused
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection, Store
+
+DOCUMENT, KEY_SET = "the client's metadata document", "the client's key set"
+MAX_DOCUMENT = 5 * 1024  # bytes: what the draft recommends (section 6.6)
+MAX_DOCUMENTS = 10_000  # kept; those nobody approved give way, none of them within the time a question waits
+MAX_KEYS = 64 * 1024  # bytes of a key set
+WITHIN = 5.0  # seconds for one fetch: a person waits
+HOST_AT_ONCE, AT_ONCE = 2, 16  # fetches of one host, which may be slow on purpose, and in all
+WAIT = 2.0  # seconds for one of these places: then it is better to try again later
+NEW, ALL_NEW = 60, 600  # fetches a minute of what is not held: for one address, which many may share, and for all
+RETRY = 5.0  # seconds after which one may try again
+FLOOR, USUAL, CEILING = 60.0, 600.0, 86_400.0  # seconds a document is kept: at least, when it doesn't say, at most
+OLD = 86_400.0  # seconds that a document which can't be had any more goes on to hold, for who has used it
+PAUSE = 30.0  # seconds between two fetches of a key set for the sake of a key nobody knows
+KEYS = 600.0  # seconds a key set is kept
+MAX_REMEMBERED = 1_000  # key sets in memory
+MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
+
+Load = Callable[[str], Coroutine[Any, Any, None]]
+
+log = logging.getLogger("toolgate.auth")
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """`keys` as they were at `fetched_at`; they were asked for again, perhaps in vain, at `tried_at`."""
+
+    keys: list[Key]
+    fetched_at: float
+    tried_at: float
+
+
+class Documents:
+    """`hosts`: whose documents are taken, with all below them; none given: everybody's. `served` as for
+    Authorization. `well_known`: URL → copy of what is published there; `meanwhile` as for Reachability."""
+
+    def __init__(
+        self,
+        store: "Store",
+        fetch: Fetch,
+        served: Callable[[], Sequence[str]],
+        hosts: Sequence[str] = (),
+        now: Callable[[], float] = time.time,
+        *,
+        well_known: Mapping[str, Copy] = DOCUMENTS,
+        meanwhile: str = "",
+    ) -> None:
+        self._store = store
+        self._fetch = fetch
+        self._served = served
+        self._hosts = tuple(hosts)
+        self._now = now
+        self._fetches = AddressLimiter(NEW, ALL_NEW, now)
+        self._document_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)
+        self._key_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
+        self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
+        self._keys: dict[str, KeySet] = {}
+        self._copies = {url: copy for url, copy in well_known.items() if is_taken(url, hosts) and copy.is_whole}
+        self.reachability = Reachability(self._copies, self._ask_for_document, meanwhile, now)
+
+    async def refresh(self, id: str, address: str, *, old: bool = False) -> None:
+        """Have the document of the client `id` in the database, when `id` is the URL of one. `address` is the caller's.
+
+        With `old`, one that is overdue will do: it is fetched anew meanwhile. One that could not be had for a day
+        does not. Raises Rejected, Unavailable.
+        """
+        if not model.is_document_url(id):
+            return
+        if not is_taken(id, self._hosts):
+            raise Rejected("invalid_client", "this server takes no clients from that host")
+        row, now = await self._store.transact(lambda connection: rows.find(connection, id)), self._now()
+        if row is not None and row.fresh_until > now:
+            return
+        fetching = self._fetching(id, self._load, address, held=row is not None)
+        holds = row is not None and (row.failing_since is None or now < row.failing_since + OLD)
+        if old and row is not None and holds and now < row.fresh_until + OLD:
+            return
+        try:
+            await asyncio.shield(fetching)
+        except Unavailable:
+            if not holds:
+                raise
+        except Rejected:
+            if not (old and holds):
+                raise
+            log.warning("the metadata document of a client can't be had: the one kept goes on to hold")
+
+    async def keys_of(self, client: Client, assertion: str, address: str) -> list[Key]:
+        """The keys that `client` signs with, those of `jwks_uri` fetched; anew, when `assertion` names one that is not
+        among them. `address` is the caller's. Raises Rejected, Unavailable."""
+        if client.jwks_uri is None:
+            return _public_keys(client.jwks) if client.jwks is not None else []
+        url, now = client.jwks_uri, self._now()
+        held = self._keys.get(url)
+        if held is not None and now < held.fetched_at + KEYS:
+            if now < held.tried_at + PAUSE or _is_known(assertion, held.keys):
+                return held.keys
+        elif held is not None and now < held.tried_at + PAUSE:
+            raise Rejected("invalid_client", f"{KEY_SET} could not be had just now")
+        await asyncio.shield(self._fetching(url, self._load_keys, address, held=held is not None))
+        return self._keys[url].keys
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in (under_way := list(self._under_way.values())):
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await self.reachability.close()
+
+    def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
+        """The fetch of `url`, begun if none is under way. Raises Unavailable to who wants too much that is not held."""
+        key = load, url
+        task = self._under_way.get(key)
+        if task is None:
+            if not held and not self._fetches.take(address):
+                raise Unavailable(SPAN)
+            task = self._under_way[key] = asyncio.get_running_loop().create_task(load(url))
+            task.add_done_callback(partial(self._ended, key))
+        return task
+
+    def _ended(self, key: tuple[Load, str], task: "asyncio.Task[None]") -> None:
+        del self._under_way[key]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Rejected | Unavailable | StateError):
+            log.error("what a client publishes could not be read", exc_info=error)
+
+    async def _load(self, id: str) -> None:
+        """Fetch a document and keep it; or note that it can't be had."""
+        try:
+            try:
+                page = await self._get(id, MAX_DOCUMENT, DOCUMENT, self._document_slots)
+            except Unreached:
+                if id not in self._copies:
+                    raise
+                log.info("%s of %s can't be reached: a copy holds", DOCUMENT, _host(id))
+                await self._keep(id, msgspec.json.decode(self._copies[id].text), USUAL, is_copy=True)
+            else:
+                await self._keep(id, _json(page, DOCUMENT), _lifetime(page.headers.get("cache-control", "")))
+        except Rejected:
+            now = self._now()
+            await self._store.transact(lambda connection: rows.failing(connection, id, now))
+            raise
+
+    async def _keep(self, id: str, document: Any, lifetime: float, *, is_copy: bool = False) -> None:
+        """Keep a document for `lifetime`. In place of a copy of ours, what was fetched before is kept on."""
+        metadata = msgspec.json.encode(model.documented(document, id, self._served())).decode()
+        now = self._now()
+
+        def put(connection: "Connection") -> None:
+            held = rows.find(connection, id)
+            if held is None and not rows.make_room(connection, "document", MAX_DOCUMENTS):
+                raise Rejected("invalid_client", "this server knows too many clients")
+            row = {
+                "kind": "document",
+                "metadata": held.metadata if is_copy and held is not None else metadata,
+                "made_at": now,
+                "fresh_until": now + lifetime,
+                "failing_since": None,
+            }
+            rows.put(connection, id, **row)
+
+        await self._store.transact(put)
+
+    async def _load_keys(self, url: str) -> None:
+        """Fetch a key set; or remember that this was tried."""
+        held = self._keys.get(url, KeySet([], float("-inf"), float("-inf")))
+        try:
+            page = await self._get(url, MAX_KEYS, KEY_SET, self._key_slots)
+            held = KeySet(_public_keys(_json(page, KEY_SET)), self._now(), self._now())
+        except Rejected:
+            held = replace(held, tried_at=self._now())
+            raise
+        finally:
+            _remember(self._keys, url, held)
+
+    async def _get(self, url: str, limit: int, what: str, slots: Slots) -> Page:
+        try:
+            async with slots.one(_host(url)):
+                page = await fetch_json(self._fetch, url, limit)
+        except Full:
+            raise Unavailable(RETRY) from None
+        except ToolError as error:
+            if what == DOCUMENT and (url in self._copies or not isinstance(error, Refused)):
+                self.reachability.suspect()  # an address that may not be asked proves nothing
+            log.info("%s can't be reached: %s", what, error.text)
+            raise Unreached("invalid_client", f"{what} can't be reached from this server") from None
+        self.reachability.note(url)
+        if page.status != 200 or page.truncated:
+            raise _unusable(what, f"status {page.status}" if page.status != 200 else f"more than {limit} bytes")
+        return page
+
+    async def _ask_for_document(self, url: str) -> Page:
+        return await fetch_json(self._fetch, url)
+
+
+async def fetch_json(fetch: Fetch, url: str, limit: int = MAX_DOCUMENT) -> Page:
+    """What is at `url`, asked for as a client's metadata document is. Raises ToolError."""
+    return await fetch(url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0)
+
+
+def is_taken(id: str, hosts: Sequence[str]) -> bool:
+    """Whether the document at `id` is of one of `hosts`, or below one; where none are given, of any."""
+    return not hosts or any(f".{_host(id)}".endswith(f".{host.lower()}") for host in hosts)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _unusable(what: str, why: str) -> Rejected:
+    """One sentence for all that an answer can be instead: the log says which."""
+    log.info("%s is malformed: %s", what, why)
+    return Rejected("invalid_client", f"{what} is malformed: its URL answers, but not with JSON of that kind")
+
+
+def _public_keys(document: Any) -> list[Key]:
+    try:
+        return jose.public_keys(document, model.MAX_KEYS)
+    except ValueError as error:
+        raise _unusable(KEY_SET, str(error)) from None
+
+
+def _json(page: Page, what: str) -> Any:
+    if page.content_type != "application/json" and not page.content_type.endswith("+json"):
+        raise _unusable(what, "not served as application/json")
+    try:
+        return msgspec.json.decode(page.body)
+    except (ValueError, RecursionError):
+        raise _unusable(what, "no JSON") from None
+
+
+def _lifetime(cache_control: str) -> float:
+    """How long a document is kept, by what its server says, within our bounds."""
+    if "no-store" in cache_control.lower() or "no-cache" in cache_control.lower():
+        return FLOOR
+    found = MAX_AGE.search(cache_control)
+    return min(CEILING, max(FLOOR, float(found[1]))) if found is not None else USUAL
+
+
+def _is_known(assertion: str, keys: Sequence[Key]) -> bool:
+    try:
+        kid = jose.header_of(assertion).get("kid")
+    except InvalidToken:
+        return True  # no key will make it a good one
+    return kid is None or any(key.kid == kid for key in keys)
+
+
+def _remember(held: dict[str, KeySet], key: str, value: KeySet) -> None:
+    held.pop(key, None)
+    held[key] = value
+    while len(held) > MAX_REMEMBERED:
+        del held[next(iter(held))]

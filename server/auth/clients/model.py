@@ -1,0 +1,282 @@
+"""Clients: who they say they are, what they may use, and what of a registration is taken. Knows no network and no web.
+
+Three kinds: `configured` by the operator, `document` (its id is the URL of its metadata), `dynamic` (registered by
+itself). What all may say has one set of rules, here.
+Source: RFC 7591; draft-ietf-oauth-client-id-metadata-document; MCP 2026-07-28 basic/authorization/client-registration.
+"""
+
+import hmac
+import re
+import secrets
+import unicodedata
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolgate.server.auth.clients import redirect_uris as redirects
+from toolgate.server.auth.tokens import jose
+from toolgate.server.state import clients as rows
+from toolgate.server.state.oauth import digest
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection
+Kind = Literal["configured", "document", "dynamic"]
+
+MAX_URIS = 10  # redirect URIs of one client
+MAX_NAME = 80  # characters of a name: what fits a line of the consent page
+MAX_MARKS = 2  # accents of one letter: Vietnamese and Hebrew need two
+# Characters that show nothing at all, and that Unicode does not count as control or format characters; those that show
+# a gap; and all that look like a double quote, in which our pages put a name.
+IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff]")
+BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+QUOTES = frozenset('"«»“”„‟″‴‶‷❝❞❠〝〞〟＂״˝ʺˮ⁗⹂\U0001f676\U0001f677\U0001f678')
+MAX_DEPTH = 16  # of what is kept; a key set has five levels
+MAX_TEXT = 2_000  # characters of any other member that is kept
+MAX_KEYS = 10  # of one client: it has one, two while they change
+MAX_METADATA = 16_384  # characters of all that is kept of a client, its keys too
+CODE, REFRESH, OWN = "authorization_code", "refresh_token", "client_credentials"
+ID_JAG = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+SECRETS = frozenset(("client_secret_basic", "client_secret_post"))
+PROVEN = ("client_secret_basic", "client_secret_post", "private_key_jwt")  # those that prove something
+METHODS = ("none", *PROVEN)
+# What else is kept and told back as it came: text, and links that a person can follow.
+TEXTS = ("application_type", "software_id", "software_version")
+LINKS = ("client_uri", "logo_uri", "tos_uri", "policy_uri")
+
+
+class Rejected(Exception):
+    """A registration or a document that is not taken. The description is a fixed sentence: nothing given is in it."""
+
+    def __init__(self, error: str, description: str) -> None:
+        super().__init__(description)
+        self.error = error
+        self.description = description
+
+
+class Unreached(Rejected):
+    """What a client publishes can't be reached from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """`scopes` are those asked for when a request names none; of a configured one also the most it gets. None: all
+    that are served. `secret` is a digest."""
+
+    id: str
+    kind: Kind
+    name: str
+    redirect_uris: tuple[str, ...]
+    method: str = "none"
+    grants: frozenset[str] = frozenset((CODE, REFRESH))
+    scopes: tuple[str, ...] | None = None
+    secret: str | None = None
+    jwks: Mapping[str, Any] | None = None
+    jwks_uri: str | None = None
+
+    @property
+    def host(self) -> str | None:
+        """Who vouches for the name: the host of the metadata document. None: it is self-asserted (or the operator's,
+        see `kind`)."""
+        return urlsplit(self.id).netloc if self.kind == "document" else None
+
+    @property
+    def loopback_only(self) -> bool:
+        """Whether any program on the person's machine could say it is this client."""
+        return redirects.only_loopback(self.redirect_uris)
+
+    def redirects_to(self, uri: str) -> bool:
+        return redirects.is_registered(uri, self.redirect_uris)
+
+    @property
+    def only_redirect(self) -> str | None:
+        """The one redirect URI of a client that may leave it out, as it has no other."""
+        return self.redirect_uris[0] if len(self.redirect_uris) == 1 and "{id}" not in self.redirect_uris[0] else None
+
+    def authenticates(self, method: str) -> bool:
+        """Whether `method` is this client's. A secret may come either way: SDKs choose by the server's metadata."""
+        return method == self.method or (method in SECRETS and self.method in SECRETS)
+
+    def has_secret(self, secret: str) -> bool:
+        return self.secret is not None and hmac.compare_digest(self.secret, digest(secret))
+
+
+def registered(body: object, served: Collection[str]) -> tuple[dict[str, Any], str | None]:
+    """What is kept of a registration request (it is also the answer), and the secret, for a client that gets one.
+
+    What is asked too much is left out (RFC 7591 section 2: the server may replace what it was given). Raises Rejected.
+    """
+    if not isinstance(body, dict):
+        raise Rejected("invalid_client_metadata", "the body is not a JSON object")
+    method = body.get("token_endpoint_auth_method")
+    if method not in METHODS:
+        method = "client_secret_basic" if method is None else "none"  # RFC 7591's default; the rest can't work here
+    kept = {**_metadata(body, served), "token_endpoint_auth_method": method}
+    if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & kept.keys():
+        raise Rejected("invalid_client_metadata", "private_key_jwt needs jwks or jwks_uri")
+    _check_uris(body.get("redirect_uris"))
+    kept["redirect_uris"] = list(dict.fromkeys(body["redirect_uris"]))
+    return _within(kept), secrets.token_urlsafe(32) if method in SECRETS else None
+
+
+def documented(body: object, id: str, served: Collection[str]) -> dict[str, Any]:
+    """What is kept of the metadata document found at `id`. Of its redirect URIs those that are taken: a document is for
+    all servers, and other ones may take more. Raises Rejected."""
+    if not isinstance(body, dict) or body.get("client_id") != id:
+        raise Rejected("invalid_client", "the client's metadata document does not name the URL it was found at")
+    if not isinstance(body.get("client_name"), str) or not body["client_name"].strip():
+        raise Rejected("invalid_client", "the client's metadata document has no client_name")
+    method = body.get("token_endpoint_auth_method", "none")
+    if method not in ("none", "private_key_jwt") or body.keys() & {"client_secret", "client_secret_expires_at"}:
+        raise Rejected("invalid_client", "a client with a metadata document can't have a secret")
+    kept = {**_metadata(body, served), "token_endpoint_auth_method": method}
+    if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & kept.keys():
+        raise Rejected("invalid_client", "the client's metadata document has no keys")
+    listed = body.get("redirect_uris")
+    uris = [uri for uri in listed if redirects.fault(uri) is None] if isinstance(listed, list) else []
+    if not uris:
+        raise Rejected("invalid_client", "the client's metadata document has no redirect URI that can be used here")
+    kept["redirect_uris"] = list(dict.fromkeys(uris))[:MAX_URIS]
+    return _within(kept)
+
+
+def find(connection: "Connection", configured: Mapping[str, Client], id: str) -> Client | None:
+    """The client of that id, of whatever kind. Runs inside a transaction."""
+    if id in configured:
+        return configured[id]
+    row = rows.find(connection, id)
+    return of_row(row) if row is not None else None
+
+
+def of_row(row: Any) -> Client:
+    """The client of a row, which `registered` or `documented` made."""
+    said = msgspec.json.decode(row.metadata)
+    return Client(
+        id=row.id,
+        kind=row.kind,
+        name=said["client_name"],
+        redirect_uris=tuple(said["redirect_uris"]),
+        method=said["token_endpoint_auth_method"],
+        grants=frozenset(said["grant_types"]),
+        scopes=tuple(said["scope"].split()) if "scope" in said else None,
+        secret=row.secret,
+        jwks=said.get("jwks"),
+        jwks_uri=said.get("jwks_uri"),
+    )
+
+
+def is_document_url(id: str) -> bool:
+    """Whether a client id is the URL of a metadata document, and a plain one: https, a path, nothing that two readers
+    could take for different things."""
+    found = redirects.WEB.fullmatch(id)
+    if found is None or len(id) > 500 or "?" in id or redirects.fault(id) is not None:
+        return False
+    return str(found["host"]).islower() and len(found["rest"] or "") > 1 and "%" not in id
+
+
+def shown_name(given: object) -> str:
+    """A name as it may stand on a page, in quotes: one line, no character that is invisible, turns the writing around,
+    ends the quotes, or (marks upon marks) reaches into the lines above and below."""
+    text = given if isinstance(given, str) else ""
+    text = unicodedata.normalize("NFC", text[: 10 * MAX_NAME])
+    text = "".join(each for each in text if not IGNORED.match(each) and each not in QUOTES)
+    blanked = "".join(" " if unicodedata.category(each)[0] in "CZ" or each in BLANK else each for each in text)
+    line = " ".join(_lightly_marked(blanked).split())
+    return (line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…") or "a client without a name"
+
+
+def _lightly_marked(text: str) -> str:
+    """Without the marks that have no letter before them, and of each letter's with the first two."""
+    kept, marks = "", MAX_MARKS
+    for each in text:
+        if unicodedata.category(each)[0] == "M":
+            marks += 1
+        else:
+            marks = MAX_MARKS if each == " " else 0
+        if marks <= MAX_MARKS:
+            kept += each
+    return kept
+
+
+def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any]:
+    """What both kinds may say, with the defaults; nothing is null."""
+    kept: dict[str, Any] = {
+        "client_name": shown_name(body.get("client_name")),
+        "grant_types": _grant_types(body.get("grant_types")),
+        "response_types": ["code"],
+    }
+    scope = _scope(body.get("scope"), served)
+    if scope:
+        kept["scope"] = scope
+    kept.update({name: body[name] for name in TEXTS if _is_text(body.get(name))})
+    kept.update({name: body[name] for name in LINKS if _is_link(body.get(name))})
+    if _is_link(body.get("jwks_uri")) and body["jwks_uri"].startswith("https://"):
+        kept["jwks_uri"] = body["jwks_uri"]
+    elif isinstance(body.get("jwks"), dict) and isinstance(body["jwks"].get("keys"), list):
+        if len(body["jwks"]["keys"]) > MAX_KEYS:
+            raise Rejected("invalid_client_metadata", f"jwks has more than {MAX_KEYS} keys")
+        kept["jwks"] = {"keys": [_public(key) for key in body["jwks"]["keys"] if isinstance(key, dict)]}
+    contacts = body.get("contacts")
+    if isinstance(contacts, list) and contacts and all(map(_is_text, contacts)):
+        kept["contacts"] = contacts[:MAX_URIS]
+    return kept
+
+
+def _grant_types(given: object) -> list[str]:
+    """Those of a client that speaks for people. What speaks for itself is the operator's to configure."""
+    listed = given if isinstance(given, list) else []
+    return [grant for grant in (CODE, REFRESH, ID_JAG) if grant in listed] or [CODE, REFRESH]
+
+
+def _scope(given: object, served: Collection[str]) -> str:
+    asked = frozenset(given.split()) if isinstance(given, str) else frozenset[str]()
+    return " ".join(scope for scope in served if scope in asked)
+
+
+def _check_uris(given: object) -> None:
+    if not isinstance(given, list) or not given:
+        raise Rejected("invalid_redirect_uri", "redirect_uris is missing or empty")
+    if len(given) > MAX_URIS:
+        raise Rejected("invalid_redirect_uri", f"there are more than {MAX_URIS} redirect URIs")
+    for uri in given:
+        fault = redirects.fault(uri)
+        if fault is not None:
+            raise Rejected("invalid_redirect_uri", fault)
+
+
+def _within(kept: dict[str, Any]) -> dict[str, Any]:
+    try:
+        size = len(msgspec.json.encode(kept)) if _is_flat(kept) else MAX_METADATA + 1
+    except ValueError:  # a lone surrogate
+        size = MAX_METADATA + 1
+    if size > MAX_METADATA:
+        raise Rejected("invalid_client_metadata", "the client's metadata is too large or too deep")
+    return kept
+
+
+def _is_flat(kept: Any) -> bool:
+    """Whether it nests no deeper than MAX_DEPTH. How deep Python itself can go differs by its version."""
+    level = [kept]
+    for _ in range(MAX_DEPTH):
+        level = [
+            part
+            for each in level
+            if isinstance(each, (dict, list))
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+    return not level
+
+
+def _public(key: Mapping[str, Any]) -> dict[str, Any]:
+    """A client that sends its private key too must not find it kept here."""
+    return {name: value for name, value in key.items() if name not in jose.SECRET and value is not None}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable()
+
+
+def _is_link(value: object) -> bool:
+    return isinstance(value, str) and redirects.fault(value) is None and value.startswith("http")

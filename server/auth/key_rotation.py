@@ -1,0 +1,20 @@
+"""New keys in place of those in STATE/keys that seal what comes back soon. Knows neither what signs tokens, which
+`auth.keys` rotates, nor the key of the audit log, which lasts: with another one it could not be verified.
+"""
+
+from pathlib import Path
+
+from toolgate.server.auth.oauth_server import consent_requests
+from toolgate.server.state import key_file, sealed_state
+
+LAST = {  # key file → seconds that what an earlier key has sealed may still come back
+    "request-state": float(sealed_state.LIFETIME),
+    "questions": consent_requests.LIFETIME,
+}
+
+
+def rotate(state: Path, *, drop_old: bool) -> None:
+    """A server that runs seals with the new ones from its next answer on. With `drop_old` nothing that was sealed
+    before is taken back. Raises OSError."""
+    for name, lasts in LAST.items():
+        key_file.rotate(state / "keys" / name, 0 if drop_old else lasts)

@@ -1,0 +1,343 @@
+"""Signing in at somebody else's page: an OpenID Connect provider, or GitHub. Knows their protocols; knows no cookies
+and no pages.
+
+Source: OpenID Connect Core 1.0 and Discovery 1.0, RFC 7636, RFC 9207, RFC 9700.
+"""
+
+import base64
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from toolgate.server.auth.login.accounts import Person, Refused
+from toolgate.server.auth.login.allowlist import Allowed
+from toolgate.server.auth.login.pending_logins import challenge, made_of, state_of
+from toolgate.server.auth.tokens import jose
+from toolgate.tools import ToolError
+
+TIMEOUT = 10.0  # seconds for each request to a provider: a person waits
+MAX_DOCUMENT = 256 * 1024  # bytes; a provider's keys and metadata take a few kilobytes
+KEPT = 3600.0  # seconds a provider's metadata and keys are believed
+AGAIN = 60.0  # seconds between two looks for a key that is not there
+ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
+NAMES = {"accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}  # what people call them
+# Google verifies the address of a personal account once: whose it is now, it knows of its own domains alone. Those of
+# organisations have the claim `hd` (developers.google.com/identity/openid-connect).
+HOSTED: Mapping[str, str] = {"https://accounts.google.com": "hd"}
+OWN_DOMAINS = ("@gmail.com", "@googlemail.com")
+MAX_EMAIL = 254  # characters (RFC 5321 section 4.5.3.1.3)
+SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; GitHub knows it too
+GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
+NOT_ALLOWED = "you are signed in there, but not one of those who may use this server"
+
+Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.web.fetch.Web.fetch: guarded, and its answers bounded
+
+log = logging.getLogger("toolgate.auth")
+
+
+class Provider(Protocol):
+    """`key` is its name here, `title` what people call it, `issuer` the issuer of its people. `address` and `person`
+    raise Refused with a text for them."""
+
+    key: str
+    title: str
+    issuer: str
+
+    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
+        """Where the browser goes to sign in, `anew` to be asked as whom; it comes back to the URL `back`."""
+        ...
+
+    async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
+        """Who came back with this query."""
+        ...
+
+    def permits(self, person: Person) -> bool:
+        """Whether one of its people may come, as they were when they signed in last."""
+        ...
+
+
+class OpenId:
+    """An OpenID Connect provider, known by its issuer URL."""
+
+    key = "oidc"
+
+    def __init__(
+        self,
+        issuer: str,
+        client: str,
+        secret: str,
+        allowed: Allowed,
+        fetch: Fetch,
+        now: Callable[[], float] = time.time,
+        hosted: str = "",
+    ) -> None:
+        """`hosted`: the claim of accounts whose address the provider still knows to be theirs; "": all are."""
+        self.issuer = issuer
+        self._hosted = hosted or HOSTED.get(issuer, "")
+        host = urlsplit(issuer).hostname or issuer
+        self.title = NAMES.get(host, host)
+        self._client = client
+        self._secret = secret
+        self._allowed = allowed
+        self._web = _Web(fetch, self.title)
+        self._now = now
+        self._metadata: tuple[float, dict[str, Any]] | None = None
+        self._keys: tuple[float, list[jose.Key]] | None = None
+
+    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
+        metadata = await self._discovered()
+        asked = {
+            "response_type": "code",
+            "client_id": self._client,
+            "redirect_uri": back,
+            "scope": "openid email profile",
+            "state": state_of(ticket),
+            "nonce": made_of(ticket, "nonce"),
+            **challenge(ticket),
+            **(SELECT if anew else {}),
+        }
+        return _with_query(_url(metadata, "authorization_endpoint", self.title), asked)
+
+    async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
+        metadata = await self._discovered()
+        said = answer.get("iss")
+        if said != self.issuer and (said or metadata.get("authorization_response_iss_parameter_supported") is True):
+            raise Refused(f"this answer is not from {self.title}")
+        tokens = await self._tokens(metadata, _code(answer, self.title), back, ticket)
+        claims = await self._claims(metadata, tokens.get("id_token"))
+        if not hmac.compare_digest(str(claims.get("nonce")).encode(), made_of(ticket, "nonce").encode()):
+            raise Refused(f"{self.title} answered another question: try again")
+        subject = claims.get("sub")
+        if (
+            not isinstance(subject, str)
+            or not 0 < len(subject) <= 255
+            or claims.get("azp", self._client) != self._client
+        ):
+            raise Refused(f"{self.title} did not say who you are")
+        if self._allowed.by_email and "email" not in claims:
+            claims = {**await self._userinfo(metadata, tokens, subject), "sub": subject}
+        email = self._email(claims)
+        claims = {**claims, "email": email}
+        name = _name(claims, "email", "preferred_username", "name") or subject
+        person = Person(self.issuer, subject, name, email)
+        if not self.permits(person):
+            raise Refused(NOT_ALLOWED)
+        return person
+
+    def _email(self, claims: Mapping[str, Any]) -> str | None:
+        """Return the address, where the provider vouches for it."""
+        email = claims.get("email")
+        if claims.get("email_verified") not in (True, "true") or not isinstance(email, str) or len(email) > MAX_EMAIL:
+            return None
+        if not self._hosted or claims.get(self._hosted) or email.lower().endswith(OWN_DOMAINS):
+            return email
+        if self._allowed.names(email):
+            return email
+        log.info("%s: a personal account under an organisation's address (no %s)", self.issuer, self._hosted)
+        return None
+
+    def permits(self, person: Person) -> bool:
+        return self._allowed.permits(self.key, person.subject, person.email)
+
+    async def _discovered(self) -> dict[str, Any]:
+        """The provider's metadata, whose issuer must be the one configured (Discovery section 4.3)."""
+        if self._metadata is None or self._now() - self._metadata[0] > KEPT:
+            document = await self._web.json(self.issuer.rstrip("/") + "/.well-known/openid-configuration")
+            if document.get("issuer") != self.issuer:
+                log.error("%s: its metadata names another issuer", self.issuer)
+                raise Refused(f"{self.title} can't be used: its metadata names another issuer")
+            self._metadata = (self._now(), document)
+        return self._metadata[1]
+
+    async def _tokens(self, metadata: dict[str, Any], code: str, back: str, ticket: str) -> dict[str, Any]:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": back,
+            "client_id": self._client,
+            "code_verifier": made_of(ticket, "verifier"),
+        }
+        headers: dict[str, str] = {}
+        methods = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        if self._secret and "client_secret_basic" in methods:
+            del form["client_id"]
+            pair = f"{quote(self._client, safe='')}:{quote(self._secret, safe='')}"  # RFC 6749 section 2.3.1
+            headers["authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        elif self._secret:
+            form["client_secret"] = self._secret
+        return await self._web.json(_url(metadata, "token_endpoint", self.title), form, headers)
+
+    async def _claims(self, metadata: dict[str, Any], token: object) -> dict[str, Any]:
+        if not isinstance(token, str):
+            raise Refused(f"{self.title} did not say who you are")
+        try:
+            try:
+                return self._verified(token, await self._known_keys(metadata, KEPT))
+            except jose.UnknownKey:
+                return self._verified(token, await self._known_keys(metadata, AGAIN))
+        except jose.InvalidToken as error:
+            log.warning("%s sent an id_token that does not hold: %s", self.issuer, error)
+            raise Refused(f"{self.title} did not say who you are") from None
+
+    def _verified(self, token: str, keys: list[jose.Key]) -> dict[str, Any]:
+        return jose.verify(
+            token, keys, typ=("jwt", ""), algorithms=ALGORITHMS, issuer=self.issuer, audience=(self._client,)
+        )
+
+    async def _known_keys(self, metadata: dict[str, Any], age: float) -> list[jose.Key]:
+        if self._keys is None or self._now() - self._keys[0] >= age:
+            document = await self._web.json(_url(metadata, "jwks_uri", self.title))
+            try:
+                self._keys = (self._now(), jose.public_keys(document))
+            except ValueError:
+                raise Refused(f"{self.title} can't be used: it has no keys") from None
+        return self._keys[1]
+
+    async def _userinfo(self, metadata: dict[str, Any], tokens: dict[str, Any], subject: str) -> dict[str, Any]:
+        """What the id_token left out. It must be about the same subject (Core section 5.3.2)."""
+        if "userinfo_endpoint" not in metadata or not isinstance(tokens.get("access_token"), str):
+            return {}
+        told = {"authorization": f"Bearer {tokens['access_token']}"}
+        claims = await self._web.json(_url(metadata, "userinfo_endpoint", self.title), headers=told)
+        return claims if claims.get("sub") == subject else {}
+
+
+class GitHub:
+    """GitHub has OAuth 2 and an API, but no id_token; a person's number never changes and is never given again."""
+
+    key = "github"
+    title = "GitHub"
+
+    def __init__(
+        self, client: str, secret: str, allowed: Allowed, fetch: Fetch, site: str = GITHUB, api: str = GITHUB_API
+    ) -> None:
+        self._client = client
+        self._secret = secret
+        self._allowed = allowed
+        self._web = _Web(fetch, self.title)
+        self.issuer = site
+        self._api = api
+
+    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
+        asked = {
+            "client_id": self._client,
+            "redirect_uri": back,
+            "scope": "read:user user:email" if self._allowed.by_email else "read:user",
+            "state": state_of(ticket),
+            "allow_signup": "false",
+            **challenge(ticket),
+            **(SELECT if anew else {}),
+        }
+        return _with_query(f"{self.issuer}/login/oauth/authorize", asked)
+
+    async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
+        said = answer.get("iss")
+        if said is not None and not (said.isascii() and urlsplit(said).netloc == urlsplit(self.issuer).netloc):
+            raise Refused("this answer is not from GitHub")
+        form = {
+            "client_id": self._client,
+            "client_secret": self._secret,
+            "code": _code(answer, self.title),
+            "redirect_uri": back,
+            "code_verifier": made_of(ticket, "verifier"),
+        }
+        tokens = await self._web.json(f"{self.issuer}/login/oauth/access_token", form)
+        if not isinstance(tokens.get("access_token"), str):
+            raise Refused("GitHub did not say who you are")
+        told = {"authorization": f"Bearer {tokens['access_token']}"}
+        user = await self._web.json(f"{self._api}/user", headers=told)
+        number, login = user.get("id"), user.get("login")
+        if type(number) is not int or not isinstance(login, str):
+            raise Refused("GitHub did not say who you are")
+        person = Person(self.issuer, str(number), login)
+        if self.permits(person):
+            return person
+        for email in await self._emails(told) if self._allowed.by_email else ():
+            if self._allowed.permits_email(email):
+                return replace(person, email=email)
+        raise Refused(NOT_ALLOWED)
+
+    def permits(self, person: Person) -> bool:
+        return self._allowed.permits(self.key, person.subject, person.email)
+
+    async def _emails(self, told: Mapping[str, str]) -> list[str]:
+        """The addresses of theirs that GitHub has verified."""
+        listed = await self._web.document(f"{self._api}/user/emails", headers=told)
+        rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+        return [str(row.get("email")) for row in rows if row.get("verified") is True]
+
+
+class _Web:
+    """Asks a provider. What goes wrong is logged without what was sent, and told as one sentence."""
+
+    def __init__(self, fetch: Fetch, title: str) -> None:
+        self._fetch = fetch
+        self._title = title
+
+    async def json(
+        self, url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        document = await self.document(url, form, headers)
+        if not isinstance(document, dict):
+            raise self._failed(url, "its answer is no JSON object")
+        return document
+
+    async def document(
+        self, url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        told = {"accept": "application/json", **(headers or {})}
+        how: dict[str, Any] = {}
+        if form is not None:
+            told["content-type"] = "application/x-www-form-urlencoded"
+            how = {"method": "POST", "body": urlencode(form).encode()}
+        try:
+            page = await self._fetch(url, headers=told, limit=MAX_DOCUMENT, timeout=TIMEOUT, redirects=0, **how)
+        except ToolError as error:
+            raise self._failed(url, str(error)) from None
+        if page.status != 200 or page.truncated:
+            raise self._failed(url, f"status {page.status}")
+        try:
+            return msgspec.json.decode(page.body)
+        except (ValueError, RecursionError):
+            raise self._failed(url, "its answer is not JSON") from None
+
+    def _failed(self, url: str, why: str) -> Refused:
+        log.warning("signing in by %s failed at %s: %s", self._title, url.partition("?")[0], why)
+        return Refused(f"signing in by {self._title} failed; the server's log says more")
+
+
+def _code(answer: Mapping[str, str], title: str) -> str:
+    """The code that came back. Raises Refused for an error: its words are the sender's, and not repeated."""
+    if answer.get("error") == "access_denied":
+        raise Refused(f"you did not sign in at {title}")
+    if "error" in answer or not answer.get("code"):
+        raise Refused(f"signing in by {title} failed: it sent an error")
+    return answer["code"]
+
+
+def _url(metadata: Mapping[str, Any], name: str, title: str) -> str:
+    """An endpoint: https, or http where the issuer itself is."""
+    url = metadata.get(name)
+    wanted = ("https", "http") if str(metadata.get("issuer")).startswith("http://") else ("https",)
+    if not isinstance(url, str) or urlsplit(url).scheme not in wanted:
+        raise Refused(f"{title} can't be used: its metadata has no usable {name}")
+    return url
+
+
+def _with_query(url: str, asked: Mapping[str, str]) -> str:
+    return url + ("&" if "?" in url else "?") + urlencode(asked)
+
+
+def _name(claims: Mapping[str, Any], *names: str) -> str:
+    """The first of these that can be shown."""
+    for name in names:
+        value = claims.get(name)
+        if isinstance(value, str) and value.strip() and value.isprintable():
+            return value.strip()[:100]
+    return ""

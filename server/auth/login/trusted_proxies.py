@@ -1,0 +1,137 @@
+"""The proxies whose word is taken: for where a request came from, and, if so configured, for who sent it. Knows header
+values, no HTTP framework.
+"""
+
+import hmac
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from toolgate.server.auth.login.accounts import Person, Refused
+from toolgate.server.auth.login.allowlist import Allowed
+from toolgate.server.config.types import is_loopback
+
+BY_HEADER = "toolgate:header"  # the issuer of those a proxy names
+PROOF = "x-toolgate-proxy-secret"  # the header in which a proxy shows its secret
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+MAX_NAME = 256  # characters; an e-mail address has at most 254
+MAX_HOPS = 32  # looked at, from the end, of what anybody can begin: no chain of proxies is as long
+PORTED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?|([0-9.]+):[0-9]*")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+log = logging.getLogger("toolgate.auth")
+
+
+class Proxies:
+    """Networks in CIDR notation. Raises ValueError for what is none."""
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        self._networks = tuple(ipaddress.ip_network(network.strip()) for network in networks)
+        self._told = False  # that one is missing
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def trusts(self, peer: str) -> bool:
+        """Whether the other end of the connection is one of them."""
+        try:
+            parsed = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+            parsed = parsed.ipv4_mapped
+        return any(parsed in network for network in self._networks)
+
+    def own_address(self) -> str:
+        """Return an address of this machine that is among them, or "": whatever runs here can come from it."""
+        own = [*LOOPBACK, *(ipaddress.ip_network(address) for address in _interface_addresses())]
+        trusted = (found for found in own for network in self._networks if _overlap(found, network))
+        return next((str(found.network_address) for found in trusted), "")
+
+    def address(self, peer: str, forwarded_for: str) -> str:
+        """Where a request came from: of `X-Forwarded-For`, which anybody can begin, the last that is no proxy of
+        ours. "" where nobody can tell: it is no address, or it comes through a proxy on this machine which is not among
+        them, as all do."""
+        if not self.trusts(peer):
+            if not forwarded_for or not is_loopback(peer):
+                return peer
+            if not self._told:
+                self._told = True
+                log.warning("a proxy at %s is not among --trusted-proxies: addresses of who signs in are unknown", peer)
+            return ""
+        last = forwarded_for.rsplit(",", MAX_HOPS)[-MAX_HOPS:]
+        for hop in reversed([_host(part.strip()) for part in last if part.strip()]):
+            if not self.trusts(hop):
+                return hop if _is_address(hop) else ""
+        return peer
+
+
+def _interface_addresses() -> list[str]:
+    import psutil  # start-up: only where a header says who somebody is
+
+    families = (socket.AF_INET, socket.AF_INET6)
+    listed = (each for interface in psutil.net_if_addrs().values() for each in interface)
+    return [each.address.partition("%")[0] for each in listed if each.family in families]
+
+
+def _overlap(one: Network, other: Network) -> bool:
+    if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
+        return one.overlaps(other)
+    if isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network):
+        return one.overlaps(other)
+    return False
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _host(hop: str) -> str:
+    """An address without the port that some proxies add: `192.0.2.1:5678`, `[2001:db8::1]:5678`."""
+    found = PORTED.fullmatch(hop)
+    return hop if found is None else found[1] or found[2]
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedHeader:
+    """People as an authenticating proxy names them in a header (lower case). With a `secret`, the proxy has to show it:
+    an address proves nothing where others share it."""
+
+    header: str
+    proxies: Proxies
+    allowed: Allowed
+    secret: str = field(default="", repr=False)
+
+    def person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
+        """Who the proxy says it is; None when it says nothing. Raises Refused when somebody else says it."""
+        said = headers.get(self.header.encode())
+        if said is None:
+            return None
+        if not self.proxies.trusts(peer):
+            raise Refused("the header that says who you are is taken from the configured proxies only")
+        if self.secret and not hmac.compare_digest(headers.get(PROOF.encode(), b""), self.secret.encode()):
+            raise Refused("the header that says who you are came without the proxy's secret")
+        try:
+            name = said.decode().strip()
+        except UnicodeDecodeError:
+            raise Refused("the header that says who you are is not UTF-8") from None
+        if not name:
+            return None
+        if len(name) > MAX_NAME or not name.isprintable():
+            raise Refused("the header that says who you are holds no name")
+        person = Person(BY_HEADER, name, name, name if "@" in name else None)
+        if not self.permits(person):
+            raise Refused("you are signed in, but not one of those who may use this server")
+        return person
+
+    def permits(self, person: Person) -> bool:
+        """Whether somebody the proxy names may come."""
+        return self.allowed.permits("header", person.subject, person.email)

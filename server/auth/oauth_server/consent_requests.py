@@ -1,0 +1,49 @@
+"""Authorization requests that wait for a person: each is all there is of its own question's id, sealed. So nothing is
+stored for whoever asks, and nobody's question makes another one go. Knows no transaction.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.state.oauth import digest
+from toolgate.server.state.sealed_state import Seal
+
+LIFETIME = 600.0  # seconds: a person signs in, finds the password, reads
+PURPOSE = "authorization request"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """`id` is the question's, `query` the request as it came, `mark` what its answer is remembered by until
+    `expires_at` (seconds since the epoch)."""
+
+    id: str
+    query: str
+    mark: str
+    expires_at: float
+
+
+class Questions:
+    """`seal` is one that lasts, of its own key file. Processes of one state and `public_url` read each other's."""
+
+    def __init__(self, seal: Seal, public_url: str, now: Callable[[], float] = time.time) -> None:
+        self._seal = seal
+        self._public_url = public_url
+        self._now = now
+
+    def put(self, query: str) -> tuple[str, float]:
+        """A new question's id, of URL-safe characters, a third longer than the query; and when it expires."""
+        until = self._now() + LIFETIME
+        sealed = self._seal.close([query, secrets.token_urlsafe(16), until], PURPOSE, self._public_url)
+        return sealed.rstrip("="), until
+
+    def find(self, id: str) -> Waiting | None:
+        """None for what was not sealed here, was changed, or has expired."""
+        try:
+            query, name, until = self._seal.open(id + "=" * (-len(id) % 4), PURPOSE, self._public_url)
+        except InvalidParams:
+            return None
+        return Waiting(id, query, digest(f"question\n{name}"), until) if self._now() < until else None

@@ -1,0 +1,253 @@
+"""The grants of people: what a code and a refresh token become. Each runs inside one transaction, so that a code or a
+token is redeemed once and whole, whoever races.
+
+Reuse of a refresh token. Redeeming one makes its successor out of it: HMAC(token, salt), the salt being in its row. So
+within `GRACE` whoever comes with the old one again (a second process, a retry, an answer that was lost) gets the
+newest successor, the same as all the others: the family is one line and never forks. After that it is a stolen copy,
+and the whole family ends. The successor can be computed by nobody who has not both the token and the database.
+
+Who comes late may be the one who was robbed: the thief redeemed the token first, and has gone on for days. So that the
+family ends then too, and yet no row has to be kept for each use of it, a token says what family it is of
+(refresh_tokens.py). One that does so rightly, and has no row any more, was redeemed long ago.
+
+Source: RFC 6749 sections 4.1 and 6; RFC 7636; RFC 8707; RFC 9700 sections 2.1 and 4.14; OAuth 2.1.
+"""
+
+import base64
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server.auth.clients import model
+from toolgate.server.auth.oauth_server import refresh_tokens
+from toolgate.server.auth.oauth_server.authlib import (
+    AuthorizationCodeGrant,
+    CodeChallenge,
+    RefreshTokenGrant,
+)
+from toolgate.server.auth.oauth_server.requests import Refusal
+from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_ours
+from toolgate.server.principal import subject_of
+from toolgate.server.state import clients as client_rows
+from toolgate.server.state import grants as rows
+from toolgate.server.state.grants import Grant
+from toolgate.server.state.oauth import digest
+
+if TYPE_CHECKING:
+    from toolgate.server.auth.login.accounts import Person
+    from toolgate.server.auth.oauth_server.server import Caller
+
+CODE_LIFETIME = 60.0  # seconds; clients redeem within one
+GRANT_LIFETIME = 90 * 86_400.0  # seconds: then a person is asked again, whatever was refreshed
+GRACE = 90.0  # seconds: hosted clients' parallel processes and retries fall within; a thief has to hurry
+MOST_STEPS = 64  # from an old token to the newest in line: no honest client makes as many within the grace
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256, as RFC 7636 section 4.2 spells it
+VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+
+log = logging.getLogger("toolgate.auth")
+
+
+def check_resource(grant: Any) -> None:
+    """Refuse a request for tokens of somebody else's resource (RFC 8707 section 2)."""
+    if not is_ours(grant.request.resources, grant.server.issuer.public_url):
+        raise Refusal("invalid_target")
+
+
+def check_granted(server: Any, grant: Grant) -> None:
+    """Refuse what was granted for another resource, which is another server on the same state, or this one under an
+    earlier public URL (RFC 8707 section 2.2). It stays as it is, for whom it is of."""
+    if not is_ours([grant.resource], server.issuer.public_url):
+        raise Refusal("invalid_grant", "It was granted under another URL of the server: connect anew.")
+
+
+class S256(CodeChallenge):  # type: ignore[misc]  # Authlib has no types
+    """PKCE by SHA-256, of all clients: Authlib's own would let a request without a challenge pass until the end."""
+
+    def validate_code_challenge(self, grant: Any, redirect_uri: str) -> None:
+        given = grant.request.payload.data
+        if given.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(given.get("code_challenge", "")):
+            raise Refusal("invalid_request", "PKCE with code_challenge_method=S256 is required.")
+
+    def validate_code_verifier(self, grant: Any, result: Any) -> None:
+        verifier = grant.request.form.get("code_verifier", "")
+        if not VERIFIER.fullmatch(verifier):
+            raise Refusal("invalid_request", "The code_verifier is missing or malformed.")
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        if not hmac.compare_digest(hashed, grant.request.authorization_code.challenge):
+            raise Refusal("invalid_grant")
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A code that waits to be redeemed. The names of the methods are Authlib's."""
+
+    code: str  # digest
+    grant: Grant
+    redirect_uri: str  # that has to be sent; "": none was
+    challenge: str
+
+    def get_redirect_uri(self) -> str:
+        return self.redirect_uri
+
+    def get_scope(self) -> str:
+        return self.grant.scope
+
+
+class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
+    TOKEN_ENDPOINT_AUTH_METHODS = model.METHODS
+    approved: tuple[str, ...] = ()  # by the person, of what was asked
+
+    def generate_authorization_code(self) -> str:
+        return secrets.token_urlsafe(32)
+
+    def save_authorization_code(self, code: str, request: Any) -> None:
+        """A new grant, with its code; who approved it, and what, is noted."""
+        person: Person = request.user
+        connection, now, client = self.server.connection, self.server.now, request.client.client
+        subject, scope = subject_of(person.issuer, person.subject), " ".join(self.approved)
+        resource = self.server.issuer.tokens.audience[0]
+        rows.put_person(
+            connection,
+            subject,
+            issuer=person.issuer,
+            known_as=person.subject,
+            name=person.name,
+            email=person.email,
+            seen_at=now,
+        )
+        key = {"subject": subject, "client": client.id, "redirect_uri": self.redirect_uri, "resource": resource}
+        grant_id = rows.put_grant(connection, now, GRANT_LIFETIME, scope=scope, **key)
+        rows.put_code(
+            connection,
+            digest(code),
+            grant_id=grant_id,
+            challenge=request.payload.data["code_challenge"],
+            expires_at=now + CODE_LIFETIME,
+        )
+        rows.put_consent(connection, now, scope, **key)
+        client_rows.approved(connection, client.id, now)
+
+    def query_authorization_code(self, code: str, client: "Caller") -> Issued | None:
+        """The code, when it is this client's and is, or was, a good one. One that is somebody else's stays as it is."""
+        row = rows.code(self.server.connection, digest(code))
+        if row is None:
+            return None
+        grant = rows.grant(self.server.connection, row.grant_id)
+        if grant is None or grant.client != client.client.id:
+            return None
+        check_granted(self.server, grant)
+        if row.redeemed_at is not None:
+            log.warning("a code of client %s came again: what was made of it is revoked", grant.client)
+            self.server.end_grant(grant.id)  # whoever redeemed it may be the thief (RFC 6749 section 4.1.2)
+            return None
+        if self.server.now >= row.expires_at or self.server.standing(grant.id) is None:
+            return None
+        # A client of OAuth 2.1 doesn't repeat it (section 10.2 there): PKCE binds the code. What is sent must be right
+        sent = self.request.payload.redirect_uri is not None
+        return Issued(row.code, grant, grant.redirect_uri if sent else "", row.challenge)
+
+    def authenticate_user(self, authorization_code: Issued) -> Grant:
+        check_resource(self)
+        self.server.check_room(authorization_code.grant.subject, authorization_code.grant.client)
+        if not rows.redeem_code(self.server.connection, authorization_code.code, self.server.now):
+            raise Refusal("invalid_grant")
+        return authorization_code.grant
+
+    def delete_authorization_code(self, authorization_code: Issued) -> None:
+        """It is kept, redeemed, so that a replay is noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """A refresh token that came. The names of the methods are Authlib's."""
+
+    token: str
+    grant: Grant
+    redeemed_at: float | None
+    salt: bytes | None
+
+    def __repr__(self) -> str:
+        return f"<refresh token of {self.grant.id}>"
+
+    def check_client(self, client: "Caller") -> bool:
+        return client.client.id == self.grant.client
+
+    def get_scope(self) -> str:
+        return self.grant.scope
+
+
+class Refresh(RefreshTokenGrant):  # type: ignore[misc]  # as above
+    TOKEN_ENDPOINT_AUTH_METHODS = model.METHODS
+
+    def authenticate_refresh_token(self, refresh_token: str) -> Presented | None:
+        row = rows.refresh(self.server.connection, digest(refresh_token))
+        if row is None:
+            grant = refresh_tokens.forgotten(self.server.connection, refresh_token)
+            if grant is not None and grant.client == self.request.client.client.id:
+                self._end(grant)
+            return None
+        grant = rows.grant(self.server.connection, row.grant_id)
+        if grant is None or not grant.holds(self.server.now):
+            return None
+        check_granted(self.server, grant)
+        return Presented(refresh_token, grant, row.redeemed_at, row.salt)
+
+    def _validate_token_scope(self, token: Presented) -> None:
+        """No more than was granted (RFC 6749 section 6); words that are nobody's scope here do no harm."""
+        asked = frozenset((self.request.payload.scope or "").split()) - IDENTITY
+        if not asked <= frozenset(token.grant.scope.split()):
+            raise Refusal("invalid_scope")
+
+    def authenticate_user(self, refresh_token: Presented) -> Grant:
+        check_resource(self)
+        if self.server.standing(refresh_token.grant.id) is None:
+            raise Refusal("invalid_grant")
+        self.server.check_room(refresh_token.grant.subject, refresh_token.grant.client)
+        return refresh_token.grant
+
+    def issue_token(self, user: Grant, refresh_token: Presented) -> dict[str, Any]:
+        following = self._redeemed(refresh_token)
+        asked = (self.request.payload.scope or "").split()
+        narrowed = [word for word in user.scope.split() if word in asked]
+        scope = " ".join(narrowed) if any(word not in IDENTITY for word in narrowed) else user.scope
+        token: dict[str, Any] = self.generate_token(user=user, scope=scope, include_refresh_token=False)
+        return {**token, "refresh_token": following}
+
+    def revoke_old_credential(self, refresh_token: Presented) -> None:
+        """That was done as it was redeemed."""
+
+    def _redeemed(self, presented: Presented) -> str:
+        """The token that takes its place. See the head of this file."""
+        now, connection = self.server.now, self.server.connection
+        if presented.redeemed_at is None:
+            salt = secrets.token_bytes(32)
+            rows.redeem_refresh(connection, digest(presented.token), now, salt)
+            following = refresh_tokens.successor(presented.token, salt, presented.grant)
+            rows.put_refresh(connection, digest(following), presented.grant.id)
+            return following
+        if now - presented.redeemed_at <= GRACE:
+            newest = self._newest(presented)
+            if newest is not None:
+                return newest
+        self._end(presented.grant)
+        raise Refusal("invalid_grant")
+
+    def _end(self, grant: Grant) -> None:
+        log.warning("a refresh token of client %s came again: its whole family is revoked", grant.client)
+        self.server.end_grant(grant.id)
+
+    def _newest(self, presented: Presented) -> str | None:
+        token, salt = presented.token, presented.salt
+        for _ in range(MOST_STEPS):
+            if salt is None:
+                return token
+            token = refresh_tokens.successor(token, salt, presented.grant)
+            row = rows.refresh(self.server.connection, digest(token))
+            if row is None:
+                return None
+            salt = row.salt
+        return None

@@ -1,0 +1,117 @@
+"""The grants that need no person at a screen: a client's for itself, and what an identity provider says for a person.
+Each runs inside one transaction. Neither gives a refresh token: whoever asked can ask again.
+
+Source: RFC 6749 section 4.4; RFC 7521, RFC 7523; draft-ietf-oauth-identity-assertion-authz-grant (ID-JAG); the MCP
+extensions oauth-client-credentials and enterprise-managed-authorization.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolgate.server.auth.clients import model
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.oauth_server.authlib import BaseGrant, ClientCredentialsGrant, TokenEndpointMixin
+from toolgate.server.auth.oauth_server.client_auth import Assertion
+from toolgate.server.auth.oauth_server.grant_types import check_resource
+from toolgate.server.auth.oauth_server.requests import Refusal
+from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, is_ours, scopes_for
+from toolgate.server.auth.scopes import READ
+from toolgate.server.principal import subject_of
+from toolgate.server.state import clients as client_rows
+from toolgate.server.state import grants as rows
+
+
+class Own(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
+    """A client for itself: those the operator configured so (`Client.grants`)."""
+
+    TOKEN_ENDPOINT_AUTH_METHODS = model.PROVEN
+
+    def validate_token_request(self) -> None:
+        super().validate_token_request()
+        check_resource(self)
+        asked = scopes_for(self.request.client.client, self.request.payload.scope, self.server.served)
+        given = [scope for scope in asked if scope != OFFLINE]
+        if not given:
+            raise Refusal("invalid_scope")
+        self.request.payload.data["scope"] = " ".join(given)
+        self.server.check_room(self.request.client.client.id, self.request.client.client.id)
+
+
+class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
+    """A person's identity provider says what a client may do for them (Enterprise-Managed Authorization)."""
+
+    GRANT_TYPE = model.ID_JAG
+    TOKEN_ENDPOINT_AUTH_METHODS = model.PROVEN
+
+    def validate_token_request(self) -> None:
+        caller = self.authenticate_token_endpoint_client()
+        if not caller.check_grant_type(self.GRANT_TYPE):
+            raise Refusal("unauthorized_client")
+        self.request.client = caller
+        self.claims = self._claims(caller.client.id)
+        check_resource(self)
+        self.scope = self._scope(caller.client)
+
+    def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
+        person = self._person(self.claims["iss"], self.claims["sub"])
+        if not self.server.may_come(person):
+            raise Refusal("invalid_grant", "The person may not come here, or not any more.")
+        subject = subject_of(person.issuer, person.subject)
+        self.server.check_room(subject, self.request.client.client.id)
+        rows.put_person(
+            self.server.connection,
+            subject,
+            issuer=person.issuer,
+            known_as=person.subject,
+            name=person.name,
+            email=person.email,
+            seen_at=self.server.now,
+        )
+        client = self.request.client.client.id
+        token = self.server.mint(client, subject, self.scope)
+        client_rows.approved(self.server.connection, client, self.server.now)  # by the provider, for its people
+        return 200, token, self.TOKEN_RESPONSE_HEADER
+
+    def _person(self, issuer: str, known_as: str) -> Person:
+        """Whom it is about. An address counts when the provider says that it has verified it; where it does not say
+        whether, the one counts that was verified before."""
+        said, verified = self.claims.get("email"), self.claims.get("email_verified")
+        if verified is None:
+            row = rows.person(self.server.connection, subject_of(issuer, known_as))
+            email = row.email if row is not None else None
+        else:
+            email = said if isinstance(said, str) and verified in (True, "true") else None
+        return Person(issuer, known_as, model.shown_name(email or known_as), email)
+
+    def _claims(self, client: str) -> Mapping[str, Any]:
+        """What a provider we trust has signed for us, when it is for this client, and new."""
+        word: Assertion | None = self.server.fetched.person
+        if word is None:
+            raise Refusal("invalid_grant")
+        claims, subject = word.claims, word.claims.get("sub")
+        right = isinstance(subject, str) and subject and claims.get("client_id") == client and "iat" in claims
+        if (
+            not right
+            or "cnf" in claims
+            or not self._is_for_us(claims.get("resource"))
+            or not self.server.use(word, client)
+        ):
+            raise Refusal("invalid_grant")
+        return claims
+
+    def _is_for_us(self, resource: object) -> bool:
+        named = [resource] if isinstance(resource, str) else resource
+        if not isinstance(named, list) or not named or not all(isinstance(each, str) for each in named):
+            return False
+        return is_ours(named, self.server.issuer.public_url)
+
+    def _scope(self, client: model.Client) -> str:
+        """Of what the provider granted what was asked and is served (RFC 7521 section 4.1). One that says nothing of
+        scopes has granted the least there is: nobody was asked whether it may be more."""
+        granted = self.claims.get("scope", READ)
+        words = granted.split() if isinstance(granted, str) else []
+        asked = scopes_for(client, self.request.payload.scope or " ".join(words), self.server.served)
+        given = [scope for scope in asked if scope in words and scope != OFFLINE]
+        if not given:
+            raise Refusal("invalid_scope")
+        return " ".join(given)

@@ -1,0 +1,98 @@
+"""What the authorization server says: one fixed sentence an error, and the parameters of a request as it takes them.
+Nothing a caller sent is ever in an answer, but `state`.
+
+Authlib's own texts name what it was sent, so they are left out: `DESCRIPTIONS` takes their place, and `Refusal` says
+more where more helps.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qsl
+
+from toolgate.server.auth.oauth_server.authlib import BasicOAuth2Payload, OAuth2Error, OAuth2Request
+
+MAX_QUERY = (
+    4 * 1024
+)  # bytes of an authorization request: it travels on, sealed, in addresses that proxies take 8 KiB of
+MAX_PAIRS = 64
+REPEATABLE = frozenset(("resource",))  # RFC 8707 section 2
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "access_denied": "The person did not approve the request.",
+    "invalid_client": "The client is not known here, or could not prove that it is who it says.",
+    "invalid_client_metadata": "The metadata can not be used.",
+    "invalid_grant": "The code, token or assertion is not good, not yours, expired or used.",
+    "invalid_request": "A parameter is missing, repeated or malformed.",
+    "invalid_scope": "None of these scopes can be had here, or they are more than was granted.",
+    "invalid_target": "This server issues tokens for its own resource only.",
+    "request_not_supported": "Request objects are not supported.",
+    "request_uri_not_supported": "Request objects are not supported.",
+    "temporarily_unavailable": "The server can not do this now, try again later.",
+    "unauthorized_client": "The client may not do this.",
+    "unsupported_grant_type": "This grant type is not supported.",
+    "unsupported_response_type": "Only response_type=code is supported.",
+    "too_many_requests": "There are too many requests, try again later.",
+}
+
+
+class Refusal(OAuth2Error):  # type: ignore[misc]  # Authlib has no types
+    """An error with a sentence of ours."""
+
+    def __init__(self, error: str, description: str | None = None, *, redirect_uri: str | None = None) -> None:
+        said = DESCRIPTIONS[error] if description is None else description
+        super().__init__(error=error, description=said, redirect_uri=redirect_uri)
+
+
+def describe(error: OAuth2Error) -> str:
+    """The sentence for any of Authlib's errors."""
+    if isinstance(error, Refusal):
+        return str(error.description)
+    return DESCRIPTIONS.get(str(error.error), DESCRIPTIONS["invalid_request"])
+
+
+def pairs_of(query: str) -> list[tuple[str, str]]:
+    """The parameters of a raw query. Raises ValueError for one that is too long or no UTF-8."""
+    if len(query.encode()) > MAX_QUERY:
+        raise ValueError("too long")
+    return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_PAIRS)
+
+
+class Request(OAuth2Request):  # type: ignore[misc]  # as above
+    """A request as Authlib reads one: what was sent without a value was not sent (RFC 6749 section 3.1).
+
+    Its own URL is no part of it: nothing is derived from one.
+    """
+
+    def __init__(self, method: str, pairs: Iterable[tuple[str, str]], headers: Mapping[str, str]) -> None:
+        super().__init__(method, "https://issuer.invalid/", None, {name.lower(): headers[name] for name in headers})
+        given = [(name, value) for name, value in pairs if value]
+        self._names = Counter(name for name, _ in given if name not in REPEATABLE)
+        self.readable = all(_is_readable(name) and _is_readable(value) for name, value in given)
+        self.resources = [value for name, value in given if name == "resource"]
+        self._form = dict(given)
+        self.payload = BasicOAuth2Payload(self._form)
+
+    @property
+    def args(self) -> dict[str, str]:
+        return self._form
+
+    @property
+    def form(self) -> dict[str, str]:
+        return self._form
+
+    def came_twice(self, name: str) -> bool:
+        return self._names[name] > 1
+
+    def check(self) -> None:
+        """Raise a Refusal where something came twice, or is no text."""
+        if len(self.resources) > MAX_PAIRS or any(times > 1 for times in self._names.values()):
+            raise Refusal("invalid_request", "A parameter is repeated.")
+        if not self.readable:
+            raise Refusal("invalid_request", "A parameter is not UTF-8.")
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False

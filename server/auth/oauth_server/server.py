@@ -1,0 +1,309 @@
+"""Authlib's authorization server, for the length of one transaction: clients and tokens from the rows, answers in our
+own shapes. Knows no HTTP.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server.auth.clients import model
+from toolgate.server.auth.clients.model import Client
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.login.throttle import Guesses, Throttled
+from toolgate.server.auth.oauth_server import Answer, Mistake, Redirect, refresh_tokens
+from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
+from toolgate.server.auth.oauth_server.client_auth import (
+    Assertion,
+    Credentials,
+    TooManyGuesses,
+    presented,
+    secret_guesses,
+)
+from toolgate.server.auth.oauth_server.requests import Refusal, Request, describe
+from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, scopes_for
+from toolgate.server.auth.tokens.access_tokens import EARLY, GRANT, GRANTED, OwnTokens
+from toolgate.server.auth.tokens.jose import Key
+from toolgate.server.principal import Right
+from toolgate.server.state import grants, people
+from toolgate.server.state.grants import Grant
+from toolgate.server.state.oauth import digest
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection
+
+MAX_CLIENT_TOKENS = 300  # that hold, of one person through one client: three seconds between two, day and night
+MAX_TOKENS = 3_000  # of one person through all clients, and of a client for itself: each is looked at when it is denied
+MAX_USED = 2_000  # assertions of one client that are remembered at a time: five a second
+NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 section 5.1
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What was had before the transaction began: the key to sign with, what the client says of itself and a provider of
+    a person, and the claims of a token; all verified."""
+
+    signing: Key | None = None
+    client: Assertion | None = None
+    person: Assertion | None = None
+    claims: Mapping[str, Any] | None = None
+    address: str = ""  # the caller's
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """What does not change from one request to the next."""
+
+    public_url: str
+    tokens: OwnTokens
+    configured: Mapping[str, Client]
+    kinds: frozenset[str]  # of clients that are taken
+    may_come: Callable[[Person], bool]  # SignIn's
+    secrets: Guesses = field(default_factory=secret_guesses)  # counted in the store's thread alone
+
+    @property
+    def audience(self) -> tuple[str, ...]:
+        """What a client's assertion must be for: issuer or token endpoint, to the letter (RFC 7523 section 3)."""
+        return (self.public_url, f"{self.public_url}/token")
+
+
+class Caller:
+    """A client as Authlib asks it. The names are Authlib's."""
+
+    def __init__(self, client: Client, served: Sequence[str]) -> None:
+        self.client = client
+        self._served = served
+
+    def get_client_id(self) -> str:
+        return self.client.id
+
+    def get_default_redirect_uri(self) -> str | None:
+        return self.client.only_redirect
+
+    def check_redirect_uri(self, uri: str) -> bool:
+        return self.client.redirects_to(uri)
+
+    def get_allowed_scope(self, asked: str | None) -> str | None:
+        return " ".join(scopes_for(self.client, asked, self._served)) or None
+
+    def check_response_type(self, response_type: str) -> bool:
+        return response_type == "code" and model.CODE in self.client.grants
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        return grant_type in self.client.grants
+
+
+class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
+    """`denied` are the access tokens that this transaction denied: to be forgotten once it is done."""
+
+    def __init__(
+        self, issuer: Issuer, connection: "Connection", served: Sequence[str], now: float, fetched: Fetched
+    ) -> None:
+        super().__init__()
+        self.issuer = issuer
+        self.connection = connection
+        self.served = served
+        self.now = now
+        self.fetched = fetched
+        self.denied: list[str] = []
+
+    # What Authlib asks for
+
+    def query_client(self, client_id: str) -> Caller | None:
+        client = model.find(self.connection, self.issuer.configured, client_id)
+        taken = client is not None and client.kind in self.issuer.kinds
+        return Caller(client, self.served) if client is not None and taken else None
+
+    def authenticate_client(self, request: Request, methods: Sequence[str], endpoint: str = "token") -> Caller:
+        """The client, by the one way in which it proves who it is. Raises a Refusal: invalid_client is answered with
+        401, which makes hosted platforms register anew."""
+        shown = presented(request)
+        caller = self.query_client(shown.client)
+        if caller is None or shown.method not in methods or not self._is_proven(caller.client, shown):
+            raise Refusal("invalid_client")
+        request.auth_method = shown.method
+        return caller
+
+    def create_oauth2_request(self, request: Request) -> Request:
+        request.check()
+        return request
+
+    def validate_requested_scope(self, scope: str | None) -> None:
+        """Anything may be asked for: what can be had of it is decided by `Caller.get_allowed_scope`."""
+
+    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Nobody listens."""
+
+    def generate_token(
+        self,
+        grant_type: str,
+        client: Caller,
+        user: Grant | None = None,
+        scope: str | None = None,
+        expires_in: int | None = None,
+        include_refresh_token: bool = True,
+    ) -> dict[str, Any]:
+        """New tokens, and their rows: `user` is the grant they are made of, None for a client's own."""
+        subject = user.subject if user is not None else client.client.id
+        token = self.mint(client.client.id, subject, scope or "", user)
+        if user is not None and include_refresh_token:
+            refresh = refresh_tokens.first(user)
+            grants.put_refresh(self.connection, digest(refresh), user.id)
+            token["refresh_token"] = refresh
+        return token
+
+    def save_token(self, token: Mapping[str, Any], request: Request) -> None:
+        """They are saved as they are made."""
+
+    def handle_response(self, status: int, body: Any, headers: Sequence[tuple[str, str]]) -> Answer | Redirect:
+        told = dict(headers)
+        if "Location" in told:
+            return Redirect(add_params_to_uri(told["Location"], [("iss", self.issuer.public_url)]))
+        return Answer(status, body, NO_STORE)
+
+    def handle_error_response(self, request: Request, error: OAuth2Error) -> Answer | Redirect | Mistake:
+        description = describe(error)
+        if error.redirect_uri:
+            said = [("error", error.error), ("error_description", description)]
+            if request.payload.state:
+                said.append(("state", request.payload.state))
+            return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
+        if request.method == "GET":
+            return Mistake(str(error.error), description)
+        if isinstance(error, TooManyGuesses):
+            return Answer(
+                429,
+                {"error": error.error, "error_description": description},
+                {**NO_STORE, "Retry-After": str(error.wait)},
+            )
+        return refused(str(error.error), description)
+
+    # What our grants need
+
+    def mint(self, client: str, subject: str, scope: str, grant: Grant | None = None) -> dict[str, Any]:
+        """An access token, its row with it; `grant` is what it is made of."""
+        assert self.fetched.signing is not None
+        words = scope.split()
+        made_of = {} if grant is None else {GRANT: grant.id}
+        if grant is not None and grant.scope != scope:
+            made_of[GRANTED] = grant.scope
+        minted = self.issuer.tokens.mint_with(
+            self.fetched.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
+        )
+        grants.put_access(
+            self.connection,
+            jti=minted.jti,
+            client=client,
+            subject=subject,
+            grant_id=grant.id if grant is not None else None,
+            expires_at=float(minted.expires),
+        )
+        if grant is not None:
+            grants.touch(self.connection, grant.id, self.now)
+        told = self.issuer.tokens.lifetime - EARLY
+        return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
+
+    def check_room(self, subject: str, client: str) -> None:
+        """Raise a Refusal where so many tokens of these two hold that one more would be too many. To be asked before
+        anything is redeemed, so that the client may come again with the same."""
+        held = grants.unexpired(self.connection, subject, self.now)
+        most = MAX_TOKENS if subject == client else MAX_CLIENT_TOKENS
+        if held.get(client, 0) >= most or sum(held.values()) >= MAX_TOKENS:
+            raise Refusal("too_many_requests", "Too many access tokens have not expired yet: use one for longer.")
+
+    def end_grant(self, id: str) -> None:
+        self.denied += grants.end_grant(self.connection, id, self.now)
+
+    def standing(self, id: str) -> Grant | None:
+        """The grant, when it holds and its person may still come. One whose person is gone is ended."""
+        grant = grants.grant(self.connection, id)
+        if grant is None or not grant.holds(self.now):
+            return None
+        if self._may_still_come(grant.subject):
+            return grant
+        self.end_grant(id)
+        return None
+
+    def stand(self, rights: Collection[Right]) -> set[Right]:
+        """Those of these that still hold: see `Authorization.standing`."""
+        pairs = {right for right in rights if not isinstance(right, str)}
+        subjects = {subject for subject, _ in pairs}
+        held = grants.holding(self.connection, subjects, self.now)
+        held += grants.holding_ids(self.connection, {right for right in rights if isinstance(right, str)}, self.now)
+        may_come = {subject: self._may_still_come(subject) for subject in {grant.subject for grant in held}}
+        for grant in held:
+            if not may_come[grant.subject]:
+                self.end_grant(grant.id)
+        found: set[Right] = set()
+        for grant in held:
+            if may_come[grant.subject]:
+                found |= {grant.id, (grant.subject, grant.client)}
+        live = grants.live(self.connection, subjects, self.now).intersection(pairs)  # what was just ended is denied
+        found |= {(subject, client) for subject, client in live if self._lives(subject, client)}
+        return found.intersection(rights)
+
+    def _may_still_come(self, subject: str) -> bool:
+        row = grants.person(self.connection, subject)
+        return row is not None and self.may_come(_person(row))
+
+    def see_off(self) -> list[str]:
+        """See `Authorization.see_off`."""
+        accounts = {row.subject for row in people.accounts(self.connection)}
+        known = [(row.subject, _person(row)) for row in grants.everybody(self.connection)]
+        gone = [
+            subject
+            for subject, person in known
+            if not self.issuer.may_come(person) or (person.issuer == people.BUILT_IN and person.subject not in accounts)
+        ]
+        self.denied += grants.deny_subjects(self.connection, gone, self.now)
+        return gone
+
+    def may_come(self, person: Person) -> bool:
+        """Whether a person could sign in this moment, as far as this server knows."""
+        return self.issuer.may_come(person) and people.is_known(self.connection, person.issuer, person.subject)
+
+    def _lives(self, subject: str, client: str) -> bool:
+        """Whether what was given without a grant may be used on: by a client for itself, or for a person."""
+        if subject == client:
+            return self.query_client(client) is not None
+        row = grants.person(self.connection, subject)
+        return row is None or self.may_come(_person(row))
+
+    def _is_proven(self, client: Client, shown: Credentials) -> bool:
+        if not client.authenticates(shown.method):
+            return False
+        if shown.method == "private_key_jwt":
+            word = self.fetched.client
+            return word is not None and word.claims.get("sub") == client.id and self.use(word, client.id)
+        return shown.method == "none" or self._has_secret(client, shown)
+
+    def _has_secret(self, client: Client, shown: Credentials) -> bool:
+        """Whether a guess at a client's secret is right. Raises a Refusal when it comes too soon after wrong ones."""
+        try:
+            attempt = self.issuer.secrets.take(client.id, self.fetched.address)
+        except Throttled as error:
+            raise TooManyGuesses(error.wait) from None
+        is_right = client.has_secret(shown.secret)
+        if is_right:
+            self.issuer.secrets.forgive(attempt)
+        return is_right
+
+    def use(self, word: Assertion, client: str) -> bool:
+        """Whether an assertion that `client` came with is new. From now on it is not. Raises a Refusal where too many
+        of one client would have to be remembered."""
+        if grants.used(self.connection, client, self.now) >= MAX_USED:
+            raise Refusal("temporarily_unavailable", "The client sends too many assertions: slow down.")
+        return grants.use(self.connection, digest(word.id), word.until, client)
+
+
+def refused(error: str, description: str, status: int = 400) -> Answer:
+    """An error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2); what may go later is a 503."""
+    body = {"error": error, "error_description": description}
+    if error == "invalid_client":
+        return Answer(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
+    if error == "too_many_requests":
+        return Answer(429, body, {**NO_STORE, "Retry-After": "60"})
+    return Answer(503 if error == "temporarily_unavailable" else status, body, NO_STORE)
+
+
+def _person(row: Any) -> Person:
+    return Person(row.issuer, row.known_as, row.name, row.email)

@@ -1,0 +1,49 @@
+"""What the operator calls a principal, in rules: `account:ada`, `github:583231`, as `toolgate user list` does. Knows
+the people in the state database; knows nothing of rules.
+"""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Store
+
+MAX_KNOWN = 10_000  # principals whose names are kept
+
+
+async def itself(principal: str) -> frozenset[str]:
+    """What it is called without a look at anything: its own name."""
+    return frozenset((principal,))
+
+
+class Callers:
+    """Names once found hold for good: a subject is never given to somebody else, nor an account renamed."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._known: OrderedDict[str, frozenset[str]] = OrderedDict()
+
+    async def names(self, principal: str) -> frozenset[str]:
+        """All that a principal is called. Raises StateError."""
+        if principal not in self._known:
+            self._known[principal] = await itself(principal) | await self._looked_up(principal)
+            while len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return self._known[principal]
+
+    async def _looked_up(self, principal: str) -> frozenset[str]:
+        """Nobody else's tokens are ours: a person is in the database before there is one."""
+        from toolgate.server.auth.tokens.access_tokens import OURS
+        from toolgate.server.cli.user import called
+        from toolgate.server.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
+        from toolgate.server.state import grants
+        from toolgate.server.state.people import BUILT_IN
+
+        if principal == LOCAL_NAME:
+            return frozenset()
+        for row in await self._store.transact(grants.everybody):
+            if Principal(OURS, row.subject, "").name == principal:
+                return frozenset(
+                    (f"account:{row.name}" if row.issuer == BUILT_IN else called(row.issuer, row.known_as),)
+                )
+        return frozenset()

@@ -1,0 +1,66 @@
+"""Ends what belongs to those who may not come any more. What lasts longer than a request is verified no more: so it is
+asked every few seconds who of its callers still stands, whoever took that away, in this process or another.
+
+Knows nothing of HTTP or of what a right is; `site` says who has something open, and what ends.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+
+from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.principal import Principal, Right
+from toolgate.server.state.store import StateError
+
+EVERY = 10.0  # seconds between two looks: what was taken back ends within that and a few moments
+AGAIN = 2  # looks at which somebody who is gone is ended: elsewhere their tokens die seconds later (`tokens.FRESH`)
+
+log = logging.getLogger("toolgate.auth")
+
+
+class Standing:
+    """`stand(rights)` gives those that still hold; `see_off()` takes their access tokens from people who could not sign
+    in any more, and gives their subjects; both may raise StateError. `rights()` are those by which something is open
+    here; `end(rights)` ends that, `leave(name)` what a person has going on besides."""
+
+    def __init__(
+        self,
+        stand: Callable[[Collection[Right]], Awaitable[Collection[Right]]],
+        see_off: Callable[[], Awaitable[Iterable[str]]],
+        *,
+        rights: Callable[[], Iterable[Right]],
+        end: Callable[[Collection[Right]], Awaitable[None]],
+        leave: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._stand = stand
+        self._see_off = see_off
+        self._rights = rights
+        self._end = end
+        self._leave = leave
+        self._left: dict[str, int] = {}  # names of people who are gone → how often they were ended
+
+    async def follow(self, every: float) -> None:
+        """Look at once, since somebody may have been taken off while nothing was served, and then every so many
+        seconds, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except StateError as error:
+                log.warning("whose access has ended can't be told now, all goes on: %s", error)
+            except Exception:
+                log.exception("whose access has ended could not be told, all goes on")
+            await asyncio.sleep(every)
+
+    async def look(self) -> None:
+        """End now what has to end: tokens first, so that nothing begins any more."""
+        gone = {Principal(OURS, subject, "").name for subject in await self._see_off()}
+        open_now = frozenset(self._rights())
+        ended = open_now.difference(await self._stand(open_now)) if open_now else None
+        if ended:
+            log.info("ended what was open by %d grants, which have ended", len(ended))
+            await self._end(ended)
+        self._left = {name: self._left.get(name, 0) for name in gone}  # who came back may go again
+        for name, times in self._left.items():
+            if times < AGAIN:
+                await self._leave(name)
+                self._left[name] = times + 1

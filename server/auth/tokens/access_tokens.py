@@ -1,0 +1,285 @@
+"""What proves who calls: access tokens of our own, minted and verified, and the memory of those found good. Knows keys
+and claims; knows nothing of HTTP, and nothing of where keys and denials are kept.
+
+A token costs a signature once, and a hash from then on. What takes a good one away again (a key that is gone, a token
+that is denied) is looked at every `FRESH` seconds, so that it takes effect here within that time wherever it was
+done, and at once where it was done here (`deny`).
+Source: RFC 9068; RFC 8725; MCP 2026-07-28 basic/authorization, "Token Handling".
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Protocol
+
+from toolgate.server.auth import scopes
+from toolgate.server.auth.tokens import jose
+from toolgate.server.auth.tokens.jose import InvalidToken, Key, UnknownKey
+from toolgate.server.principal import Principal
+
+log = logging.getLogger("toolgate.auth")
+
+TYP = "at+jwt"
+GRANT, GRANTED = "grant", "grant_scope"  # claims of ours: the grant's id; its scopes, where the token has fewer
+OURS = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
+LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
+EARLY = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
+LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas have one clock, nearly
+FRESH = 5.0  # seconds after which keys and denials are looked at again
+RETRY = 1.0  # seconds between two looks because of a key nobody knows: anyone can name one
+MAX_VERIFIED = 10_000  # tokens remembered, about 10 MiB; one is in use per client and hour
+MAX_NAME = 1_024  # characters of a subject or client
+
+
+class Unavailable(Exception):
+    """Whether the token is good can't be told now; ask again after `wait` seconds."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__("the keys to verify tokens with can't be had")
+        self.wait = wait
+
+
+class Verifier(Protocol):
+    """Whoever can tell who a token stands for."""
+
+    def remembered(self, token: bytes) -> Principal | None:
+        """Who calls, if that was found out lately; None says nothing. The way of nearly every request: no await."""
+        ...
+
+    async def verify(self, token: str) -> Principal:
+        """Who calls. Raises InvalidToken, Unavailable."""
+        ...
+
+
+class Keys(Protocol):
+    """Where our own keys are kept."""
+
+    async def active(self) -> Key: ...
+
+    async def public(self) -> list[Key]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A token found good: by which key, and until when."""
+
+    principal: Principal
+    until: float
+    kid: str
+    jti: str
+
+
+class Verified:
+    """Tokens found good, by their hash: the longest unused gives way. Keeps no token."""
+
+    def __init__(self, most: int = MAX_VERIFIED) -> None:
+        self._most = most
+        self._held: OrderedDict[bytes, Held] = OrderedDict()
+        self._of_jti: dict[str, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def find(self, token: bytes, now: float) -> Principal | None:
+        key = sha256(token).digest()
+        held = self._held.get(key)
+        if held is None:
+            return None
+        if now >= held.until:
+            self._drop(key)
+            return None
+        self._held.move_to_end(key)
+        return held.principal
+
+    def add(self, token: bytes, held: Held) -> None:
+        key = sha256(token).digest()
+        self._held[key] = held
+        self._of_jti[held.jti] = key
+        if len(self._held) > self._most:
+            self._drop(next(iter(self._held)))
+
+    def clear(self) -> None:
+        self._held.clear()
+        self._of_jti.clear()
+
+    def keep(self, kids: Collection[str]) -> None:
+        """Forget what other keys signed."""
+        for key in [key for key, held in self._held.items() if held.kid not in kids]:
+            self._drop(key)
+
+    def deny(self, jtis: Iterable[str]) -> None:
+        """Forget these tokens, whatever else is remembered."""
+        for jti in jtis:
+            key = self._of_jti.get(jti)
+            if key is not None:
+                self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        held = self._held.pop(key)
+        if self._of_jti.get(held.jti) == key:
+            del self._of_jti[held.jti]
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """A new access token. Only `token` is secret; `repr` shows none of it."""
+
+    token: str
+    jti: str
+    expires: int  # seconds since 1970
+
+    def __repr__(self) -> str:
+        return f"<access token {self.jti}>"
+
+
+class OwnTokens:
+    """`audience`: the names of what tokens are good for, the one that goes into them first. `denied()` gives the `jti`
+    of all tokens that are denied and have not expired yet."""
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: Sequence[str],
+        keys: Keys,
+        denied: Callable[[], Awaitable[Iterable[str]]],
+        *,
+        lifetime: int = LIFETIME,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.issuer = issuer
+        self.audience = tuple(audience)
+        self.lifetime = lifetime
+        self._source = keys
+        self._list_denied = denied
+        self._now = now
+        self._keys: list[Key] = []
+        self._denied: set[str] = set()
+        self.minted = 0  # tokens, ever
+        self._verified = Verified()
+        self._looked = float("-inf")  # when keys and denials were last looked at
+        self._looking = asyncio.Lock()
+
+    async def mint(self, subject: str, client: str, granted: Iterable[str]) -> Minted:
+        """A new token, by the active key."""
+        return self.mint_with(await self._source.active(), subject, client, granted)
+
+    def mint_with(self, key: Key, subject: str, client: str, granted: Iterable[str], **more: Any) -> Minted:
+        """A new token, by `key`: for whoever is in the middle of a transaction and can't wait. `more` claims may not
+        replace ours."""
+        issued, jti = int(self._now()), secrets.token_urlsafe(16)
+        claims = {
+            **more,
+            "iss": self.issuer,
+            "aud": self.audience[0],
+            "sub": subject,
+            "client_id": client,
+            "scope": scopes.words(granted),
+            "iat": issued,
+            "exp": issued + self.lifetime,
+            "jti": jti,
+        }
+        self.minted += 1
+        return Minted(jose.sign(claims, key, TYP), jti, issued + self.lifetime)
+
+    def deny(self, jtis: Collection[str]) -> None:
+        """Take no token of these ids any more, from now on. The caller has kept that where `denied` finds it."""
+        self._denied.update(jtis)
+        self._verified.deny(jtis)
+
+    def remembered(self, token: bytes) -> Principal | None:
+        now = self._now()
+        return self._verified.find(token, now) if 0 <= now - self._looked < FRESH else None
+
+    async def verify(self, token: str) -> Principal:
+        claims = await self.claims(token)
+        made_of = replace(principal_of({**claims, "iss": OURS}), grant=str(claims.get(GRANT, "")))
+        principal = replace(made_of, granted=scopes.parse(claims[GRANTED])) if GRANTED in claims else made_of
+        kid = str(jose.header_of(token).get("kid"))
+        self._verified.add(token.encode(), Held(principal, claims["exp"], kid, claims["jti"]))
+        return principal
+
+    async def claims(self, token: str) -> dict[str, Any]:
+        """All that a good token of ours says. Raises InvalidToken, Unavailable."""
+        await self._look(FRESH)
+        if not self._keys:
+            raise Unavailable(RETRY)
+        try:
+            claims = self._read(token)
+        except UnknownKey:
+            await self._look(RETRY)  # it may be as new as this second
+            claims = self._read(token)
+        if self._now() >= claims["exp"]:  # no leeway here: what is denied need be known no longer than this
+            raise InvalidToken("the token has expired")
+        if not _client(claims):
+            raise InvalidToken("the token names no client")  # ours all do
+        self._check_issued(claims, str(jose.header_of(token)["kid"]))
+        jti = claims.get("jti")
+        if not isinstance(jti, str) or jti in self._denied:
+            raise InvalidToken("the token has been revoked")
+        return claims
+
+    def _read(self, token: str) -> dict[str, Any]:
+        if "kid" not in jose.header_of(token):
+            raise InvalidToken("the token names no key")  # ours all do
+        return jose.verify(
+            token,
+            self._keys,
+            typ=(TYP,),
+            algorithms=(jose.OURS,),
+            issuer=self.issuer,
+            audience=self.audience,
+            leeway=LEEWAY,
+            now=self._now(),
+        )
+
+    def _check_issued(self, claims: dict[str, Any], kid: str) -> None:
+        """Refuse what we can't have issued, though a key of ours signed it: whoever got hold of a key that has retired
+        makes no token with it that holds longer than the last one we made."""
+        issued = claims.get("iat")
+        if issued is None or claims["exp"] - issued > self.lifetime + LEEWAY:
+            raise InvalidToken("the token holds longer than any of ours")
+        retired = (key.retired_at for key in self._keys if key.kid == kid and key.retired_at is not None)
+        if any(issued > moment + LEEWAY for moment in retired):
+            raise InvalidToken("the token is younger than the end of its key")
+
+    async def _look(self, age: float) -> None:
+        """Look at keys and denials again, unless that was done less than `age` seconds ago. When the state can't be
+        read, what was known goes on to hold."""
+        async with self._looking:
+            now = self._now()
+            if 0 <= now - self._looked < age:  # a clock may be set back
+                return
+            try:
+                keys, denied = await self._source.public(), set(await self._list_denied())
+            except Exception:
+                log.exception("keys and revoked tokens could not be read: those known go on to hold")
+                self._looked = now - FRESH + RETRY  # soon again, but not for every request
+                return
+            fresh, kids = denied - self._denied, {key.kid for key in keys}
+            if kids != {key.kid for key in self._keys}:
+                self._verified.keep(kids)
+            self._verified.deny(fresh)
+            self._keys, self._denied = keys, denied
+            self._looked = self._now()
+
+
+def principal_of(claims: dict[str, Any]) -> Principal:
+    """Whom the claims of a verified token are about. Raises InvalidToken."""
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_NAME:
+        raise InvalidToken("the token says not whom it stands for")
+    if "cnf" in claims:  # bound to a key or a certificate (RFC 7800): a bearer's word is not enough
+        raise InvalidToken("the token is bound to a key, which can't be checked here")
+    granted = scopes.parse(claims.get("scope")) | scopes.parse(claims.get("scp"))
+    return Principal(str(claims["iss"]), subject, _client(claims), granted)
+
+
+def _client(claims: dict[str, Any]) -> str:
+    """RFC 9068's name for it, or that of OpenID Connect, or one of two large providers'."""
+    named = (claims.get(name) for name in ("client_id", "azp", "cid", "appid"))
+    return next((name for name in named if isinstance(name, str) and len(name) <= MAX_NAME), "")

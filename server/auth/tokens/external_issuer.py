@@ -1,0 +1,247 @@
+"""Tokens of an issuer that is not us: its metadata and keys, fetched, kept and renewed, and what its tokens say. Knows
+no HTTP but the `fetch` it is given.
+
+The keys are held as long as there are no others: an issuer that can't be reached stops nobody who has a token. They are
+fetched anew every `RENEW` seconds while tokens come, and at most every `PAUSE` for a key nobody knows. In between such
+a token may be good, signed by a key as new as this second: it is not refused, which would send a person to sign in
+again for nothing, but told when to come back. Once its key has been looked for and not found it is refused.
+Source: RFC 8414 section 3, OpenID Connect Discovery 1.0 section 4, RFC 7517, RFC 9068; MCP 2026-07-28
+basic/authorization, "Authorization Server Discovery".
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolgate.server.auth.tokens import jose
+from toolgate.server.auth.tokens.access_tokens import Held, Unavailable, Verified, principal_of
+from toolgate.server.auth.tokens.jose import InvalidToken, Key, UnknownKey
+from toolgate.server.principal import Principal
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.web.fetch import Page
+
+log = logging.getLogger("toolgate.auth")
+
+RENEW = 600.0  # seconds after which keys are fetched anew: a removed one is refused no later than this and a fetch
+PAUSE = 30.0  # seconds between two fetches for a key nobody knows: anyone can name one
+RETRY = 5.0  # seconds between two fetches while there are no keys at all
+FETCH_TIME = 5.0  # seconds for one document
+MAX_WANTED = 1_000  # ids of keys remembered as looked for: anyone can name them
+MAX_DOCUMENT = 512 * 1024  # bytes of one; the largest seen are a tenth of it
+LEEWAY = 60.0  # seconds its clock may differ from ours
+ALGORITHMS = ("ES256", "RS256", "EdDSA", "Ed25519")
+TYPES = ("at+jwt", "jwt", "")  # few issuers know RFC 9068; an ID token is told by what is in it
+OTHER_TOKENS = frozenset(("nonce", "at_hash", "c_hash", "s_hash", "events"))  # claims of ID, logout and event tokens
+OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline", "Logout"), "token_use": ("id",)}  # Keycloak's, Cognito's
+
+
+class Fetch(Protocol):
+    """What `tools.web.Web.fetch` does. Raises ToolError."""
+
+    async def __call__(
+        self, url: str, *, headers: Mapping[str, str] | None, limit: int, timeout: float, redirects: int
+    ) -> Page: ...
+
+
+class Failed(Exception):
+    """A document could not be had or is none; the text is ours."""
+
+
+class Issuer:
+    """One issuer's metadata and keys."""
+
+    def __init__(self, issuer: str, fetch: Fetch, now: Callable[[], float]) -> None:
+        self.issuer = issuer
+        self.keys: list[Key] = []
+        self.also: frozenset[str] = frozenset((issuer,))  # audiences of its own that a token may name besides
+        self._fetch = fetch
+        self._now = now
+        self._jwks_uri: str | None = None
+        self.looks = 0  # how often the keys were looked at, to the end
+        self._tried = float("-inf")
+        self._renewing: asyncio.Task[None] | None = None
+        self._wanted: set[str] = set()  # ids of keys to look for the next time
+        self._absent: set[str] = set()  # those of the last time
+
+    def is_due(self, now: float) -> bool:
+        """Whether the keys should be fetched anew; so too when the clock was set back."""
+        return not self._tried_within(RENEW, now)
+
+    async def ready(self) -> None:
+        """Have keys, and have them renewed when it is time. Raises Unavailable."""
+        if self.keys:
+            if self.is_due(self._now()):
+                self._renew()  # meanwhile those held are good
+            return
+        await self.renew(RETRY)
+        if not self.keys:
+            raise Unavailable(RETRY)
+
+    async def renew(self, pause: float) -> None:
+        """Fetch the keys, unless that was tried less than `pause` seconds ago; all who ask meanwhile wait for one."""
+        if self._renewing is None and self._tried_within(pause, self._now()):
+            return
+        await asyncio.shield(self._renew())
+
+    async def seek(self, kid: str) -> None:
+        """Look for a key nobody knows. Raises Unavailable when it is too soon for that."""
+        now = self._now()
+        if self._renewing is None and self._tried_within(PAUSE, now):
+            if kid in self._absent:
+                return
+            if len(self._wanted) < MAX_WANTED:
+                self._wanted.add(kid)
+            raise Unavailable(self._tried + PAUSE - now)
+        await self.renew(PAUSE)
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewing
+
+    def _tried_within(self, seconds: float, now: float) -> bool:
+        return 0 <= now - self._tried < seconds
+
+    def _renew(self) -> "asyncio.Task[None]":
+        if self._renewing is None:
+            self._tried = self._now()
+            self._absent, self._wanted = self._wanted, set()
+            self._renewing = asyncio.get_running_loop().create_task(self._load())
+            self._renewing.add_done_callback(self._renewed)
+        return self._renewing
+
+    def _renewed(self, task: "asyncio.Task[None]") -> None:
+        self._renewing = None
+        self.looks += 1
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the keys of %s could not be read", self.issuer, exc_info=task.exception())
+
+    async def _load(self) -> None:
+        try:
+            if self._jwks_uri is None:
+                self._jwks_uri = await self._discover()
+            keys = jose.public_keys(await self._document(self._jwks_uri))
+            if not keys:
+                raise Failed(f"{self._jwks_uri} has no key that can be used")
+        except (Failed, ValueError) as error:
+            self._jwks_uri = None  # next time from the beginning: it may have moved
+            log.warning("--auth: %s", error)
+            return
+        self._absent |= {key.kid for key in self.keys}.difference(key.kid for key in keys)
+        self.keys = keys
+
+    async def _discover(self) -> str:
+        """Where its keys are, by the first of its metadata documents that is one."""
+        said: list[str] = []
+        for url in metadata_urls(self.issuer):
+            try:
+                document = await self._document(url)
+            except Failed as error:
+                said.append(str(error))
+                continue
+            if not isinstance(document, dict) or document.get("issuer") != self.issuer:
+                other = document.get("issuer") if isinstance(document, dict) else None
+                said.append(f"{url} is of issuer {other!r}"[:300])
+                continue
+            uri = document.get("jwks_uri")
+            if not isinstance(uri, str) or urlsplit(uri).scheme not in ("https", urlsplit(self.issuer).scheme):
+                raise Failed(f"{url} names no jwks_uri that could be used")
+            userinfo = document.get("userinfo_endpoint")
+            self.also = frozenset((self.issuer, userinfo if isinstance(userinfo, str) else self.issuer))
+            return uri
+        raise Failed(f"the issuer {self.issuer} has no metadata: {'; '.join(said)}")
+
+    async def _document(self, url: str) -> Any:
+        try:
+            page = await self._fetch(
+                url, headers={"accept": "application/json"}, limit=MAX_DOCUMENT, timeout=FETCH_TIME, redirects=0
+            )
+            if page.status != 200:
+                raise Failed(f"{url} answered {page.status}")
+            if page.truncated:
+                raise Failed(f"{url} is larger than {MAX_DOCUMENT // 1024} KiB")
+            return msgspec.json.decode(page.body)
+        except ToolError as error:
+            raise Failed(error.text) from None
+        except (ValueError, RecursionError):
+            raise Failed(f"{url} is no JSON") from None
+
+
+class OutsideTokens:
+    """Verifies the tokens of `issuer` that are for one of `audience`."""
+
+    def __init__(
+        self, issuer: str, audience: Sequence[str], fetch: Fetch, *, now: Callable[[], float] = time.time
+    ) -> None:
+        self._issuer = Issuer(issuer, fetch, now)
+        self._audience = tuple(audience)
+        self._now = now
+        self._verified = Verified()
+        self._keys: list[Key] = []  # those by which what is remembered was verified
+
+    def remembered(self, token: bytes) -> Principal | None:
+        now = self._now()
+        is_known = self._issuer.keys is self._keys and not self._issuer.is_due(now)
+        return self._verified.find(token, now) if is_known else None
+
+    async def verify(self, token: str) -> Principal:
+        issuer, looks = self._issuer, self._issuer.looks
+        kid = jose.glance(token, TYPES, ALGORITHMS, issuer.issuer).get("kid", "")  # nonsense waits for no issuer
+        await issuer.ready()
+        try:
+            claims = self._read(token)
+        except UnknownKey:
+            if issuer.looks == looks:
+                await issuer.seek(kid)
+            claims = self._read(token)
+        self._forget()
+        _check_kind(claims)
+        principal = replace(principal_of(claims), until=claims["exp"] + LEEWAY)
+        self._verified.add(token.encode(), Held(principal, claims["exp"] + LEEWAY, "", ""))
+        return principal
+
+    async def close(self) -> None:
+        await self._issuer.close()
+
+    def _read(self, token: str) -> dict[str, Any]:
+        return jose.verify(
+            token,
+            self._issuer.keys,
+            typ=TYPES,
+            algorithms=ALGORITHMS,
+            issuer=self._issuer.issuer,
+            audience=self._audience,
+            also=self._issuer.also,
+            leeway=LEEWAY,
+            now=self._now(),
+        )
+
+    def _forget(self) -> None:
+        """Keys that were fetched anew may be others: what they don't hold good any more must be found out."""
+        if self._issuer.keys is not self._keys:
+            self._keys = self._issuer.keys
+            self._verified.clear()
+
+
+def metadata_urls(issuer: str) -> list[str]:
+    """Where an issuer's metadata may be, in the order in which MCP clients look too."""
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    urls = [f"{origin}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]
+    return [*urls, f"{origin}{path}/.well-known/openid-configuration"] if path else urls
+
+
+def _check_kind(claims: Mapping[str, Any]) -> None:
+    """Raise InvalidToken for a token that was made for something else than access."""
+    if not OTHER_TOKENS.isdisjoint(claims):
+        raise InvalidToken("not an access token")
+    if any(claims.get(name) in kinds for name, kinds in OTHER_KINDS.items() if isinstance(claims.get(name), str)):
+        raise InvalidToken("not an access token")

@@ -1,0 +1,123 @@
+"""The keys that sign access tokens: one signs, the last ones are still known. Knows no tokens.
+
+A key is made when none is there, and a new one follows after thirty days or on demand (`rotate`). It is published
+before it signs, for as long as anybody's copy of the key set may be cached, so that no verifier ever meets a key it
+does not know. The one before stays published until every token it signed has expired. Where a key may have become
+known to somebody that is not enough: then all are dropped, and the new one signs at once.
+
+Private parts lie in the state database, sealed with a key file beside it; all processes of one state share them.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server.auth.tokens import jose
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.state import keys as rows
+from toolgate.server.state.sealed_state import Seal
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection, Store
+
+AGE = 30 * 86_400.0  # seconds after which a new key follows
+CACHED = 300  # seconds a key set may be cached by whoever fetched it: what its Cache-Control says
+LOOK = 5.0  # seconds between two looks at the database: another process may have rotated
+ANNOUNCED = CACHED + LOOK  # seconds a key is published before it signs
+KEEP = CACHED + 3_600.0  # seconds a retired key stays known: longer than a token lives
+PURPOSE = "signing key"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    active: jose.Key
+    known: tuple[jose.Key, ...]  # the active one first
+    due: float  # when another one signs, or has to be made
+    seen: float
+
+
+class Keys:
+    """One a process. `seal` is one that lasts (`Seal(state / "keys" / "signing", None)`)."""
+
+    def __init__(self, store: "Store", seal: Seal, now: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._seal = seal
+        self._now = now
+        self._held: _Held | None = None
+
+    async def active(self) -> jose.Key:
+        """The key to sign with now."""
+        return (await self._fresh()).active
+
+    async def public(self) -> list[jose.Key]:
+        """All keys that tokens in use may be signed with, looked up anew; the active one first. One that another takes
+        the place of says when (`retired_at`)."""
+        self._held = await self._store.transact(self._load)
+        return list(self._held.known)
+
+    async def jwks(self) -> dict[str, Any]:
+        """The public key set (RFC 7517)."""
+        return jose.jwks((await self._fresh()).known)
+
+    async def rotate(self, *, drop_old: bool = False) -> str:
+        """Make a new key. Gives its id. It signs in `ANNOUNCED` seconds, when the one before retires; with `drop_old`
+        at once, and all others are gone: no token they signed is good any more."""
+
+        def add(connection: "Connection") -> tuple[str, _Held]:
+            now = self._now()
+            if drop_old:
+                rows.drop(connection)
+            is_first = self._known(connection, now) is None
+            kid = self._add(connection, now, takes_over=now if is_first else now + ANNOUNCED)
+            return kid, self._load(connection)
+
+        kid, self._held = await self._store.transact(add)
+        return kid
+
+    async def _fresh(self) -> _Held:
+        held, now = self._held, self._now()
+        if held is None or not 0 <= now - held.seen < LOOK or now >= held.due:
+            held = self._held = await self._store.transact(self._load)
+        return held
+
+    def _load(self, connection: "Connection") -> _Held:
+        now = self._now()
+        rows.sweep(connection, now - KEEP)
+        held = self._known(connection, now)
+        if held is None:
+            self._add(connection, now, takes_over=now)
+        elif now >= held.due and held.active.retired_at is None:
+            self._add(connection, now, takes_over=now + ANNOUNCED)
+        else:
+            return held
+        made = self._known(connection, now)
+        assert made is not None
+        return made
+
+    def _known(self, connection: "Connection", now: float) -> _Held | None:
+        """What the rows say now. None: nothing there can sign."""
+        opened = [(row, key) for row in rows.listed(connection) if (key := self._opened(row)) is not None]
+        open = [(row, key) for row, key in opened if row.retired_at is None or now < row.retired_at]
+        if not open:
+            return None
+        row, active = min(open, key=lambda each: each[0].retired_at or float("inf"))  # that retires first
+        others = (key for _, key in opened if key is not active)
+        due = row.made_at + AGE if row.retired_at is None else row.retired_at
+        return _Held(active, (active, *others), due, now)
+
+    def _add(self, connection: "Connection", now: float, takes_over: float) -> str:
+        key = jose.generate()
+        rows.put(connection, key.kid, self._seal.close(key.private(), PURPOSE, key.kid), now, takes_over)
+        log.info("a new key signs access tokens%s: %s", "" if takes_over <= now else " in minutes", key.kid)
+        return key.kid
+
+    def _opened(self, row: Any) -> jose.Key | None:
+        try:
+            return replace(jose.load(self._seal.open(row.sealed, PURPOSE, row.kid)), retired_at=row.retired_at)
+        except (InvalidParams, ValueError):
+            log.warning("the signing key %s can't be opened: the key file beside the database is another one", row.kid)
+            return None

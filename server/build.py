@@ -1,0 +1,120 @@
+"""What an app is made of, as its options ask for it. A part of the composition root: builds, and runs nothing."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from toolgate.server.config.load import Config
+from toolgate.server.policy.rate_limit import Calls
+from toolgate.server.policy.rules import Rules, parse
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import lock
+from toolgate.tools import search
+from toolgate.tools.browser.find_chromium import program
+from toolgate.tools.builtin.skills import skills
+from toolgate.tools.web.fetch import Web
+from toolgate.tools.workspace import limits
+
+
+def state_folder(config: Config) -> Path:
+    """The state folder, made where it is missing. What is made here is its owner's alone."""
+    state: Path = config.state
+    try:
+        state.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (state, state / "spool", state / "keys", state / "workspaces"):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if not os.access(state, os.W_OK | os.X_OK):
+            raise PermissionError(f"{state} is not writable")
+    except OSError as error:
+        raise UsageError(f"--state: {error}") from None
+    return state
+
+
+def used(state: Path) -> int:
+    """Until this descriptor is closed, nobody puts another state in its place."""
+    try:
+        return lock.taken(state)
+    except OSError as error:
+        raise UsageError(f"--state: {error}") from None
+
+
+def search_engines(config: Config, web: Web) -> search.Search:
+    try:
+        keys = search.read_keys(config.search_keys, config.environment)
+    except ValueError as error:
+        raise UsageError(f"--search-keys: {error}") from None
+    try:
+        engines = search.chosen(config.engines, config.searxng, keys)
+    except ValueError as error:
+        raise UsageError(f"--engines: {error}") from None
+    return search.Search(web, engines, deadline=config.search_deadline, contact=config.search_contact)
+
+
+def calls(config: Config) -> Calls | None:
+    """The calls a minute there may be. Where nobody signs in the one caller pays for them itself: only what was said
+    holds."""
+    said = [word for word in config.limit if word.startswith(limits.CALLS)]
+    if config.remote and config.auth != "none":
+        return Calls(limits.parse(said).calls)
+    return Calls(limits.parse(said, limits.UNLIMITED).calls) if said else None
+
+
+def ruled(config: Config) -> Rules:
+    def known_as(subject: str) -> str:
+        from toolgate.server.auth.tokens.access_tokens import OURS
+        from toolgate.server.principal import Principal  # start-up: rules about people are rare
+
+        return Principal(config.auth if "://" in config.auth else OURS, subject, "").name
+
+    return Rules(*(parse(words, known_as) for words in (config.deny, config.allow, config.approve)))
+
+
+def web(config: Config) -> Web:
+    try:
+        chromium = program(config.browser, config.environment.get("PATH"))
+    except ValueError as error:
+        raise UsageError(f"--browser: {error}") from None
+    try:
+        return Web(config.allow_private, config.refuse_networks, chromium=chromium)
+    except ValueError as error:
+        raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
+
+
+def workspace_root(config: Config) -> Path | None:
+    """The folder all tools work in; None where every principal gets one of its own."""
+    if config.workspace is None and config.remote:
+        return None
+    try:
+        root: Path = config.workspace or Path.cwd()
+    except OSError:
+        raise UsageError("--workspace: the current directory is gone; name a folder") from None
+    if not root.is_dir():
+        raise UsageError(f"--workspace: there is no folder {root}")
+    return root.resolve()
+
+
+def digest(config: Config, root: Path | None) -> str:
+    """Of what decides what a call does: work may be done again by a server of the same digest only."""
+    kind = "http" if config.remote else "stdio"
+    where = "per principal" if root is None else str(root)
+    said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
+    said += [list(config.refuse_networks)] if config.refuse_networks else []
+    return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]
+
+
+def skill_folders(config: Config) -> list[Path]:
+    """In the order of precedence: the first of a name wins. Those in a workspace are the local user's alone: over HTTP
+    an agent could write them."""
+    home = Path(config.environment.get("HOME") or "/")
+    if config.remote:
+        return [*config.skills, home / ".claude/skills", skills.BUILT_IN]
+    root: Path = config.workspace or Path.cwd()
+    return [
+        *config.skills,
+        root / ".toolgate/skills",
+        root / ".claude/skills",
+        home / ".claude/skills",
+        skills.BUILT_IN,
+    ]

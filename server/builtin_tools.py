@@ -1,0 +1,46 @@
+"""What is built in: the thirteen tools, in their order, and the resources; and what the skills there are add to that.
+
+They take the path every plugin takes.
+"""
+
+from toolgate.tools.api.registry import Part
+from toolgate.tools.builtin.ask import ask_user_question
+from toolgate.tools.builtin.callbacks import inbox, set_callback
+from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.builtin.images import read_image
+from toolgate.tools.builtin.plan import current_plan, plan_mode
+from toolgate.tools.builtin.shell import background_bash, bash, bg_output, kill_bg_task, list_bg_tasks, read_bg_output
+from toolgate.tools.builtin.skills.resources import manifest_of, prompt_of, skill_file
+from toolgate.tools.builtin.skills.skills import Skills, description, invoke_skill
+from toolgate.tools.builtin.tasks import one_task, task_list, task_manager
+from toolgate.tools.builtin.workspace_files import workspace_file
+from toolgate.tools.search import web_search
+
+TOOLS = (
+    bash,
+    read_image,
+    read_docs,
+    web_search,
+    task_manager,
+    plan_mode,
+    ask_user_question,
+    invoke_skill,
+    background_bash,
+    read_bg_output,
+    list_bg_tasks,
+    kill_bg_task,
+    set_callback,
+)
+RESOURCES = (task_list, current_plan, inbox, one_task, bg_output, skill_file, workspace_file)
+
+
+def parts(skills: Skills) -> list[Part]:
+    """What is built in; the skills are told of in a tool's description, as their folders are now."""
+    offered = invoke_skill.described(description(skills))
+    return [*(offered if tool is invoke_skill else tool for tool in TOOLS), *RESOURCES]
+
+
+def skill_parts(skills: Skills) -> list[Part]:
+    """Each skill there is now is a resource and a prompt of its own."""
+    found = skills.catalogue().values()
+    return [*map(manifest_of, found), *map(prompt_of, found)]

@@ -1,0 +1,358 @@
+"""The client's end of one tool call: progress, logs and questions, in whichever way its revision has them.
+
+Up to 2025-11-25 a question is a request to the client. From 2026-07-28 it ends the call (`InputRequired`), and the
+retry brings the answers. A form that the client can't show waits on the server's own page, where there is one. Knows
+nothing of tools: it is the `Peer` their Context speaks to.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from toolgate.server.calls.pending_questions import Asked, Questions
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.protocol.messages import Notification
+from toolgate.server.protocol.request_meta import TASKS, client_name
+from toolgate.server.protocol.session import LEVELS, Call, Refused
+from toolgate.server.state.sealed_state import Seal
+from toolgate.tools.api.errors import CannotAsk, NoTasks, StillWaiting, Unanswered
+
+ELICIT = "elicitation/create"
+HASTE = 0.25  # seconds: a person takes longer to read a form; programs without one answer it in tens of milliseconds
+UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
+CAPABILITY = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {  # what an answer must look like to be one
+    "elicitation/create": lambda answer: (
+        answer.get("action") in ("accept", "decline", "cancel")
+        and isinstance(answer.get("content", {}), (dict, type(None)))
+    ),
+    "sampling/createMessage": lambda answer: "role" in answer and "content" in answer,
+    "roots/list": lambda answer: isinstance(answer.get("roots"), list),
+}
+
+
+class InputRequired(BaseException):
+    """Ends the call with questions. No Exception: a tool's `except Exception` must not swallow it."""
+
+    def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
+        super().__init__()
+        self.requests = requests
+
+
+def shows_forms(call: Call) -> bool:
+    """Whether the client can show the person a form."""
+    declared = call.session.capabilities.get("elicitation")
+    # {} means forms; a client that declares modes must name them (client/elicitation, "Capabilities")
+    has_forms = isinstance(declared, dict) and ("form" in declared or "url" not in declared)
+    return has_forms and call.revision.elicitation and call.can_ask
+
+
+def no_task(required: bool) -> bool:
+    """What is said to a call that can't become a task. Raises NoTasks when it has to."""
+    if required:
+        raise NoTasks(
+            f"this is done as a task only, and the client did not declare {TASKS}", {"extensions": {TASKS: {}}}
+        )
+    return False
+
+
+class Nobody:
+    """The client's end of work that no request asked for: nobody hears it, and nobody can be asked."""
+
+    wants_progress = False
+    held = True
+
+    def can(self, capability: str) -> bool:
+        return False
+
+    def knows(self, feature: str) -> bool:
+        return False
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    def close_stream(self) -> None: ...
+
+    async def as_task(self, required: bool) -> bool:
+        return no_task(required)
+
+    def when_changed(self, tell: Callable[[], None]) -> None: ...
+
+    def at_once(self, key: str) -> bool:
+        return False
+
+    async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        raise CannotAsk("nobody is there to be asked", {})
+
+    async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        return await function()
+
+
+class Caller:
+    """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds. `questions` are those that the
+    server's own page shows."""
+
+    held = True
+
+    def __init__(self, call: Call, seal: Seal, questions: Questions, hold: float, streaming: bool) -> None:
+        self._call = call
+        self._seal = seal
+        self._questions = questions
+        self._hold = hold
+        self._began = time.monotonic()
+        self._taken: list[Asked] = []  # whose answers, given on the page, this call has used
+        self._left: list[Asked] = []  # that wait there without it
+        self._ending = "over"  # or "asking" the client, or "waiting" for what was left
+        self._heart: asyncio.TimerHandle | None = None
+        self._last_progress = -math.inf
+        self._progressed = self._began  # when progress was last sent
+        token = call.meta.get("progressToken")
+        self._token = token if streaming and type(token) in (int, str) else None
+        self._hasty: set[str] = set()  # questions whose answers came sooner than a person gives them
+        self._answers: dict[str, Any] = {}
+        self._done: dict[str, Any] = {}
+        if call.revision.stateless:
+            self._recall()
+
+    @property
+    def wants_progress(self) -> bool:
+        return self._token is not None
+
+    def can(self, capability: str) -> bool:
+        if capability == "elicitation":
+            return shows_forms(self._call) or self._questions.url is not None
+        return self._call.session.can(capability) and self._call.can_ask
+
+    def knows(self, feature: str) -> bool:
+        return self._call.revision.has(feature)
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self._token is None or not math.isfinite(progress):
+            return
+        if progress <= self._last_progress:  # it must grow (basic/utilities/progress)
+            progress = math.nextafter(self._last_progress, math.inf)
+        self._last_progress = progress
+        self._progressed = time.monotonic()
+        params: dict[str, Any] = {"progressToken": self._token, "progress": progress}
+        if total is not None and math.isfinite(total):
+            params["total"] = total
+        if message is not None and self._call.revision.progress_messages:
+            params["message"] = message
+        self._call.channel.send(Notification("notifications/progress", params))
+
+    def start_heartbeat(self, first: float, seconds: float) -> None:
+        """Tell a client that waits that the call lives: after `first` seconds without a word, then whenever it was told
+        nothing for `seconds`."""
+        self._heart = asyncio.get_running_loop().call_later(first, self._beat, first, seconds)
+
+    def _beat(self, pause: float, seconds: float) -> None:
+        if self._progressed > self._began:
+            pause = seconds
+        now = time.monotonic()
+        left = self._progressed + pause - now
+        if left <= 0:
+            self.progress(max(self._last_progress, 0.0), None, f"running for {now - self._began:.0f} s")
+            left = seconds
+        self._heart = asyncio.get_running_loop().call_later(left, self._beat, pause, seconds)
+
+    def stop(self) -> None:
+        """The call is answered: no progress may follow (basic/patterns/progress)."""
+        self._token = None
+        if self._heart is not None:
+            self._heart.cancel()
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        rank = LEVELS.index(level)
+        least = self._call.session.log_level
+        if least is None or rank < least:
+            return
+        params = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        self._call.channel.send(Notification("notifications/message", params))
+
+    def close_stream(self) -> None:
+        self._call.channel.pause()
+
+    async def as_task(self, required: bool) -> bool:
+        return no_task(required)
+
+    def when_changed(self, tell: Callable[[], None]) -> None: ...
+
+    async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        """The answers. A form goes to the page where the client can't show it."""
+        at_page = {key: request for key, request in requests.items() if self._is_for_page(request)}
+        others = {key: request for key, request in requests.items() if key not in at_page}
+        self._check(others)
+        answers = await self._from_client(others, timeout) if others else {}
+        return {**answers, **await self._from_page(at_page, timeout)} if at_page else answers
+
+    async def _from_client(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        if self._call.revision.stateless:
+            return self._answered(requests)
+        return {key: await self._request(key, request, timeout or self._hold) for key, request in requests.items()}
+
+    async def _from_page(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        asked = [self._put(key, request) for key, request in requests.items()]
+        seconds = self._wait(timeout)
+        if seconds > 0 and not all(each.answer.done() for each in asked):
+            told = f"waiting for the person's answer at {self._questions.url}"
+            self.progress(max(self._last_progress, 0.0), None, told)
+            self.log("notice", told, "questions")
+        try:
+            answers = await self._questions.wait(asked, seconds)
+        except StillWaiting:
+            self._left += asked
+            raise
+        self._taken += asked
+        return {key: _checked(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
+
+    def _wait(self, timeout: float | None) -> float:
+        """How many seconds a question on the page is waited for: none where nobody looks at it."""
+        if not self._questions.watched(self._call.session.principal):
+            return 0.0
+        return min(timeout or self._hold, self._began + self._hold - time.monotonic())
+
+    def _put(self, key: str, request: dict[str, Any]) -> Asked:
+        """The question on the page."""
+        call, params = self._call, request.get("params") or {}
+        schema = params.get("requestedSchema")
+        return self._questions.put(
+            call.session.principal,
+            self._binding(),
+            [key, params, call.approving is not None],
+            tool=_readable(call.params.get("name") or call.params.get("uri") or call.method),
+            client=_readable(self._client())[:64],
+            message=_readable(params.get("message", "")),
+            schema=schema if isinstance(schema, dict) else {},
+            approved=call.approving,
+            right=call.session.right,
+        )
+
+    def _is_for_page(self, request: dict[str, Any]) -> bool:
+        is_form = request["method"] == ELICIT and (request.get("params") or {}).get("mode", "form") == "form"
+        return is_form and not shows_forms(self._call) and self._questions.url is not None
+
+    def leave_waiting(self) -> None:
+        """The call ends with a question that is left on the page."""
+        self._ending = "waiting"
+
+    def release(self) -> None:
+        """The call is over. When it ends with a question, the next one takes what was answered before, and what was
+        done once; of an approval the next one's requestState knows, where there is one."""
+        if self._ending != "over":
+            for asked in self._taken:
+                if self._ending == "waiting" or not asked.waiting.approval:
+                    self._questions.hand_back(asked)
+        if self._ending == "waiting":
+            for asked in (*self._left, *self._taken):
+                asked.done = self._done
+        self._taken, self._left = [], []
+
+    def _binding(self) -> list[Any]:
+        """What a question on the page is asked for: this client's very same call."""
+        return [self._call.session.owner, self._client(), *self._identity()]
+
+    def _client(self) -> str:
+        """The program that asks, as it signed in, or as it calls itself."""
+        return self._call.session.client or client_name(self._call.meta)
+
+    def _check(self, requests: Mapping[str, dict[str, Any]]) -> None:
+        """Raise CannotAsk for what the client did not declare it can be asked."""
+        lacking = {CAPABILITY[request["method"]] for request in requests.values() if not self._can_answer(request)}
+        if lacking:
+            why = f"this client did not declare {', '.join(sorted(lacking))}" if self._call.can_ask else UNREACHABLE
+            raise CannotAsk(f"{why}, so it can't be asked", {name: {} for name in lacking})
+
+    def _can_answer(self, request: dict[str, Any]) -> bool:
+        method = request["method"]
+        return shows_forms(self._call) if method == ELICIT else self.can(CAPABILITY[method])
+
+    async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        if key not in self._done and self._questions.url is not None:
+            self._done = {**self._questions.done(self._call.session.principal, self._binding), **self._done}
+        if key not in self._done:
+            self._done[key] = await function()
+        return self._done[key]
+
+    def input_required(self, questions: InputRequired) -> dict[str, Any]:
+        """The result that ends this try of the call; what is known so far travels with it, sealed."""
+        self._ending = "asking"
+        carried = {
+            "answers": self._answers,
+            "once": self._done,
+            "approval": self._call.approval,
+            "asked": time.time(),
+            "hasty": sorted(self._hasty),
+        }
+        state = self._seal.close(carried, self._call.session.owner, self._identity())
+        return {"resultType": "input_required", "inputRequests": questions.requests, "requestState": state}
+
+    def _recall(self) -> None:
+        params, asked = self._call.params, 0.0
+        if "requestState" in params:
+            carried = self._seal.open(params["requestState"], self._call.session.owner, self._identity())
+            self._answers, self._done = carried["answers"], carried["once"]
+            self._hasty.update(carried.get("hasty", ()))
+            asked = carried.get("asked", 0.0)
+            approval = carried.get("approval")
+            self._call.approval = None if approval is None else (approval[0], approval[1], approval[2])
+        if "inputResponses" in params:
+            responses = params["inputResponses"]
+            if not isinstance(responses, dict):
+                raise InvalidParams("'inputResponses' must be an object")
+            if 0 <= time.time() - asked < HASTE:
+                self._hasty.update(responses.keys() - self._answers.keys())
+            self._answers = {**responses, **self._answers}  # what was answered stays answered
+
+    def _answered(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        missing = {key: request for key, request in requests.items() if not self._fits(key, request)}
+        if missing:
+            raise InputRequired(missing)
+        return {key: self._answers[key] for key in requests}
+
+    def _fits(self, key: str, request: dict[str, Any]) -> bool:
+        answer = self._answers.get(key)
+        if isinstance(answer, dict) and SHAPES[request["method"]](answer):
+            return True
+        self._answers.pop(key, None)
+        return False
+
+    async def _request(self, key: str, request: dict[str, Any], timeout: float) -> Any:
+        method, sent = request["method"], time.monotonic()
+        try:
+            answer = await self._call.session.request(method, request.get("params") or {}, self._call.channel, timeout)
+        except TimeoutError:
+            raise Unanswered(f"nobody answered within {timeout:g} s", {CAPABILITY[method]: {}}) from None
+        except Refused as refused:
+            raise Unanswered(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
+        if time.monotonic() - sent < HASTE:
+            self._hasty.add(key)
+        return _checked(method, answer)
+
+    def at_once(self, key: str) -> bool:
+        return key in self._hasty
+
+    def _identity(self) -> list[Any]:
+        """What makes the retry the same request: its method, name and arguments."""
+        params = self._call.params
+        return [self._call.method, params.get("name"), params.get("uri"), params.get("arguments")]
+
+
+def _checked(method: str, answer: Any) -> Any:
+    """The answer, if it has the shape of one. Raises Unanswered."""
+    if not isinstance(answer, dict) or not SHAPES[method](answer):
+        raise Unanswered("the client's answer has no shape known here", {CAPABILITY[method]: {}})
+    return answer
+
+
+def _readable(value: object) -> str:
+    """As a text that every page can hold: no halves of surrogate pairs."""
+    return str(value).encode("utf-8", "replace").decode()

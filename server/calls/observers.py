@@ -1,0 +1,146 @@
+"""Who hears of each tools/call: that it began, and how it ended. Knows calls and how they end; knows nothing of what is
+made of that, such as the audit log.
+
+Nothing here may cost a call its answer: what an observer raises is logged.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from toolgate.server.calls.tasks import Kept
+from toolgate.server.protocol.errors import InternalError, RpcError
+from toolgate.server.protocol.messages import Request
+from toolgate.server.protocol.session import Call
+
+log = logging.getLogger("toolgate.observers")
+
+GRANTED = frozenset(("allowed", "approved"))  # decisions after which the tool runs
+ENDS = {"completed": "ok", "failed": "fault", "cancelled": "cancelled"}  # a task's status → how its call ended
+
+Answer = Callable[[Call], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a call ended. `outcome` is ok, error (the tool says so), refused, cancelled, fault, asked (the person has to
+    answer first, and the client calls again), or task: it goes on as the one named `task`, and ends once more then."""
+
+    outcome: str
+    task: str | None
+    seconds: float
+
+
+class Observer(Protocol):
+    def began(self, call: Call) -> Any:
+        """What `ended` is given again."""
+        ...
+
+    def ended(self, call: Call, begun: Any, end: End) -> None:
+        """The answer is made: `call.output` is what the tool gave, if it ran."""
+        ...
+
+    def lost(self, kept: Kept) -> None:
+        """A task ended with the process that worked on it."""
+        ...
+
+    def lacking(self, principal: str, client: str, request: Request) -> None:
+        """A tools/call was refused before it was one, since its caller lacks the scope it takes."""
+        ...
+
+
+class Observers:
+    """All of them, told one after the other."""
+
+    def __init__(
+        self, observers: Sequence[Observer] = (), prepare: Callable[[Call], Awaitable[None]] | None = None
+    ) -> None:
+        """`prepare` does what of this takes long, before a call begins."""
+        self._observers = tuple(observers)
+        self._prepare = prepare
+
+    def observed(self, answer: Answer) -> Answer:
+        """`answer`, with every observer told of each call."""
+        if not self._observers:
+            return answer
+
+        async def observing(call: Call) -> dict[str, Any]:
+            if self._prepare is not None:
+                await self._prepare(call)
+            self._begin(call)
+            try:
+                result = await answer(call)
+            except BaseException as error:
+                self._end(call, _of_error(error), None)
+                raise
+            self._end(call, *_of_result(call, result))
+            return result
+
+        return observing
+
+    def task_ended(self, call: Call, kept: Kept) -> None:
+        """The task that `call` became is over, or left to the next process."""
+        if kept.live or not self._observers:
+            return
+        if not call.began:  # another process began it
+            self._begin(call)
+        outcome = ENDS[kept.status]
+        self._end(call, _of_output(call) if outcome == "ok" else outcome, kept.id, time.time() - kept.created)
+
+    def lost(self, kept: Kept) -> None:
+        for observer in self._observers:
+            _told(observer.lost, kept)
+
+    def lacking(self, principal: str, client: str, request: Request) -> None:
+        if request.method == "tools/call":
+            for observer in self._observers:
+                _told(observer.lacking, principal, client, request)
+
+    def _begin(self, call: Call) -> None:
+        call.began = time.monotonic()
+        call.begun = tuple(_told(observer.began, call) for observer in self._observers)
+
+    def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
+        if outcome == "error" and call.decision not in GRANTED:
+            outcome = "refused"
+        end = End(outcome, task, time.monotonic() - call.began if lasted is None else lasted)
+        for observer, begun in zip(self._observers, call.begun, strict=True):
+            _told(observer.ended, call, begun, end)
+
+
+def _told(tell: Callable[..., Any], *what: Any) -> Any:
+    try:
+        return tell(*what)
+    except Exception:
+        log.exception("a call could not be observed")
+        return None
+
+
+def _of_error(error: BaseException) -> str:
+    match error:
+        case asyncio.CancelledError():
+            return "cancelled"
+        case InternalError():
+            return "fault"
+        case RpcError():
+            return "refused"
+        case _:
+            return "fault"
+
+
+def _of_result(call: Call, result: dict[str, Any]) -> tuple[str, str | None]:
+    """The outcome, and the task the call became."""
+    match result.get("resultType"):
+        case "task":
+            return "task", result["taskId"]
+        case "input_required":
+            return "asked", None
+        case _:
+            return _of_output(call), None
+
+
+def _of_output(call: Call) -> str:
+    return "error" if call.output is not None and call.output.is_error else "ok"

@@ -1,0 +1,290 @@
+"""Questions that wait for a person on the server's own page, since the client that a call came through can't ask.
+
+Each is its principal's, and goes with one call through one client: with its method, name and exact arguments, and with
+the very words of the question. A call waits for the answer as long as it may; after that the question waits alone, and
+the same call, made again, takes the answer. An answer is for one call; who ends with another question hands it back.
+Knows neither the page nor what is asked. In the memory of this process: with the server they all end.
+"""
+
+import asyncio
+import hashlib
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from toolgate.tools.api.errors import StillWaiting, Unanswered
+
+if TYPE_CHECKING:
+    from toolgate.server.principal import Right
+
+LIFETIME = 600.0  # seconds that a question waits, and then its answer: as long as anybody remembers the conversation
+MOST = 32  # of a principal: one more costs them their oldest, and nobody else anything
+MOST_BYTES = 256 * 2**10  # of all that these show: the page is made anew whenever something changes
+ACTIONS = ("accept", "decline", "cancel")
+GONE = "This question does not wait any more: it was answered, has expired, or its call has ended."
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A question as its page shows it. `tool` is the name of the tool or prompt, or the URI of what is read. `schema`
+    is a flat one, as of elicitation/create. `approval`: whether the tool may run at all, with `arguments` as a person
+    has to see them. Times are in seconds since 1970."""
+
+    id: str
+    tool: str
+    client: str  # as `Session.client` has it
+    asked: float
+    expires: float
+    message: str
+    schema: Mapping[str, Any]
+    approval: bool
+    arguments: str
+
+
+@dataclass(eq=False, slots=True)
+class Asked:
+    """One question with its answer, asked by `call` in the words of `question`: it is good for no others. `held`: by a
+    call under way. `done` is what earlier tries of the call have done once."""
+
+    principal: str
+    call: bytes
+    question: bytes
+    waiting: Waiting
+    answer: "asyncio.Future[dict[str, Any] | None]"  # None: there will be none
+    size: int  # bytes of what is shown
+    right: "Right | None" = None  # that its call came by
+    held: bool = True
+    done: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Following:
+    """Somebody who looks at a principal's questions, for as long as it is entered: `async for` gives something after
+    each change."""
+
+    principal: str
+    _all: dict[str, "list[Following]"]
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __enter__(self) -> "Following":
+        self._all.setdefault(self.principal, []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        mine = self._all[self.principal]
+        mine.remove(self)
+        if not mine:
+            del self._all[self.principal]
+
+    def __aiter__(self) -> AsyncIterator[None]:
+        return self
+
+    async def __anext__(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+    def tell(self) -> None:
+        self._changed.set()
+
+
+class Questions:
+    """All of one server. `url` is where they are answered; None as long as there is no such place."""
+
+    def __init__(self, url: str | None = None, now: Callable[[], float] = time.time) -> None:
+        self.url = url
+        self._now = now
+        self._asked: dict[str, dict[str, Asked]] = {}  # principal → id → question; the oldest first
+        self._following: dict[str, list[Following]] = {}
+
+    # -- for the page
+
+    def waiting(self, principal: str) -> list[Waiting]:
+        """What waits for this principal's answer; the oldest first."""
+        return [each.waiting for each in self._asked.get(principal, {}).values() if not each.answer.done()]
+
+    def answer(self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None) -> str | None:
+        """Take the person's answer: "accept" with the form's values, "decline" or "cancel". None when all is well, or
+        what is wrong with it, in words for the person."""
+        from toolgate.server.calls import forms  # start-up: most servers never ask
+
+        asked = self._asked.get(principal, {}).get(id)
+        if asked is None or asked.answer.done():
+            return GONE
+        if action not in ACTIONS:
+            return f"An answer is one of {', '.join(ACTIONS)}."
+        values = dict(content or {}) if action == "accept" else {}
+        wrong = forms.wrong(asked.waiting.schema, values) if action == "accept" else None
+        if wrong is None:
+            asked.answer.set_result({"action": action, "content": values} if action == "accept" else {"action": action})
+            self._until(asked)
+            self._changed(principal)
+        return wrong
+
+    def follow(self, principal: str) -> Following:
+        """To be entered by a page that shows them: meanwhile the principal is `watched`."""
+        return Following(principal, self._following)
+
+    def watched(self, principal: str) -> bool:
+        """Whether the person has the page open."""
+        return principal in self._following
+
+    # -- for calls
+
+    def put(
+        self,
+        principal: str,
+        call: Any,
+        question: Any,
+        *,
+        tool: str,
+        client: str,
+        message: str,
+        schema: Mapping[str, Any],
+        approved: str | None = None,
+        right: "Right | None" = None,
+    ) -> Asked:
+        """That question of that call (any JSON values), which the caller now holds: one that waits alone, or has its
+        answer, or a new one. `approved` are the arguments, shown, that are to be approved."""
+        by, binding = _digest(call), _digest([call, question])
+        own = self._asked.get(principal, {}).values()
+        found = next((each for each in own if each.question == binding and not each.held), None)
+        if found is not None:
+            found.held = True
+            if not found.answer.done():
+                self._until(found)
+            return found
+        shown = Waiting(
+            secrets.token_urlsafe(18),
+            tool,
+            client,
+            asked=self._now(),
+            expires=math.inf,
+            message=message,
+            schema=schema,
+            approval=approved is not None,
+            arguments=approved or "",
+        )
+        size = len(_exact([message, schema, approved]))
+        asked = Asked(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size, right)
+        self._keep(asked)
+        return asked
+
+    async def wait(self, asked: Sequence[Asked], seconds: float) -> list[dict[str, Any]]:
+        """The answers, which are the caller's now. Raises StillWaiting after `seconds`, with the questions left, and
+        Unanswered where one has expired. Whoever is cancelled takes the questions along."""
+        unanswered = [each.answer for each in asked if not each.answer.done()]
+        if unanswered and seconds > 0:
+            try:
+                await asyncio.wait(unanswered, timeout=seconds)
+            except asyncio.CancelledError:
+                for each in asked:
+                    self.drop(each)
+                raise
+        answers = [each.answer.result() for each in asked if each.answer.done()]
+        found = [answer for answer in answers if answer is not None]
+        if len(found) < len(asked):
+            for each in asked:
+                each.held = False
+            raise self._refusal(asked[0].waiting, is_gone=len(found) < len(answers))
+        for each in asked:
+            self._remove(each)
+        return found
+
+    def done(self, principal: str, call: Callable[[], Any]) -> Mapping[str, Any]:
+        """What earlier tries of that call have done once."""
+        own = self._asked.get(principal)
+        if own is None:
+            return {}
+        by = _digest(call())
+        return next((each.done for each in own.values() if each.call == by and each.done and not each.held), {})
+
+    def hand_back(self, asked: Asked) -> None:
+        """The next such call may take the answer."""
+        if self.url is not None:
+            asked.held = False
+            self._keep(asked)
+
+    def drop(self, asked: Asked) -> None:
+        """There will be no answer."""
+        self._remove(asked)
+        if not asked.answer.done():
+            asked.answer.set_result(None)
+
+    def leave(self, principal: str) -> None:
+        """The principal is gone for good."""
+        for asked in list(self._asked.get(principal, {}).values()):
+            self.drop(asked)
+
+    def rights(self) -> Iterator["Right"]:
+        """By which something was asked that waits."""
+        return (each.right for own in self._asked.values() for each in own.values() if each.right is not None)
+
+    def end_of(self, rights: "Collection[Right]") -> None:
+        """Drop what was asked by these."""
+        for own in list(self._asked.values()):
+            for asked in [each for each in own.values() if each.right in rights]:
+                self.drop(asked)
+
+    def close(self) -> None:
+        """From now on nobody can be asked, and nobody waits."""
+        self.url = None
+        for principal in list(self._asked):
+            self.leave(principal)
+
+    def _refusal(self, waiting: Waiting, *, is_gone: bool) -> Unanswered:
+        required: dict[str, Any] = {"elicitation": {}}
+        if is_gone or self.url is None:
+            return Unanswered("nobody answered, and the question does not wait any more", required)
+        return StillWaiting(
+            f"nobody has answered yet. The person can answer at {self.url} within {LIFETIME / 60:g} minutes: tell them "
+            "that, and make the very same call again when they have",
+            required,
+        )
+
+    def _keep(self, asked: Asked) -> None:
+        own = self._asked.setdefault(asked.principal, {})
+        own[asked.waiting.id] = asked
+        self._until(asked)
+        while len(own) > MOST or sum(each.size for each in own.values()) > MOST_BYTES:
+            self.drop(next(iter(own.values())))
+        self._changed(asked.principal)
+
+    def _until(self, asked: Asked) -> None:
+        """Its time begins anew."""
+        if asked.timer is not None:
+            asked.timer.cancel()
+        asked.waiting = replace(asked.waiting, expires=self._now() + LIFETIME)
+        asked.timer = asyncio.get_running_loop().call_later(LIFETIME, self.drop, asked)
+
+    def _remove(self, asked: Asked) -> None:
+        if asked.timer is not None:
+            asked.timer.cancel()
+        own = self._asked.get(asked.principal, {})
+        if own.pop(asked.waiting.id, None) is not None:
+            self._changed(asked.principal)
+        if not own:
+            self._asked.pop(asked.principal, None)
+
+    def _changed(self, principal: str) -> None:
+        for following in self._following.get(principal, ()):
+            following.tell()
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.sha256(_exact(value)).digest()
+
+
+def _exact(value: Any) -> bytes:
+    """Its JSON."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except UnicodeEncodeError:  # half of a surrogate pair, which is told from others as well
+        import json  # start-up: hardly ever
+
+        return json.dumps(value, sort_keys=True).encode()

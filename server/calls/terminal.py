@@ -1,0 +1,202 @@
+"""Asks whoever sits at the terminal what a called server asks: by forms, line by line. Knows nothing of how the
+question came or how the answer goes.
+
+What the server says is marked as the server's, line by line, and no character of it reaches the terminal as a command.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from toolgate.server.calls import display, forms
+from toolgate.server.calls.forms import Field
+
+TTY = "/dev/tty"
+LINE = 65_536  # bytes of one answer
+MAX_ASKED = 20_000  # characters of a question: our own, of approval, are shorter
+MAX_SHOWN = 500  # of anything else
+MAX_CHOICES = 200  # that are listed
+NOBODY = "the server asks for something, and there is no terminal to answer at: declined"
+
+
+class Terminal:
+    """One that a person can be asked at: `source` is read, and the other written."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source = source
+        self._sink = sink
+        self._rest = b""
+
+    def say(self, text: str) -> None:
+        os.write(self._sink, text.encode("utf-8", "replace"))
+
+    async def line(self, prompt: str) -> str | None:
+        """What the person types in answer to the prompt; None where the input has ended (Ctrl-D)."""
+        self.say(prompt)
+        while b"\n" not in self._rest:
+            await self._readable()
+            data = os.read(self._source, LINE)
+            if not data or len(self._rest) > LINE:
+                self._rest = b""
+                return None
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    async def _readable(self) -> None:
+        """Without a thread: one that reads a terminal can't be called off."""
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def there() -> None:
+            loop.remove_reader(self._source)
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(self._source, there)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._source)
+
+
+class Person:
+    """Answers the elicitations of a called server. `declined`: there was nobody to ask."""
+
+    def __init__(self) -> None:
+        self.declined = False
+        self._one = asyncio.Lock()  # at a time
+
+    async def answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of elicitation/create. Raises LookupError for what was not offered to be answered."""
+        if method != "elicitation/create" or params.get("mode", "form") != "form":
+            raise LookupError(f"{method} was not declared")
+        async with self._one:
+            with opened() as terminal:
+                if terminal is not None:
+                    return await _asked(terminal, params)
+        if not self.declined:
+            sys.stderr.write(f"toolgate: {NOBODY}\n")
+        self.declined = True
+        return {"action": "decline"}
+
+
+@contextlib.contextmanager
+def opened() -> Generator[Terminal | None]:
+    """The terminal of this process; or what it reads, where that is one; or None."""
+    try:
+        tty = os.open(TTY, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        yield Terminal(0, 2) if os.isatty(0) else None
+        return
+    try:
+        yield Terminal(tty, tty)
+    finally:
+        os.close(tty)
+
+
+async def _asked(terminal: Terminal, params: Mapping[str, Any]) -> dict[str, Any]:
+    schema = params.get("requestedSchema")
+    fields = forms.fields(schema) if isinstance(schema, Mapping) else []
+    terminal.say(f"\nThe server asks:\n{marked(str(params.get('message', '')), MAX_ASKED)}")
+    try:
+        reply = await (_filled(terminal, fields) if fields else _agreed(terminal))
+    except asyncio.CancelledError:
+        terminal.say("\nThe server does not wait for this answer any more.\n")
+        raise
+    if reply["action"] == "cancel":
+        terminal.say("\n")
+    return reply
+
+
+async def _agreed(terminal: Terminal) -> dict[str, Any]:
+    """A question without fields, as for approval: yes or no."""
+    while True:
+        line = await terminal.line("[y/n] ")
+        if line is None:
+            return {"action": "cancel"}
+        word = line.strip().lower()
+        if word in ("y", "yes"):
+            return {"action": "accept", "content": {}}
+        if word in ("n", "no"):
+            return {"action": "decline"}
+
+
+async def _filled(terminal: Terminal, fields: list[Field]) -> dict[str, Any]:
+    terminal.say("(an empty line leaves out what may be left out; Ctrl-D closes the question)\n")
+    content: dict[str, Any] = {}
+    for field in fields:
+        terminal.say(_described(field))
+        while True:
+            line = await terminal.line(f"{readable(field.title, MAX_SHOWN)}{_hint(field)}: ")
+            if line is None:
+                return {"action": "cancel"}
+            try:
+                value = _value(field, line)
+            except ValueError as error:
+                terminal.say(f"  {error}\n")
+                continue
+            if value is not None:
+                content[field.name] = value
+            break
+    return {"action": "accept", "content": content}
+
+
+def _value(field: Field, line: str) -> Any:
+    """None is left out. Raises ValueError."""
+    if line.strip():
+        return field.read(line)
+    if field.default is not None:
+        return field.default
+    if field.required:
+        raise ValueError("this is needed")
+    return None
+
+
+def _described(field: Field) -> str:
+    listed = list(field.choices.items())[:MAX_CHOICES]
+    lines = [f"  {number}. {_choice(value, title)}" for number, (value, title) in enumerate(listed, 1)]
+    if len(field.choices) > len(listed):
+        lines.append(f"  … and {len(field.choices) - len(listed):,} more")
+    about = marked(field.description, MAX_ASKED) if field.description else ""
+    return about + "".join(f"{line}\n" for line in lines)
+
+
+def _choice(value: str, title: str) -> str:
+    told = readable(title, MAX_SHOWN)
+    return told if value == title else f"{told} ({readable(value, MAX_SHOWN)})"
+
+
+HINTS: Mapping[str, str] = {
+    "yes_no": "y/n",
+    "choice": "a number",
+    "choices": "numbers, with commas between them",
+    "number": "a number",
+    "integer": "a whole number",
+}
+
+
+def _hint(field: Field) -> str:
+    default = field.default
+    if isinstance(default, bool):
+        default = "y" if default else "n"
+    told = [HINTS.get(field.kind, ""), "" if default is None else f"else {readable(str(default), MAX_SHOWN)}"]
+    words = ", ".join(word for word in told if word)
+    return f" ({words})" if words else ""
+
+
+def marked(text: str, most: int) -> str:
+    """The server's words, each line marked as theirs."""
+    return "".join(f"  | {readable(line, most)}\n" for line in _cut(text, most).split("\n"))
+
+
+def readable(text: str, most: int) -> str:
+    """The server's words on one line, with nothing in them that the terminal would obey."""
+    return display.visible(_cut(text, most))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} … {len(text) - most:,} characters are NOT SHOWN"

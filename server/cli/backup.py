@@ -1,0 +1,190 @@
+"""`toolgate backup` and `toolgate restore`: the state as one file, and back. A backup is made whether a server runs
+beside or not; to restore, none may."""
+
+import os
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from toolgate.server.cli.user import DONE, FAULT, counted, one
+from toolgate.server.config.load import Config
+from toolgate.server.progress import Progress, shown
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import lock
+from toolgate.server.state.backup import read, restore_place, write
+from toolgate.server.state.backup.manifest import Manifest, Refused
+from toolgate.tools import ToolError
+from toolgate.tools.workspace.spool import FULL
+
+STREAM = "-"  # standard input or output
+ROOM = ".toolgate-backup-"
+LEFT = 86_400.0  # seconds: no backup takes a day
+
+
+def backup(config: Config, words: Sequence[str], *, workspaces: bool) -> int:
+    """`toolgate backup FILE | - [--with-workspaces]`. Raises UsageError."""
+    file = one(words, "backup: the FILE to be made, or - for standard output,")
+    if not config.state.is_dir():
+        raise UsageError(f"--state: there is no folder {config.state}")
+    to_stream = file == STREAM
+    if to_stream and sys.stdout.isatty():
+        raise UsageError("backup: a terminal is no place for it: name a file, or send it through a pipe")
+    with _undertaken(config.environment) as progress:
+        return _done(lambda: (_to_stream if to_stream else _to_file)(config.state, file, workspaces, progress))
+
+
+def restore(config: Config, words: Sequence[str], *, replace: bool) -> int:
+    """`toolgate restore FILE | - [--replace]`. Raises UsageError."""
+    file = one(words, "restore: the FILE that backup made, or - for standard input,")
+    if file == STREAM and sys.stdin.isatty():
+        raise UsageError("restore: a backup does not come from a terminal: name a file, or send it through a pipe")
+    if config.state.exists() and not config.state.is_dir():
+        raise UsageError(f"--state: {config.state} is no folder")
+    _check_owner(config.state)
+    with _undertaken(config.environment) as progress:
+        return _done(lambda: _from(config.state, file, replace, progress))
+
+
+def _check_owner(state: Path) -> None:
+    """What root restores is root's: the server that the folder belongs to could not use it. Raises UsageError."""
+    if os.geteuid() == 0 and state.exists() and (owner := state.stat().st_uid) != 0:
+        raise UsageError(f"restore: {state} belongs to user {owner}: run this as that user, not as root")
+
+
+def _to_file(state: Path, file: str, workspaces: bool, progress: Progress) -> None:
+    path = Path(file)
+    if path.exists() or path.is_symlink():
+        raise Refused(f"{path} is there already: name another file")
+    room = _room(path.parent)
+    try:
+        draft = room / "backup"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
+            manifest = _written(state, raw, room, workspaces, progress)
+            raw.flush()
+            os.fsync(raw.fileno())
+        _put(draft, path)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    print(f"{path}: {path.stat().st_size:,} bytes, {_about(manifest)}")
+    print("whoever has this file has the keys to this server: keep it as private as the state", file=sys.stderr)
+    _check_whole(manifest)
+
+
+def _to_stream(state: Path, _file: str, workspaces: bool, progress: Progress) -> None:
+    if _is_open_to_others(sys.stdout.fileno()):
+        print("others can read the file that this goes to: chmod 600 it, and umask 077 before", file=sys.stderr)
+    room = _room(state)
+    try:
+        manifest = _written(state, sys.stdout.buffer, room, workspaces, progress)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # not what `head` does to a list: this is worth nothing by half
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise Refused("who read it went away: it is not whole") from None
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    print(f"backup: {_about(manifest)}", file=sys.stderr)
+    _check_whole(manifest)
+
+
+def _is_open_to_others(held: int) -> bool:
+    found = os.fstat(held)
+    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def _check_whole(manifest: Manifest) -> None:
+    """Raises Refused, about a backup that is made, and good for what is in it."""
+    for name, what in manifest.omitted.items():
+        print(f"{name} is in it {what}", file=sys.stderr)
+    if manifest.missing:
+        told = "; ".join(f"{name} ({why})" for name, why in manifest.missing.items())
+        raise Refused(f"all is in it but what could not be packed: {told}")
+
+
+def _room(folder: Path) -> Path:
+    """A folder for what is on its way. One of a backup that was killed goes: the keys are in it."""
+    for left in folder.glob(f"{ROOM}*"):
+        if time.time() - left.lstat().st_mtime > LEFT:
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=ROOM, dir=folder))
+
+
+def _written(state: Path, raw: IO[bytes], room: Path, workspaces: bool, progress: Progress) -> Manifest:
+    with (lock.alone if workspaces else lock.shared)(state):  # half of it could be of what a restore replaces
+        return write.write(state, raw, room, workspaces=workspaces, progress=progress)
+
+
+def _put(draft: Path, path: Path) -> None:
+    """A file appears when it is whole, and takes no other's place."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise Refused(f"{path} is there already, since a moment ago: name another file") from None
+    except OSError:  # a file system without links
+        draft.rename(path)
+    restore_place.sync(path.parent)
+
+
+def _from(state: Path, file: str, replace: bool, progress: Progress) -> None:
+    with (
+        open(0, "rb", closefd=False) if file == STREAM else open(file, "rb") as raw,
+        restore_place.cleared(state, replace=replace) as room,
+    ):
+        manifest = read.stage(raw, room / "come", progress)
+        with restore_place.undisturbed():
+            aside = restore_place.place(room / "come", state)
+            _tell(state, manifest, aside)
+
+
+def _tell(state: Path, manifest: Manifest, aside: Path | None) -> None:
+    print(f"restored to {state}: {_about(manifest)}")
+    if aside is not None:
+        print(f"what was there is in {aside}: remove it when nobody needs it", file=sys.stderr)
+    if manifest.missing:
+        names = ascii(", ".join(manifest.missing))[1:-1]
+        print(f"what could not be packed when it was made is missing: {names}", file=sys.stderr)
+    print(
+        "what was revoked since that backup holds again: toolgate token revoke all ends everybody's access",
+        file=sys.stderr,
+    )
+
+
+def _about(manifest: Manifest) -> str:
+    people = sum(name.startswith("workspaces/") for name in manifest.files)
+    held = counted(people, "workspace") if manifest.workspaces else "without workspaces"
+    schema = "no database" if manifest.schema is None else f"database version {manifest.schema}"
+    return f"{counted(len(manifest.files), 'file')}, {schema}, {held}, of {ascii(manifest.made)[1:-1][:40]}"
+
+
+def _done(work: Callable[[], None]) -> int:
+    """What can't be done is a sentence on standard error."""
+    try:
+        work()
+    except (Refused, ToolError, TimeoutError) as error:
+        return _failed(str(error))
+    except OSError as error:
+        if error.errno in FULL:
+            return _failed(f"the disk is full, nothing is left behind: {error.filename or os.strerror(error.errno)}")
+        return _failed(str(error))
+    return DONE
+
+
+def _failed(why: str) -> int:
+    print(f"toolgate: {why}", file=sys.stderr)
+    return FAULT
+
+
+@contextmanager
+def _undertaken(environment: Mapping[str, str]) -> Generator[Progress]:
+    """A terminal is told how far it is, and who ends us lets us clean up."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield shown(environment)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,126 @@
+"""`toolgate call` and `toolgate tools`: one question to a server, of our own or at a URL, its answer in plain text.
+What the server asks back the person at the terminal answers."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import msgspec
+
+from toolgate.server.calls.terminal import Person
+from toolgate.server.cli.mcp_client.client import Client, Fault, Question, spawned
+from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import UsageError
+
+MAX_PAGES = 100  # a server whose lists have no end is broken
+
+
+async def call(words: Sequence[str], config: Config, url: str | None) -> int:
+    """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails, or nobody is there to be asked."""
+    if not words:
+        raise UsageError("call: name a tool, as in: toolgate call Bash command='echo hello'")
+    name, *pairs = words
+    person = Person()
+    async with _server(config, url, person.answer) as (client, _):
+        arguments = _arguments(await _schema(client, name), pairs)
+        try:
+            result = await client.call(name, arguments)
+        except Fault as fault:
+            print(f"toolgate: {fault}", file=sys.stderr)
+            return 1
+    for block in result["content"]:
+        print(_words(block))
+    return 1 if result.get("isError") or person.declined else 0
+
+
+async def list_parts(config: Config, url: str | None) -> int:
+    """What a server offers: its tools with their parameters (`*` = required), its prompts, its resources."""
+    async with _server(config, url) as (client, hello):
+        for tool in await _every(client, "tools/list", "tools"):
+            schema = tool["inputSchema"]
+            required = schema.get("required", [])
+            names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
+            _show(f"{tool['name']}({names})", tool)
+        if "prompts" in hello["capabilities"]:
+            _head("Prompts")
+            for prompt in await _every(client, "prompts/list", "prompts"):
+                names = ", ".join(
+                    argument["name"] + ("*" if argument.get("required") else "")
+                    for argument in prompt.get("arguments", [])
+                )
+                _show(f"{prompt['name']}({names})", prompt)
+        if "resources" in hello["capabilities"]:
+            _head("Resources")
+            for template in await _every(client, "resources/templates/list", "resourceTemplates"):
+                _show(template["uriTemplate"], template)
+            for resource in await _every(client, "resources/list", "resources"):
+                _show(resource["uri"], resource)
+    return 0
+
+
+async def _every(client: Client, method: str, field: str) -> list[dict[str, Any]]:
+    """All of a list, page by page."""
+    found: list[dict[str, Any]] = []
+    params: dict[str, Any] = {}
+    for _ in range(MAX_PAGES):
+        answer = await client.request(method, params)
+        found += answer[field]
+        if answer.get("nextCursor") is None:
+            break
+        params = {"cursor": answer["nextCursor"]}
+    return found
+
+
+def _head(word: str) -> None:
+    print(f"\n{word}:")
+
+
+def _show(name: str, part: dict[str, Any]) -> None:
+    told = (part.get("description") or "").splitlines()
+    print(f"{name}\n    {told[0]}" if told else name)
+
+
+def _server(
+    config: Config, url: str | None, question: Question | None = None
+) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
+    if url is None:
+        return spawned(config.words(), config.servers_environment, question=question)
+    from toolgate.server.cli.mcp_client.http import connected  # start-up: most ask a server of their own
+
+    return connected(url, token=config.token, question=question)
+
+
+async def _schema(client: Client, name: str) -> dict[str, Any]:
+    tools = {tool["name"]: tool for tool in await _every(client, "tools/list", "tools")}
+    if name not in tools:
+        raise UsageError(f"call: there is no tool {name!r}; there are {', '.join(tools)}")
+    schema: dict[str, Any] = tools[name]["inputSchema"]
+    return schema
+
+
+def _arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+    """`key=value` words as arguments: a value is JSON where the schema wants something other than a string."""
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"call: {pair!r} is not key=value")
+        kind = schema.get("properties", {}).get(key, {}).get("type", "string")
+        try:
+            arguments[key] = value if kind == "string" else msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            arguments[key] = value  # the server says what it expected
+    return arguments
+
+
+def _words(block: dict[str, Any]) -> str:
+    match block["type"]:
+        case "text":
+            return str(block["text"])
+        case "image" | "audio":
+            return f"[{block['mimeType']}, {len(block['data']) * 3 // 4} bytes]"
+        case "resource_link":
+            return f"{block['name']}: {block['uri']}"
+        case _:
+            return msgspec.json.encode(block).decode()

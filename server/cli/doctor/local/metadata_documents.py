@@ -1,0 +1,47 @@
+"""Whether metadata documents of clients can be fetched from here: the well-known ones are, as the server would."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from toolgate.server.cli.doctor.report import Finding, Note, Skipped
+from toolgate.server.config.load import Config
+
+if TYPE_CHECKING:
+    from toolgate.tools.web.fetch import Web
+
+
+async def documents(config: Config) -> Finding:
+    if not config.remote or config.auth != "oauth":
+        raise Skipped("no client signs in by this server")
+    if config.registration not in ("open", "metadata"):
+        raise Skipped(f"--registration {config.registration} takes none")
+    from toolgate.server.auth.clients import metadata_documents as documents
+    from toolgate.server.auth.clients import well_known
+    from toolgate.server.auth.setup import allowed_to_strangers  # start-up
+    from toolgate.tools.web.fetch import Web
+
+    urls = [url for url in well_known.DOCUMENTS if documents.is_taken(url, config.client_hosts)]
+    if not urls:
+        raise Skipped("--client-hosts takes those of other hosts alone")
+    web = Web(allowed_to_strangers(config.allow_private, config.public_url or "http://127.0.0.1"))
+    try:
+        failures = [fault for fault in await asyncio.gather(*(_fault(web, url) for url in urls)) if fault]
+    finally:
+        await web.close()
+    if not failures:
+        return f"fetched: {', '.join(urls)}"
+    remedy = "let this server reach that host, or start it with --registration "
+    others = "open: only clients with a copy here can come" if config.registration == "metadata" else "dynamic"
+    return Note("; ".join(failures), remedy + others)
+
+
+async def _fault(web: "Web", url: str) -> str:
+    """Why the document at `url` can't be had; "" where it can."""
+    from toolgate.server.auth.clients.metadata_documents import fetch_json  # start-up
+    from toolgate.tools.api.errors import ToolError
+
+    try:
+        page = await fetch_json(web.fetch, url)
+    except ToolError as error:
+        return f"{url}: {error.text}"
+    return "" if page.status == 200 else f"{url} answers {page.status}"

@@ -1,0 +1,119 @@
+"""How a server of these options would stand towards its clients and its neighbours: the sandbox and its limits, the
+proxies in front, the port."""
+
+import asyncio
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from toolgate.server.cli.doctor.local.machine import no_namespaces
+from toolgate.server.cli.doctor.report import Broken, Finding, Note, Skipped
+from toolgate.server.config.load import Config
+from toolgate.server.config.types import is_loopback
+from toolgate.server.protocol.errors import UsageError
+
+PROBE = 3.0  # seconds for a server of ours to say that it is there
+
+
+async def sandbox(config: Config) -> Finding:
+    from toolgate.server.workspaces import sandboxing  # start-up
+
+    kernel = no_namespaces()
+    try:
+        found = await asyncio.to_thread(sandboxing.tried, config)
+    except UsageError as error:
+        remedy = (
+            "do what it says" if str(error).startswith("--state") else "mend what is named, or name another --sandbox"
+        )
+        raise Broken(str(error), kernel or remedy) from None
+    if found is None:
+        raise Skipped("stdio has none unless --sandbox asks for one: commands run as whoever starts the client")
+    lacking = "".join(f"; no stronger one: {why}" for why in found.lacking)
+    if found.level == "none":
+        whoever = "whoever may use tools:shell has all this user has"
+        raise Broken(f"{found.told()}{lacking}", f"{whoever}: {kernel or 'install bubblewrap'}")
+    return found.told() + lacking
+
+
+async def limits(config: Config) -> Finding:
+    """What holds all commands of a principal together. A group is made to see that, and removed."""
+    if config.sandbox_level == "none":
+        raise Skipped("without a sandbox each process has its limits, and no more is held")
+    from toolgate.tools import cgroups  # start-up
+
+    found = await asyncio.to_thread(cgroups.find)
+    if isinstance(found, str):
+        return Note(
+            f"each process has its limits, and all of a principal together have none: {found}",
+            "delegate a control group: Delegate=yes in the unit, or --cgroupns=private and a writable /sys/fs/cgroup",
+        )
+    told = str(found)
+    await asyncio.to_thread(found.close, 0.0)
+    return told
+
+
+async def proxies(config: Config) -> Finding:
+    """Whether those in front are known: where they are not, all who sign in seem to come from one address, and one who
+    guesses passwords slows the others down."""
+    if not config.remote or config.auth == "none":
+        raise Skipped("nobody signs in here")
+    from toolgate.server.auth import setup  # start-up
+    from toolgate.server.http_app import reaches_machine
+
+    wide = [each for each in config.trusted_proxies if ipaddress.ip_network(each.strip()).prefixlen == 0]
+    if wide:
+        raise Broken(
+            f"--trusted-proxies {wide[0]} is everybody: anybody is believed about where they come from",
+            "name the proxy's own address",
+        )
+    forged = setup.forged_header(config)
+    if forged and reaches_machine(config, config.sandbox_level):
+        raise Broken(f"{forged}, and so can commands", setup.PROVE_PROXY)
+    if forged:
+        return Note(forged, setup.PROVE_PROXY)
+    public = urlsplit(config.public_url or "http://127.0.0.1")
+    if public.scheme == "https" and not config.trusted_proxies:
+        return Note(
+            f"{config.public_url} has a proxy in front that is not among --trusted-proxies: all who sign in seem to "
+            "come from one address, and are slowed down together",
+            "name its address; 127.0.0.1 where it is on this machine",
+        )
+    if config.trusted_proxies and is_loopback(public.hostname or "") and public.scheme == "http":
+        return Note(
+            "--trusted-proxies is given, and the public URL is this machine's own",
+            "say with --public-url under which https URL clients come, or leave the proxies out",
+        )
+    named = ", ".join(config.trusted_proxies)
+    return f"{named} are believed about where requests come from" if named else "none, and none is needed"
+
+
+async def port(config: Config) -> Finding:
+    if not config.remote:
+        raise Skipped("stdio needs none")
+    where = f"{config.host}:{config.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+    except OSError as error:
+        if await _is_ours(config.host, config.port):
+            return f"{where} is taken, by a Toolgate that runs"
+        reason = (error.strerror or str(error)).lower()
+        raise Broken(f"{where}: {reason}", "end what has it, or name another with --host and --port") from None
+    return f"{where} is free"
+
+
+async def _is_ours(host: str, port: int) -> bool:
+    from toolgate.server.cli.mcp_client.client import Fault
+    from toolgate.server.cli.mcp_client.http import exchange
+
+    named = f"[{host}]" if ":" in host else host
+    try:
+        async with (
+            asyncio.timeout(PROBE),
+            exchange("GET", f"http://{named}:{port}/health", {}, b"") as response,
+        ):
+            return response.status == 200
+    except (Fault, TimeoutError):
+        return False

@@ -1,0 +1,56 @@
+"""The way of a hosted client to a server, link by link: name, TLS, challenge, metadata, registration, sign-in page,
+tokens, and with a token calls and event streams. Knows what must be there, as the specification and the platforms want
+it. What a server says is not believed: it decides neither what is removed, nor where a token goes, nor what of a
+network inside is asked. The client that is registered on the way is removed where the server offers that.
+
+Source: MCP 2026-07-28 basic/authorization, basic/transports; RFC 9728, 8414, 7591, 7592, 6749; the platforms' pages.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from toolgate.server.cli.doctor.remote import calls, connection, metadata, oauth, streams
+from toolgate.server.cli.doctor.remote.state import Way
+from toolgate.server.cli.doctor.report import Finding, Row
+from toolgate.server.config.load import Config
+
+Link = Callable[[Way], Awaitable[Finding]]
+
+LINKS: Mapping[str, tuple[Link, tuple[str, ...]]] = {  # in order, each with those it hangs on
+    "name": (connection.name, ()),
+    "connection": (connection.connection, ("name",)),
+    "TLS": (connection.tls, ("connection",)),
+    "https alone": (connection.https_alone, ("TLS",)),
+    "no redirect": (connection.no_redirect, ("connection",)),
+    "HTTP version": (connection.version, ("no redirect",)),
+    "clock": (connection.clock, ("no redirect",)),
+    "server": (connection.server, ("no redirect",)),
+    "challenge": (connection.challenged, ("no redirect",)),
+    "errors": (connection.errors, ("challenge",)),
+    "made-up token": (connection.made_up_token, ("challenge",)),
+    "resource metadata": (metadata.resource_metadata, ("challenge",)),
+    "resource": (metadata.same_resource, ("resource metadata",)),
+    "server metadata": (metadata.server_metadata, ("resource metadata",)),
+    "issuer": (metadata.same_issuer, ("server metadata",)),
+    "abilities": (metadata.abilities, ("server metadata",)),
+    "keys": (metadata.keys, ("server metadata",)),
+    "CORS": (metadata.cors, ("server metadata",)),
+    "registration": (oauth.registration, ("server metadata",)),
+    "sign-in page": (oauth.sign_in_page, ("registration",)),
+    "token endpoint": (oauth.token_endpoint, ("server metadata",)),
+    "clean-up": (oauth.clean_up, ()),
+    "first call": (calls.first_call, ("resource",)),
+    "session": (calls.session, ()),
+    "protocol version": (calls.protocol_version, ()),
+    "newest revision": (calls.newest_revision, ()),
+    "large message": (calls.large_message, ("challenge",)),
+    "event streams": (streams.event_streams, ()),
+    "quiet stream": (streams.quiet_stream, ("event streams",)),
+    "session's end": (calls.session_end, ()),
+}
+
+
+def rows(url: str, config: Config) -> list[Row]:
+    """The links of the way to `url`. Raises UsageError for what is none."""
+    way = Way(url, config)
+    return [(name, partial(link, way), needs) for name, (link, needs) in LINKS.items()]

@@ -1,0 +1,193 @@
+"""One exchange with a server that is being examined: bounded in time and size, no redirect followed. A failure is a
+broken link. Also what its answers are made of, and what to do about a status."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolgate.server.cli.doctor.report import Broken
+from toolgate.server.cli.mcp_client.client import Fault
+from toolgate.server.cli.mcp_client.http import Response, checked, exchange
+from toolgate.server.config.types import is_loopback
+from toolgate.server.protocol.errors import UsageError
+
+TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer for one of these
+FIRST = 5.0  # seconds of those for the first of a stream
+MAX_BODY = 1_048_576  # bytes
+ORIGIN = {"Origin": "https://client.example"}  # any page: what answers to all has to answer to this
+PUBLIC_URL = "start the server with --public-url set to this address"
+PROXY = "look at the proxy: it has to pass the path, Host and Authorization on as they came"
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    version: str = "HTTP/1.1"
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is for people."""
+        return self.headers.get("content-type", "").lower().startswith(("text/html", "application/xhtml"))
+
+    @property
+    def is_mcp(self) -> bool:
+        """Whether it may be a server's answer to a message: JSON-RPC, or a stream that will have it."""
+        return "jsonrpc" in self.json() or self.headers.get("content-type", "").startswith("text/event-stream")
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object it is; empty where it is none."""
+        try:
+            found = msgspec.json.decode(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class Wire:
+    """Asks on the way to `url`, wherever servers send: https, or http on this machine. Where `url` is not of this
+    machine, public addresses alone: hosted clients reach no others, and a server that is examined is not to choose
+    what of the network inside is asked."""
+
+    def __init__(self, url: str) -> None:
+        self._home = origin_of(url)
+        self._public = not is_loopback(self._home[1])
+
+    async def ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, clear: bool = False
+    ) -> Got:
+        """Of a stream, what comes first. `clear`: over http, if need be; for what is no secret. Raises Broken when
+        there is no answer in time."""
+        given = {"Content-Type": "" if not body else "application/json", "User-Agent": "toolgate-doctor", **headers}
+        try:
+            if origin_of(checked(url).geturl()) != self._home and not is_web(url) and not clear:
+                raise Broken(f"{url} is no https URL", PUBLIC_URL)
+            async with asyncio.timeout(TIMEOUT):
+                address = await _public_address(url) if self._public else None
+                async with exchange(method, url, given, body, address=address) as response:
+                    content = await _content(method, response)
+                    return Got(response.status, response.headers, content, response.version)
+        except TimeoutError:
+            remedy = "hosted clients wait no longer: mend the proxy"
+            raise Broken(f"{url}: no answer in {TIMEOUT:g} s", remedy) from None
+        except Fault as fault:
+            raise Broken(str(fault), "start the server, and have this address lead to it") from None
+        except UsageError:
+            raise Broken(f"{url} is no URL that can be asked", "look at what answers there") from None
+
+    async def hold(self, url: str, headers: Mapping[str, str], within: float) -> tuple[float | None, int]:
+        """Read a stream of `url` for `within` seconds: after how many it ended, None where it did not; and how many
+        pieces came. Raises Broken where there is none."""
+        began, pieces = time.monotonic(), 0
+        try:
+            address = await _public_address(url) if self._public else None
+            async with asyncio.timeout(within), exchange("GET", url, headers, b"", address=address) as response:
+                if response.status != 200:
+                    raise Broken(f"a second stream is answered {response.status}", PROXY)
+                async for _ in response.body:
+                    pieces += 1
+        except TimeoutError:
+            return None, pieces
+        except (Fault, UsageError):
+            pass
+        return time.monotonic() - began, pieces
+
+    async def document(self, url: str, remedy: str) -> tuple[Got, dict[str, Any]]:
+        """A JSON object. Raises Broken."""
+        got = await self.ask("GET", url, {"Accept": "application/json", **ORIGIN})
+        told = got.json()
+        if got.status != 200 or not told:
+            what = f"redirects to {got.headers.get('location')}" if 300 <= got.status < 400 else f"answers {got.status}"
+            raise Broken(f"{url} {what if got.status != 200 else 'is no JSON object'}", remedy)
+        return got, told
+
+
+async def _public_address(url: str) -> str:
+    """Where to connect for `url`: IPv4 first, as hosted clients do. Raises Broken where one of its host's addresses is
+    not public."""
+    from toolgate.tools.web.address_policy import Allowed, check_host  # start-up
+
+    parts = checked(url)
+    host = parts.hostname or ""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        raise Broken(f"{host} has no address", "set its A record, or look at what names it") from None
+    addresses = sorted({str(row[4][0]) for row in found}, key=lambda address: (":" in address, address))
+    inside = check_host(host, addresses, Allowed())
+    if inside is not None:
+        address, kind = inside
+        raise Broken(f"{url} is not asked for: {address} is {kind}", "hosted clients reach public addresses alone")
+    return addresses[0]
+
+
+async def _content(method: str, response: Response) -> bytes:
+    content = b""
+    if response.is_stream:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST):
+                content = await anext(aiter(response.body), b"")
+    elif method != "HEAD" and response.status not in (204, 304):
+        async for part in response.body:
+            content += part
+            if len(content) > MAX_BODY:
+                break
+    return content
+
+
+STATUSES: Mapping[int, str] = {
+    403: "the server or the proxy's bot protection refuses: let it through, or look at --allowed-origins",
+    404: "paste the URL with /mcp at its end, serve with -t, and have the proxy keep the path",
+    405: "serve with -t: a POST has to be answered here",
+    421: "the proxy has to pass Host on as it came; or name that host with --allowed-hosts",
+    429: "wait a minute; then look at the proxy's limits: hosted platforms share few addresses",
+    502: "start the server, and look at where the proxy sends requests",
+    503: "start the server, and look at where the proxy sends requests",
+    504: "start the server, and look at where the proxy sends requests",
+}
+
+
+def checked_issuer(issuer: str) -> Any:
+    """Its parts. Raises Broken."""
+    if not is_web(issuer):
+        raise Broken(f"the issuer {issuer} is no https URL", PUBLIC_URL)
+    return urlsplit(issuer)
+
+
+def is_web(value: object) -> bool:
+    """https, or http on this machine: what may be asked for because a server said so."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        return False
+    try:
+        parts = urlsplit(value)
+        good = bool(parts.hostname) and parts.port != 0 and " " not in value
+    except ValueError:
+        return False
+    return good and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")))
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port of a URL that is one."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
+def listed(document: Mapping[str, Any], name: str) -> list[Any]:
+    value = document.get(name)
+    return value if isinstance(value, list) else []
+
+
+def parameters(challenge: str) -> dict[str, str]:
+    """Of WWW-Authenticate: `name="value"` with commas between (RFC 9110 section 11.6.1, the quoted form)."""
+    import re  # start-up
+
+    return {name.lower(): value for name, value in re.findall(r'([A-Za-z_]+)\s*=\s*"([^"]*)"', challenge)}

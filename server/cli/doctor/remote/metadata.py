@@ -1,0 +1,115 @@
+"""What clients read before anybody signs in: the resource's metadata, the authorization server's, and its keys."""
+
+from urllib.parse import urljoin, urlsplit
+
+from toolgate.server.cli.doctor.remote.http import ORIGIN, PROXY, PUBLIC_URL, checked_issuer, is_web, listed
+from toolgate.server.cli.doctor.remote.state import Way
+from toolgate.server.cli.doctor.report import Broken, Skipped
+
+METHODS = "token_endpoint_auth_methods_supported"
+
+
+async def resource_metadata(way: Way) -> str:
+    named = way.challenge["resource_metadata"]
+    way.encrypted("the metadata", named)
+    if (urlsplit(named).scheme, urlsplit(named).netloc) != (way.parts.scheme, way.parts.netloc):
+        raise Broken(f"the challenge names {named}, of another origin", PUBLIC_URL)
+    inserted = f"/.well-known/oauth-protected-resource{way.parts.path.rstrip('/')}"
+    for url in dict.fromkeys((named, urljoin(way.url, inserted))):
+        got, way.resource = await way.wire.document(
+            url, "route /.well-known/oauth-protected-resource to the server too"
+        )
+        way.shared.append((url, got))
+    servers = way.resource.get("authorization_servers")
+    if not isinstance(servers, list) or not servers or not isinstance(servers[0], str):
+        raise Broken("it names no authorization server", "look at what answers there: it is no Toolgate")
+    way.issuer = servers[0]
+    way.encrypted("the issuer", way.issuer)
+    return named
+
+
+async def same_resource(way: Way) -> str:
+    told = way.resource.get("resource")
+    way.encrypted("the resource", told)
+    if told != way.url:
+        if told == way.url.rstrip("/"):
+            raise Broken(f"it calls itself {told}", "remove the slash at the end: clients compare letter for letter")
+        raise Broken(
+            f"it calls itself {told}, and {way.url} was asked for: clients compare letter for letter",
+            f"paste {told} instead, or start the server with --public-url {way.base}",
+        )
+    return str(told)
+
+
+async def server_metadata(way: Way) -> str:
+    parts = checked_issuer(way.issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    tried: Broken | None = None
+    for known in ("oauth-authorization-server", "openid-configuration"):
+        for url in dict.fromkeys((f"{origin}/.well-known/{known}{path}", f"{origin}{path}/.well-known/{known}")):
+            try:
+                got, way.server = await way.wire.document(url, f"route /.well-known/{known} of {origin} to the issuer")
+            except Broken as broken:
+                tried = tried or broken
+            else:
+                way.shared.append((url, got))
+                return url
+    assert tried is not None
+    raise tried
+
+
+async def same_issuer(way: Way) -> str:
+    told = way.server.get("issuer")
+    if told != way.issuer:
+        raise Broken(f"the metadata of {way.issuer} is of {told}", f"{PUBLIC_URL}, or --auth to what it says")
+    return str(told)
+
+
+async def abilities(way: Way) -> str:
+    server = way.server
+    for endpoint in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
+        way.encrypted(endpoint, server.get(endpoint))
+    lacking = [name for name in ("authorization_endpoint", "token_endpoint") if not is_web(server.get(name))]
+    if lacking:
+        raise Broken(f"{lacking[0]} is no https URL: {server.get(lacking[0])}", PUBLIC_URL)
+    if "S256" not in listed(server, "code_challenge_methods_supported"):
+        raise Broken("PKCE with S256 is not announced", "clients go no further: choose another issuer for --auth")
+    if "code" not in listed(server, "response_types_supported"):
+        raise Broken("the response type code is not announced", "choose another issuer for --auth")
+    empty = [name for name, value in server.items() if value is None]
+    if empty:
+        raise Broken(f"{empty[0]} is null", "clients refuse that: it has to be left out")
+    told = "code, S256" + (", iss" if server.get("authorization_response_iss_parameter_supported") else "")
+    if server.get("client_id_metadata_document_supported") is not True or "none" in listed(server, METHODS):
+        return told
+    if server.get("registration_endpoint") is None:
+        raise Broken(
+            f'clients come by metadata document, and those without a secret do not: no "none" in {METHODS}',
+            "claude.ai needs it: have the issuer take and announce it, or choose another for --auth",
+        )
+    return f'{told}; no "none" in {METHODS}: claude.ai comes by registration alone'
+
+
+async def keys(way: Way) -> str:
+    """Where tokens are JWTs, whoever verifies them asks for these."""
+    url = way.server.get("jwks_uri")
+    if url is None:
+        raise Skipped("its metadata names none")
+    if not is_web(url):
+        raise Broken(f"jwks_uri is no https URL: {url}", PUBLIC_URL)
+    _, told = await way.wire.document(str(url), way.own(f"route {urlsplit(str(url)).path} to the server: {PROXY}"))
+    found = listed(told, "keys")
+    if not found:
+        raise Broken(f"{url} has no key: no token can be verified", way.own("look at the server's log"))
+    return f"{len(found)} at {url}"
+
+
+async def cors(way: Way) -> str:
+    for url, got in way.shared:
+        if got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
+            raise Broken(f"{url} may not be read by web pages", "let the proxy keep Access-Control-Allow-Origin")
+    preflight = {**ORIGIN, "Access-Control-Request-Method": "POST"}
+    got = await way.wire.ask("OPTIONS", str(way.server.get("token_endpoint")), preflight)
+    if got.status >= 300 or got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
+        raise Broken("the token endpoint refuses web pages", "clients in a browser fail: let OPTIONS pass the proxy")
+    return "documents and token endpoint are open to pages"

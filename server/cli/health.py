@@ -1,0 +1,59 @@
+"""`toolgate health`: whether the server on this machine takes work, as /ready says: what a container's engine or a
+script asks. Knows where it listens; looks at nothing else.
+"""
+
+import asyncio
+import ipaddress
+import json
+
+from toolgate.server.cli.mcp_client.client import Fault
+from toolgate.server.cli.mcp_client.http import Response, exchange
+from toolgate.server.config.load import Config
+
+DONE, FAULT = 0, 1
+WITHIN = 5.0  # seconds: it takes some thousandths, and an engine that waits in vain kills us anyway
+MOST = 4096  # bytes of an answer that has some dozens
+
+
+async def health(config: Config, url: str | None) -> int:
+    """Ask the server at `url`, or else the one with these options; 0 when it is ready. Says why not."""
+    told = await _told(f"{(url or _here(config)).rstrip('/')}/ready")
+    print(told)
+    return DONE if told == "ready" else FAULT
+
+
+async def _told(url: str) -> str:
+    try:
+        async with asyncio.timeout(WITHIN), exchange("GET", url, {}, b"") as response:
+            status = await _status(response)
+            return status if response.status == 200 or status != "ready" else f"{url} answers {response.status}"
+    except TimeoutError:
+        return f"{url}: no answer in {WITHIN:g} s"
+    except Fault as fault:
+        return str(fault)
+
+
+async def _status(response: Response) -> str:
+    """ "ready", or what the server is instead."""
+    body = b""
+    async for part in response.body:
+        body += part
+        if len(body) > MOST:
+            break
+    try:
+        status = json.loads(body)["status"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        status = None
+    return status if isinstance(status, str) and status.isascii() and status.isprintable() else "no Toolgate answers"
+
+
+def _here(config: Config) -> str:
+    """Where a server that listens on all addresses, or on one, can be reached from this machine."""
+    host = config.host
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return f"http://{host}:{config.port}"
+    if address.is_unspecified:
+        address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return f"http://{f'[{address}]' if address.version == 6 else address}:{config.port}"

@@ -1,0 +1,4 @@
+"""A small MCP client over stdio and HTTP for `call`, `demo` and `doctor`.
+
+Enter at `client`. Only the command line imports it.
+"""

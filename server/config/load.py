@@ -1,0 +1,300 @@
+"""Puts the options' values together: flags beat the environment, the environment beats the file. The only module that
+reads the environment; what options there are, options.py says.
+"""
+
+import argparse
+import os
+import pwd
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from toolgate.server.config.options import OPTIONS, Option
+from toolgate.server.config.types import OFF, is_loopback
+from toolgate.server.protocol.errors import UsageError
+
+HANDED = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
+CLASSIC_FILE = "scorpiox-env.txt"
+CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
+KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
+COLLECTOR_KEY = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # what our traces are let in with
+SYSTEM_STATE = Path("/var/lib/toolgate")
+USED = ("state.db", "audit", "workspaces/local")  # in a state folder that is worth keeping
+REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
+
+
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent. `unknown` are the
+    keys that mean nothing here."""
+
+    hidden: tuple[str, ...] = ()
+    streaming: bool = True
+    unknown: tuple[str, ...] = ()
+
+
+class Config:
+    """The value of every option, as attributes: `config.allow_private`. `file` is the config file that was named."""
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        classic: Classic,
+        environment: Mapping[str, str],
+        file: Path | None = None,
+        handed: Mapping[str, str] | None = None,
+    ) -> None:
+        self.file = file
+        self.classic = classic
+        self.environment = environment
+        self.handed = handed or {}  # what a service manager says of the socket it hands over
+        self._given = dict(values)
+        defaults = {option.key: option.default for option in OPTIONS}
+        defaults["state"] = _state(environment)
+        defaults["grace"] = 5.0 if values.get("http") or values.get("sse") else 1.5
+        for key, value in {**defaults, **values}.items():
+            setattr(self, key, value)
+
+    def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
+        raise AttributeError(name)
+
+    def is_given(self, key: str) -> bool:
+        """Whether the option has a value from flags, environment or file."""
+        return key in self._given
+
+    @property
+    def remote(self) -> bool:
+        """Whether HTTP is served: then callers are not who started the server."""
+        return bool(self.http or self.sse)
+
+    @property
+    def token(self) -> str:
+        """The access token to ask a server with, or "". From the environment alone: all users see a command line."""
+        return self.environment.get("TOOLGATE_TOKEN", "")
+
+    @property
+    def traced(self) -> bool:
+        """Whether OpenTelemetry's own variables want traces sent somewhere."""
+        off = self.environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        kinds = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+        return not off and any(self.environment.get(name, "").strip() for name in kinds)
+
+    @property
+    def trace_protocol(self) -> str:
+        """What those variables want traces to be sent by, or ""."""
+        kinds = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        return next((self.environment[name].strip() for name in kinds if self.environment.get(name)), "")
+
+    @property
+    def coloured(self) -> bool:
+        """Whether a terminal may be told things in colour (no-color.org)."""
+        return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"
+
+    def words(self) -> list[str]:
+        """The options that were given, from wherever, as flags with absolute paths: a server started with them, and no
+        config file, is the same from any folder. It is a client's own, over stdio: what is about HTTP is left out."""
+        words: list[str] = []
+        for option in OPTIONS:
+            value = self._given.get(option.key)
+            if option.remote:
+                continue
+            if option.is_switch:
+                words += [option.flag] if value else []
+            elif value is not None:
+                parts = value if option.many else (value,)
+                words += [word for part in parts for word in (option.flag, _spelled(part))]
+        return words
+
+    @property
+    def own_environment(self) -> dict[str, str]:
+        """The environment less what is ours."""
+        return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
+
+    @property
+    def servers_environment(self) -> dict[str, str]:
+        """What a server that we start gets: its options are in `words`, but the keys of search engines are not."""
+        keys = {name: value for name, value in self.environment.items() if KEY.fullmatch(name)}
+        return {**self.own_environment, **keys}
+
+    @property
+    def public(self) -> bool:
+        """Whether anybody off this machine may reach what is served."""
+        public = urlsplit(self.public_url or "http://127.0.0.1").hostname or ""
+        return self.remote and not (is_loopback(self.host) and is_loopback(public))
+
+    @property
+    def sandbox_level(self) -> str:
+        """What `--sandbox` says, or would."""
+        level: str = self.sandbox or ("auto" if self.remote else "none")
+        return level
+
+    @property
+    def children_environment(self) -> dict[str, str]:
+        """What commands get: over stdio the server's environment less what is ours, and less the keys of a collector of
+        traces; over HTTP and in a sandbox a short list."""
+        if self.remote or self.sandbox_level != "none":
+            return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
+        return {name: value for name, value in self.own_environment.items() if not COLLECTOR_KEY.fullmatch(name)}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would exit by itself."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags. What is not here yet is hidden, but known, so that its refusal can say so."""
+    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="config file (TOML)")
+    for option in OPTIONS:
+        names = [option.short, option.flag] if option.short else [option.flag]
+        told: dict[str, Any] = {
+            "dest": option.key,
+            "default": argparse.SUPPRESS,
+            "help": argparse.SUPPRESS if option.later else option.help,
+        }
+        if option.is_switch:
+            parser.add_argument(*names, action="store_const", const="true", **told)
+        elif option.many:
+            parser.add_argument(*names, action="append", metavar=option.metavar, **told)
+        else:
+            parser.add_argument(*names, metavar=option.metavar, **told)
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
+    """Put flags, environment and file together. Raises UsageError, which names the option at fault."""
+    is_ours = environment is None
+    environment = dict(os.environ if environment is None else environment)
+    handed = {name: environment.pop(name) for name in HANDED if name in environment}
+    for name in handed if is_ours else ():
+        del os.environ[name]  # no child may take it for its own
+    named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
+    given = _from_file(named, environment)
+    for option in OPTIONS:
+        if environment.get(option.variable):
+            raw: Any = environment[option.variable]
+            given[option.key] = (option.variable, option.pieces(raw) if option.many else raw)
+        if option.key in flags:
+            given[option.key] = (option.flag, flags[option.key])
+    values = {}
+    for option in OPTIONS:
+        if option.key in given:
+            source, raw = given[option.key]
+            value = _convert(option, source, raw)
+            if option.later and value is not False:
+                raise UsageError(f"{source} is not available in this version")
+            values[option.key] = value
+    return Config(values, _classic(Path(CLASSIC_FILE)), environment, Path(named) if named else None, handed)
+
+
+def _convert(option: Option, source: str, raw: Any) -> Any:
+    parts = raw if option.many else [raw]
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise UsageError(f"{source} must be {'a list of strings' if option.many else 'one value'}")
+    try:
+        converted = [option.kind(part) for part in parts]
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from None
+    return tuple(converted) if option.many else converted[0]
+
+
+def _from_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """The config file: the named one, or the user's own. One in the current directory is read only when named."""
+    path = Path(named) if named else _xdg(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if named:
+            raise UsageError(f"--config: there is no file {path}") from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config: {path} can't be read: {error}") from None
+    import tomllib  # start-up: most have no config file
+
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"--config: {path}: {error}") from None
+    known = {option.key: option for option in OPTIONS} | {option.name: option for option in OPTIONS}
+    given: dict[str, tuple[str, Any]] = {}
+    for name, value in table.items():
+        if name not in known:
+            raise UsageError(f"--config: {path}: there is no option {name!r}")
+        given[known[name].key] = (f"{name} in {path}", _as_word(value))
+    return given
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, range):
+        return f"{value[0]}-{value[-1]}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _as_word(value: Any) -> Any:
+    """A TOML value as the word the command line would have: one conversion serves both."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    return value
+
+
+def _classic(path: Path) -> Classic:
+    """`KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
+    try:  # a cloned repository may hold a link to anything, or a pipe that waits for ever
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return Classic()
+    with open(descriptor, encoding="utf-8-sig", errors="replace") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return Classic()
+        lines = file.read(CLASSIC_LIMIT).splitlines()
+    hidden: list[str] = []
+    unknown: list[str] = []
+    streaming = True
+    for line in lines:
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or name.startswith("#"):
+            continue
+        is_off = value.strip("\"'").lower() in OFF
+        if name == "TOOLS":
+            hidden += ["*"] if is_off else []
+        elif name == "STREAMING":
+            streaming = not is_off
+        elif name.startswith("TOOL_"):
+            hidden += [name.removeprefix("TOOL_")] if is_off else []
+        else:
+            unknown.append(name[:64])
+    return Classic(tuple(hidden), streaming, tuple(unknown))
+
+
+def _state(environment: Mapping[str, str]) -> Path:
+    """The default state folder. Root's is the system's (FHS): other users, as whom commands run, can't pass through a
+    home such as /root. One that is in the home already stays in use, and so does a home that HOME names on purpose."""
+    own = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+    is_used = any((own / name).exists() for name in USED)
+    if sys.platform != "linux" or os.geteuid() != 0 or environment.get("XDG_DATA_HOME") or is_used:
+        return own
+    home = environment.get("HOME")
+    is_own = not SYSTEM_STATE.exists() or SYSTEM_STATE.stat().st_uid == 0  # a unit's is its user's
+    return SYSTEM_STATE if is_own and (not home or Path(home) == _home()) else own
+
+
+def _home() -> Path:
+    """Root's home, as the system knows it."""
+    try:
+        return Path(pwd.getpwuid(0).pw_dir)
+    except KeyError:  # a container may know no users
+        return Path("/root")
+
+
+def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    """The XDG base directory; relative values are invalid and ignored (XDG Base Directory Specification)."""
+    given = environment.get(variable, "")
+    return Path(given) if given.startswith("/") else Path(environment.get("HOME") or "/") / default

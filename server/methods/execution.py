@@ -1,0 +1,95 @@
+"""Does the work of one request that runs somebody's function: a tool, a prompt, a resource, a completion.
+
+One way for all of them: a Context to speak to the client through, a limit to how long it takes, signs of life while it
+does, and questions to the person. Knows nothing of what the work is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolgate.server.calls.client import Caller, InputRequired
+from toolgate.server.protocol.deadlines import Hold
+from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability
+from toolgate.server.protocol.session import Call
+from toolgate.server.server import Server
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import CannotAsk, StillWaiting, ToolError, Unanswered, WrongArguments
+
+HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
+FIRST_BEAT = 1.0  # seconds: over HTTP the answer is a stream from then on, and its client needs an event to resume from
+
+
+class TookTooLong(Exception):
+    """The work was held as long as any is, and stopped."""
+
+
+Work = Callable[[Context], Awaitable[dict[str, Any]]]
+
+
+async def attend(server: Server, hold: Hold, call: Call, work: Work, caller: Caller | None = None) -> dict[str, Any]:
+    """The result of `work(context)`, or the one that asks the client for input first (2026-07-28).
+
+    Raises TookTooLong, MissingClientCapability (2026-07-28), and whatever the work raises.
+    """
+    caller = caller or Caller(call, server.seal, server.questions, server.settings.hold, server.streaming)
+    task = asyncio.current_task()
+    assert task is not None
+    if server.used is not None:
+        server.used(call.session.principal)
+    hold.take(task)
+    if caller.wants_progress:
+        caller.start_heartbeat(FIRST_BEAT, HEARTBEAT)
+    try:
+        return await work(Context(server.belongings(call.session), caller))
+    except asyncio.CancelledError:
+        if not hold.release(task):
+            raise
+        raise TookTooLong from None
+    except InputRequired as questions:
+        return caller.input_required(questions)
+    except BaseExceptionGroup as group:  # a question asked inside a task group
+        asked = group.subgroup(InputRequired)
+        if asked is not None:
+            return caller.input_required(InputRequired(_all_questions(asked)))
+        waiting = group.subgroup(StillWaiting)
+        if waiting is None:
+            raise
+        caller.leave_waiting()
+        raise _first(waiting) from None
+    except CannotAsk as refusal:
+        if isinstance(refusal, StillWaiting):
+            caller.leave_waiting()
+        if not call.revision.stateless or isinstance(refusal, Unanswered):
+            raise  # who could be asked has nothing to declare
+        raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
+    finally:
+        hold.release(task)
+        caller.stop()
+        caller.release()
+
+
+async def attend_or_refuse(
+    server: Server, hold: Hold, call: Call, work: Work, what: str, data: Any = None
+) -> dict[str, Any]:
+    """`attend`, for work whose result has no place for a refusal: it is an error of the request, with `data`."""
+    try:
+        return await attend(server, hold, call, work)
+    except WrongArguments as error:
+        raise InvalidParams(error.text, data) from None
+    except ToolError as error:
+        raise InternalError(error.text, data) from None
+    except TookTooLong:
+        raise InternalError(f"{what} took too long and was stopped", data) from None
+
+
+def _first(group: BaseExceptionGroup[StillWaiting]) -> StillWaiting:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[str, Any]]:
+    questions: dict[str, dict[str, Any]] = {}
+    for part in group.exceptions:
+        questions |= _all_questions(part) if isinstance(part, BaseExceptionGroup) else part.requests
+    return questions

@@ -1,0 +1,51 @@
+"""Holds resources to the rules about the tools that give the same. Knows which those are; knows nothing of how rules
+are written, nor of what is read.
+
+A resource has no way to wait for a person's word: what a tool gives only with approval, it does not give at all.
+"""
+
+from collections.abc import Mapping
+
+from toolgate.server.policy.rules import Caller
+from toolgate.server.protocol.session import Session
+from toolgate.server.server import Server
+
+# The scheme of a built-in resource → the tool that tells the same. Files have none: no tool is alone in reading them.
+GIVEN_BY: Mapping[str, str] = {
+    "bg": "ReadBgOutput",
+    "callback": "SetCallback",
+    "plan": "PlanMode",
+    "task": "TaskManager",
+}
+
+
+async def refusal(server: Server, session: Session, uri: str) -> str | None:
+    """Why this caller may not read the resource; None where no rule is against it."""
+    scheme = uri.partition(":")[0].lower()
+    if not server.rules or scheme not in GIVEN_BY:
+        return None
+    return _refusal(server, await _caller(server, session), scheme)
+
+
+async def unlisted(server: Server, session: Session) -> frozenset[str]:
+    """The schemes of which this caller is to see nothing."""
+    if not server.rules:
+        return frozenset()
+    caller = await _caller(server, session)
+    return frozenset(scheme for scheme in GIVEN_BY if _refusal(server, caller, scheme) is not None)
+
+
+async def _caller(server: Server, session: Session) -> Caller:
+    return Caller(await server.names(session.principal), session)
+
+
+def _refusal(server: Server, caller: Caller, scheme: str) -> str | None:
+    tool = server.registry.tools.get(GIVEN_BY[scheme])
+    if tool is None:
+        return None
+    verdict, rule = server.rules.verdict(tool, {}, caller)
+    if verdict == "allowed":
+        return None
+    if verdict == "denied":
+        return f"this is refused here, as {tool.name} is, by the rule --deny {rule}"
+    return f"this takes a person's approval here (--approve {rule}): call {tool.name}, which asks for it"

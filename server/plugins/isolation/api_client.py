@@ -1,0 +1,216 @@
+"""A Context in a plugin's own process: what is data is here, everything else is asked of the server.
+
+Knows nothing of sockets: a `Line` carries what is said.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from toolgate.server.plugins.isolation import api
+from toolgate.server.plugins.isolation.messages import Changed, Standing
+from toolgate.server.protocol.session import LEVELS
+from toolgate.tools.api.context import Belongings, Context, Place
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.builtin.skills.skills import Skills
+from toolgate.tools.workspace import files
+
+
+class Asked(BaseException):
+    """Ends the call with a question; `number` is the request's. No Exception: as in the server's own process."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+class Line(Protocol):
+    """The way to the server."""
+
+    def note(self, id: int, name: str, given: Any, *, news: bool = False) -> None:
+        """Tell something. `news` may be dropped when the server is slow."""
+        ...
+
+    async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
+        """Ask for something. Raises what it raises there, and Asked."""
+        ...
+
+
+class FarPeer:
+    """The client's end of the call `id`."""
+
+    def __init__(self, line: Line, id: int, standing: Standing) -> None:
+        self.wants_progress = standing.wants_progress
+        self.held = standing.held
+        self._line = line
+        self._id = id
+        self._can = frozenset(standing.can)
+        self._knows = frozenset(standing.knows)
+        self._done: dict[str, Any] = {}
+        self._asking = 0
+        self._quiet = asyncio.Event()
+        self._when_changed: list[Callable[[], None]] = []
+
+    def can(self, capability: str) -> bool:
+        return capability in self._can
+
+    def knows(self, feature: str) -> bool:
+        return feature in self._knows
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self.wants_progress and math.isfinite(progress):
+            total = total if total is not None and math.isfinite(total) else None
+            self._tell("progress", api.Progress(progress, total, message), news=True)
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        LEVELS.index(level)
+        self._tell("log", api.Line(level, data, logger), news=True)
+
+    def at_once(self, key: str) -> bool:
+        return False  # not lent: it is of use to the server's own questions
+
+    def close_stream(self) -> None:
+        self._tell("close_stream", api.Nothing())
+
+    async def as_task(self, required: bool) -> bool:
+        is_one: bool = msgspec.json.decode(await self._line.request(self._id, "as_task", api.Task(required)))
+        return is_one
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        self._when_changed.append(tell)
+
+    def changed(self, held: bool, wants_progress: bool) -> None:
+        """The server says so."""
+        self.held, self.wants_progress = held, wants_progress
+        for tell in self._when_changed:
+            tell()
+
+    async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        """A question that ends the call waits for those asked beside it: all of them go to the client at once."""
+        self._asking += 1
+        self._quiet.clear()
+        try:
+            answers = await self._line.request(self._id, "ask", api.Questions(dict(requests), timeout))
+        except Asked:
+            self._answered()
+            if self._asking:
+                await self._quiet.wait()
+            else:
+                await asyncio.sleep(0)  # those who wait are to be the first, and none is to miss its turn
+            raise
+        except BaseException:
+            self._answered()
+            raise
+        self._answered()
+        found: dict[str, Any] = msgspec.json.decode(answers)
+        return found
+
+    async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        if key in self._done:
+            return self._done[key]
+        known = msgspec.json.decode(await self._line.request(self._id, "recall", api.Key(key)))
+        if known:
+            self._done[key] = known[0]
+        else:
+            value = await function()
+            await self._line.request(self._id, "keep", api.Kept(key, value))
+            self._done[key] = value
+        return self._done[key]
+
+    def _answered(self) -> None:
+        self._asking -= 1
+        if not self._asking:
+            self._quiet.set()
+
+    def _tell(self, name: str, given: msgspec.Struct, *, news: bool = False) -> None:
+        """Checked here, where the plugin hears of it: what does not fit its shape would cost the process."""
+        self._line.note(self._id, name, msgspec.convert(msgspec.structs.asdict(given), type(given)), news=news)
+
+
+class FarObject:
+    """What the caller owns: its methods run in the server. See server/plugins/isolation/api.py for those there are."""
+
+    def __init__(self, line: Line, id: int, owner: str) -> None:
+        self._line = line
+        self._id = id
+        self._owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        method = api.method(f"{self._owner}.{name}")
+        if method is None:
+            raise ToolError(f"ctx.{self._owner}.{name} can't be had in a plugin's own process")
+        return partial(self._call, name, method)
+
+    async def _call(self, name: str, method: api.Method, /, *words: Any, **keywords: Any) -> Any:
+        bound = method.signature.bind(self, *words, **keywords)
+        given = dict(list(bound.arguments.items())[1:])
+        return method.gives.decode(await self._line.request(self._id, f"{self._owner}.{name}", given))
+
+
+class FarWorkspace(FarObject):
+    """With what is data, and what needs no server."""
+
+    def __init__(self, line: Line, id: int, standing: Standing) -> None:
+        super().__init__(line, id, "workspace")
+        self.root = Path(standing.root)
+        self.sandbox = standing.sandbox
+
+    def check_file(self, path: str, *, suffix: str) -> None:
+        files.parts(path, self.root, suffix)
+
+    def told(self, run_id: int) -> None:
+        self._line.note(self._id, "workspace.told", api.Told(run_id))
+
+
+class Lender:
+    """Makes the Context of each call."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._skills: dict[Sequence[str], Skills] = {}
+        self._watches = 0
+        self._peers: dict[int, FarPeer] = {}
+
+    def context(self, id: int, standing: Standing) -> Context:
+        owned: dict[str, Any] = {owner: FarObject(self._line, id, owner) for owner, _, _ in api.LENT}
+        owned["workspace"] = FarWorkspace(self._line, id, standing)
+        belongings = Belongings(
+            principal=standing.principal,
+            place=Place(standing.place, None if standing.cwd is None else Path(standing.cwd)),
+            skills=self._skills_in(tuple(standing.skills)),
+            settings=standing.settings,
+            listed=lambda: self._line.note(id, "list_changed", api.Nothing()),
+            updated=lambda uri: self._line.note(id, "updated", api.Uri(str(uri))),
+            changes=partial(self._changes, id),
+            **owned,
+        )
+        peer = self._peers[id] = FarPeer(self._line, id, standing)
+        return Context(belongings, peer)
+
+    def changed(self, news: Changed) -> None:
+        """Nothing happens when the call is over."""
+        if news.id in self._peers:
+            self._peers[news.id].changed(news.held, news.wants_progress)
+
+    def release(self, id: int) -> None:
+        """The call is over."""
+        self._peers.pop(id, None)
+
+    def _skills_in(self, folders: Sequence[str]) -> Skills:
+        """They are files: read here, without the server's cache."""
+        if folders not in self._skills:
+            self._skills[folders] = Skills([Path(folder) for folder in folders])
+        return self._skills[folders]
+
+    async def _changes(self, id: int, path: Path) -> AsyncIterator[object]:
+        self._watches += 1
+        watch = api.Watch(self._watches, path)
+        while msgspec.json.decode(await self._line.request(id, "change", watch)):
+            yield None

@@ -1,0 +1,62 @@
+"""Stands between the server and a plugin's process, and ends all that the plugin started, wherever it went.
+
+    server ── guard ── the plugin's process ── whatever it starts
+
+Like a command's supervisor (tools/workspace/supervisor.py) it adopts every orphan below it, and ends last.
+Knows nothing of plugins, nor of what the server and the process say to each other.
+"""
+
+import os
+import resource
+import signal
+import socket
+import time
+
+from toolgate.tools.workspace import supervisor
+from toolgate.tools.workspace.supervisor import DEAF_TO, Supervisor
+
+
+class Guard(Supervisor):
+    """Its tree ends with its first process, too; `code` is how that ended."""
+
+    code = 0
+
+    def say(self, line: str) -> bool:
+        word, *rest = line.split()
+        if word == "exited":
+            self.code = int(rest[0])
+            self.abandoned = self.deadline = time.monotonic()
+        return True
+
+
+def stand(line: socket.socket, channel: socket.socket) -> None:
+    """Return in a child, and end as it ends once nothing that it started is left: at the latest when the server closes
+    its end of `line`, on which nothing is said. `channel` is the child's.
+
+    To be called before there are threads.
+    """
+    deaf = {number: signal.signal(number, signal.SIG_IGN) for number in DEAF_TO}
+    supervisor.keep_watch()
+    child = os.fork()
+    if child == 0:
+        line.close()
+        for number, before in deaf.items():
+            signal.signal(number, before)
+        os.setsid()
+        return
+    channel.close()  # that the server sees the end of it when the child closes it
+    wake, _ = supervisor.wake_on_child()
+    guard = Guard(line, -1, wake)
+    guard.shell = child
+    guard.watch()
+    _end(guard.code)
+
+
+def _end(code: int) -> None:
+    """As the child has, with no core of our own."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)

@@ -1,0 +1,140 @@
+"""Parts whose functions are in another process: they look like the originals, and their verbs are calls to it.
+
+All that is done to arguments and results is done over there, by the original: it validates, casts and shapes. Knows
+nothing of processes.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from toolgate.server.plugins.isolation.messages import Told, ToldPrompt, ToldResource, ToldTool
+from toolgate.tools.api.completion import Completion, Completions, bounded
+from toolgate.tools.api.content import Contents, Message, Output, ResourceLink, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import CannotAsk, ToolError
+from toolgate.tools.api.function import Function
+from toolgate.tools.api.prompt import Prompt
+from toolgate.tools.api.registry import Part
+from toolgate.tools.api.resource import Resource
+from toolgate.tools.api.tool import Tool
+
+
+class Plugin(Protocol):
+    """Where the originals are."""
+
+    async def call(self, verb: str, kind: str, key: str, given: Any, context: Context, gives: Any) -> Any: ...
+
+    def watch(self, key: str, variables: Mapping[str, str], context: Context) -> AsyncIterator[object]: ...
+
+
+class FarFunction(Function):
+    """Stands for a function in the file `source`; the parts below don't call it."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: str, *, has_context: bool = False) -> None:
+        super().__init__(_elsewhere)
+        self.context = "ctx" if has_context else None
+        self._source = source
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+
+class FarTool(Tool):
+    def __init__(self, told: ToldTool, plugin: Plugin) -> None:
+        function = FarFunction(told.source, has_context=told.has_context)
+        words = (told.name, told.title, told.description, told.annotations)
+        super().__init__(
+            function, *words, None, told.output, told.scope, told.icons, told.meta, told.as_task, told.lean
+        )
+        self.input = told.input  # verified and compiled over there
+        self._plugin = plugin
+
+    async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
+        try:
+            output: Output = await self._plugin.call("run", "tools", self.name, arguments, context, Output)
+        except CannotAsk:
+            raise
+        except ToolError as error:  # of its process
+            return Output([Text(error.text)], is_error=True)
+        return output
+
+
+class FarPrompt(Prompt):
+    def __init__(self, told: ToldPrompt, plugin: Plugin) -> None:
+        function = FarFunction(told.source)
+        words = (told.name, told.title, told.description, told.role, told.scope)
+        super().__init__(function, *words, told.icons, told.meta, told.arguments)
+        self.completions = FarCompletions(self, plugin)
+        self._plugin = plugin
+
+    async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
+        messages: list[Message] = await self._plugin.call(
+            "get", "prompts", self.name, arguments, context, list[Message]
+        )
+        return messages
+
+
+class FarResource(Resource):
+    def __init__(self, told: ToldResource, plugin: Plugin) -> None:
+        function = FarFunction(told.source)
+        words = (told.uri, told.name, told.title, told.description, told.mime_type, told.scope)
+        super().__init__(function, *words, told.annotations, told.icons, told.meta)
+        self.completions = FarCompletions(self, plugin)
+        self.lists = function if told.lists else None
+        self._is_watched = told.watches
+        self._plugin = plugin
+
+    async def read(self, uri: str, variables: Mapping[str, str], context: Context) -> list[Contents]:
+        given = {"uri": uri, "variables": variables}
+        contents: list[Contents] = await self._plugin.call(
+            "read", "resources", self.uri, given, context, list[Contents]
+        )
+        return contents
+
+    async def listed(self, context: Context) -> list[ResourceLink]:
+        if self.lists is None:
+            return []
+        links: list[ResourceLink] = await self._plugin.call(
+            "list", "resources", self.uri, None, context, list[ResourceLink]
+        )
+        return self.sound(links)
+
+    def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:
+        return self._plugin.watch(self.uri, variables, context) if self._is_watched else None
+
+    def _verify_parameters(self, function: Function) -> None:
+        """Those of the original are verified over there."""
+
+
+class FarCompletions(Completions):
+    """Of a part, whose names are asked for over there."""
+
+    def __init__(self, part: FarPrompt | FarResource, plugin: Plugin) -> None:
+        super().__init__(_elsewhere, tuple)
+        self._far = part
+        self._plugin = plugin
+
+    async def complete(self, name: str, value: str, arguments: Mapping[str, str], context: Context) -> Completion:
+        given = {"name": name, "value": value, "arguments": arguments}
+        completion: Completion = await self._plugin.call(
+            "complete", self._far.kind, self._far.key, given, context, Completion
+        )
+        return bounded(completion)  # over there nothing is sure
+
+
+def part(told: Told, plugin: Plugin) -> Part:
+    """The part that stands for the one that was told of."""
+    match told:
+        case ToldTool():
+            return FarTool(told, plugin)
+        case ToldPrompt():
+            return FarPrompt(told, plugin)
+        case ToldResource():
+            return FarResource(told, plugin)
+
+
+async def _elsewhere() -> Any:
+    raise AssertionError("a function of another process was called in this one")

@@ -1,0 +1,273 @@
+"""Plugin files into modules into parts, in this process. Knows nothing of folders, of changes, or of the registry.
+
+Each load makes a generation: modules under a name nobody had before, compiled from the bytes the files had then and
+never from a cache. Several generations of one file live side by side; one that is retired goes when its last call has.
+"""
+
+import asyncio
+import importlib
+import inspect
+import logging
+import secrets
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial, wraps
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import Any, Protocol
+
+from toolgate.server.plugins.discovery import ISOLATE, MAX_INSIDE, sources
+from toolgate.server.plugins.loop_watchdog import Blocking
+from toolgate.tools.api.function import Function
+from toolgate.tools.api.registry import Part
+from toolgate.tools.api.threads import Busy, Threads
+
+PREFIX = "toolgate_plugin_"  # of all modules of plugins
+PATIENCE = 10.0  # seconds a plugin may take to load: slow libraries take a few
+TURN = 1.0  # seconds it holds up the next one; libraries dislike being imported by two at once
+MAX_LOADS = 100  # at once, those that were given up and still hang included: a thread each, which nothing can end
+MAX_OF_FILE = 2  # of those: one that was given up, so that an edit of what hangs is loaded, and that
+
+
+class LoadError(Exception):
+    """A plugin can't be loaded; the cause, where there is one, is what it raised."""
+
+
+class Hangs(LoadError):
+    """Its import has not ended."""
+
+
+class Crowded(Hangs):
+    """Others have not ended; when they have, it may be loaded."""
+
+
+class Loaded(Protocol):
+    """A plugin that can be called."""
+
+    @property
+    def parts(self) -> Sequence[Part]: ...
+
+    def retire(self) -> None:
+        """No new calls will come: free everything when the last one has ended."""
+        ...
+
+
+Load = Callable[[Path], Awaitable[Loaded]]
+
+
+class Generation:
+    """The modules of one load. A context: entered while one of its functions runs, in whatever thread."""
+
+    def __init__(self, file: Path, finder: "Finder") -> None:
+        stem = file.parent.name if file.name == "__init__.py" else file.stem
+        self.file = file
+        self.name = f"{PREFIX}{''.join(c if c.isalnum() else '_' for c in stem)}_{secrets.token_hex(6)}"
+        self.sources: Mapping[Path, bytes] = {}
+        self.parts: Sequence[Part] = ()
+        self._finder = finder
+        self._running = 0
+        self._retired = False
+        self._gone: dict[str, ModuleType] = {}  # what was taken out of sys.modules
+        self._lock = threading.RLock()  # a finalizer may end a call in any thread, at any line
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._running += 1
+            if self._retired and self._running == 1:  # called by who had found it before it was retired
+                self._arrive()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._retired and not self._running:
+                self._leave()
+
+    def retire(self) -> None:
+        with self._lock:
+            if not self._retired:
+                self._retired = True
+                if not self._running:
+                    self._leave()
+
+    def load(self, blocking: Blocking, max_source: int) -> None:
+        """Import it and check its parts. Raises LoadError, and whatever the plugin raises."""
+        self.sources = sources(self.file)
+        if sum(map(len, self.sources.values())) > max_source:
+            raise LoadError(f"more than {max_source} bytes of source: say `{ISOLATE}` at its beginning, or split it")
+        self._arrive()
+        module = importlib.import_module(self.name)
+        found = [value for value in vars(module).values() if isinstance(value, Part)]
+        parts = [part for part in dict.fromkeys(found) if self._is_own(part)]
+        for part in parts:
+            part.verify()
+        for function in dict.fromkeys(function for part in parts for function in part.functions):
+            function.call = _counted(function, self, blocking)
+        self.parts = parts
+
+    def locate(self, fullname: str) -> ModuleSpec | None:
+        """Where the import system finds a module of this generation: in the sources, whatever the files are now."""
+        inner = fullname.split(".")[1:]
+        if not inner:
+            return self._spec(fullname, self.file)
+        place = self.file.parent.joinpath(*inner)
+        for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+            if path in self.sources:
+                return self._spec(fullname, path)
+        if any(place in path.parents for path in self.sources):  # a folder without an __init__.py
+            spec = ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = [str(place)]
+            return spec
+        return None
+
+    def _spec(self, fullname: str, path: Path) -> ModuleSpec | None:
+        loader = Source(fullname, str(path), self.sources[path])
+        inside = [str(path.parent)] if path.name == "__init__.py" else None
+        return spec_from_file_location(fullname, path, loader=loader, submodule_search_locations=inside)
+
+    def _is_own(self, part: Part) -> bool:
+        """Whether the plugin declares it itself; what it imports from elsewhere is not its own."""
+        return self._owns(str(getattr(part.functions[0].call, "__module__", "")))
+
+    def _owns(self, name: str) -> bool:
+        return name == self.name or name.startswith(f"{self.name}.")
+
+    def _arrive(self) -> None:
+        self._finder.generations[self.name] = self
+        sys.modules.update(self._gone)
+        self._gone = {}
+
+    def _leave(self) -> None:
+        self._finder.generations.pop(self.name, None)
+        self._gone = {name: sys.modules.pop(name) for name in list(sys.modules) if self._owns(name)}
+        loggers = logging.Logger.manager.loggerDict  # they would stay for good; `getLogger(__name__)` is common
+        for name in [name for name in list(loggers) if self._owns(name)]:
+            loggers.pop(name, None)
+
+
+def _counted(function: Function, generation: Generation, blocking: Blocking) -> Callable[..., Any]:
+    """The function's call, during which its generation is entered. What is plain runs in threads and blocks nobody."""
+    call = function.call
+
+    async def stream(*words: Any, **keywords: Any) -> AsyncIterator[Any]:
+        with generation, blocking:
+            async with aclosing(call(*words, **keywords)) as items:
+                async for item in items:
+                    yield item
+
+    async def wait(*words: Any, **keywords: Any) -> Any:
+        with generation, blocking:
+            return await call(*words, **keywords)
+
+    def plain(*words: Any, **keywords: Any) -> Any:
+        with generation:
+            return call(*words, **keywords)
+
+    kinds = ((inspect.isasyncgenfunction, stream), (inspect.iscoroutinefunction, wait))
+    return wraps(call)(next((counted for is_kind, counted in kinds if is_kind(call)), plain))
+
+
+class Source(SourceFileLoader):
+    """Makes a module of bytes that were read before. Neither reads nor writes bytecode."""
+
+    def __init__(self, fullname: str, path: str, data: bytes) -> None:
+        super().__init__(fullname, path)
+        self._data = data
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = compile(self._data, self.path, "exec", dont_inherit=True)
+        return code
+
+
+class Finder(MetaPathFinder):
+    """Finds the modules of the generations that are in use."""
+
+    def __init__(self) -> None:
+        self.generations: dict[str, Generation] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(PREFIX):
+            return None
+        generation = self.generations.get(fullname.partition(".")[0])
+        return None if generation is None else generation.locate(fullname)
+
+
+class Modules:
+    """All plugins that run in this process, of at most `max_source` bytes each."""
+
+    def __init__(self, max_source: int = MAX_INSIDE) -> None:
+        self._max_source = max_source
+        self._finder = Finder()
+        self._blocking = Blocking(PREFIX)
+        self._threads = Threads(MAX_LOADS)
+        self._under_way: Counter[Path] = Counter()
+        self._turn = asyncio.Lock()
+
+    async def load(self, file: Path) -> Loaded:
+        """Load a plugin, in a thread: it may block, and raise anything. Raises LoadError."""
+        if self._finder not in sys.meta_path:
+            sys.meta_path.insert(0, self._finder)  # first: the ordinary one would find submodules, and their bytecode
+        loading: asyncio.Task[Generation | BaseException] | None = None
+        try:
+            async with self._turn:
+                loading = self._begin(file)
+                await asyncio.wait([loading], timeout=TURN)
+            await asyncio.wait([loading], timeout=PATIENCE - TURN)
+        except BaseException:
+            if loading is not None:
+                loading.add_done_callback(_drop)
+            raise
+        if not loading.done():
+            loading.add_done_callback(_drop)
+            raise Hangs(f"not loaded within {PATIENCE:g} s")
+        try:
+            made = loading.result()
+        except Busy:
+            raise Crowded(f"{MAX_LOADS} others are still being loaded") from None
+        if isinstance(made, BaseException):
+            raise LoadError("it failed to load") from made
+        return made
+
+    def close(self) -> None:
+        """Nothing is loaded from now on."""
+        self._blocking.close()
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+
+    def _begin(self, file: Path) -> "asyncio.Task[Generation | BaseException]":
+        if self._under_way[file] >= MAX_OF_FILE:
+            raise Crowded(f"{MAX_OF_FILE} earlier versions of it are still being loaded")
+        loading = asyncio.create_task(self._threads.run(partial(self._attempt, file)))
+        self._under_way[file] += 1
+
+        def ended(_: object) -> None:
+            self._under_way[file] -= 1
+            if not self._under_way[file]:
+                del self._under_way[file]
+
+        loading.add_done_callback(ended)
+        return loading
+
+    def _attempt(self, file: Path) -> Generation | BaseException:
+        generation = Generation(file, self._finder)
+        try:
+            generation.load(self._blocking, self._max_source)
+        except BaseException as error:  # noqa: BLE001  # whatever a plugin raises, it takes nothing but itself down
+            generation.retire()
+            return error
+        return generation
+
+
+def _drop(loading: "asyncio.Task[Generation | BaseException]") -> None:
+    """It came too late."""
+    if not loading.cancelled() and loading.exception() is None:
+        made = loading.result()
+        if isinstance(made, Generation):
+            made.retire()

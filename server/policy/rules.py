@@ -1,0 +1,183 @@
+"""Which calls of tools are refused, and which wait for a person's word: what --deny, --allow and --approve say.
+
+    [WHO=]WHAT[(PATTERN)]        Bash(git push*)      scope:tools:web      account:ada=plugin:weather
+
+WHAT is a glob of tools' names, `scope:` and a glob of scopes, or `plugin:` and a glob of plugins' names. PATTERN is
+about the text of the argument `command` (`command_patterns.py`). WHO is a caller by a name (`principal_names.py`), or
+`scope:` and a scope that they were granted. Deny wins over allow, allow over approve. Pure: knows neither how a person
+is asked nor what a tool does.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from toolgate.server.policy.command_patterns import Command, Pattern
+
+if TYPE_CHECKING:  # start-up: the options need none of it
+    from toolgate.server.protocol.session import Session
+    from toolgate.tools.api.tool import Tool
+
+Verdict = Literal["denied", "allowed", "asked"]
+
+MAX_RULE = 500  # characters
+RULE = re.compile(r"(?:(?P<who>[^()]*)=)?(?P<what>[^=()]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
+GLOB = r"[A-Za-z0-9_.*?\[\]!-]+"
+SCOPE = r"[\x21\x23-\x27\x2a-\x5b\x5d-\x7e]+"  # less parentheses
+WHATS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+"}
+WHOS: Mapping[str, str] = {
+    "": r"local|u-[0-9a-f]{40}",
+    "scope": SCOPE,
+    "subject": r".+",
+    "account": r".+",
+    "github": r".+",
+    "oidc": r".+",
+    "header": r".+",
+}
+NAMES = ("account", "github", "oidc", "header")  # that only the state database knows whose they are
+FORM = "[WHO=]WHAT[(PATTERN)], as Bash, scope:tools:web or Bash(git push*)"
+
+
+class Caller(NamedTuple):
+    """Whose call it is: `names` are all that they are called by."""
+
+    names: Set[str]
+    session: "Session"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, as `text` has it."""
+
+    text: str
+    who: str
+    what: str
+    pattern: Pattern | None
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds for every caller and whatever the arguments are."""
+        return not self.who and self.pattern is None
+
+    def covers(self, tool: "Tool", command: Command, caller: Caller, *, surely: bool) -> bool:
+        """Whether it is about this call. `surely`: a doubt counts against it, not for it."""
+        if not (self.names(tool, surely=surely) and self._is_of(caller, surely=surely)):
+            return False
+        return self.pattern is None or self.pattern.fits(command, surely=surely)
+
+    def names(self, tool: "Tool", *, surely: bool) -> bool:
+        """Whether it is about this tool."""
+        kind, what = _kind(self.what)
+        named = {"": tool.name, "scope": tool.scope, "plugin": tool.plugin}[kind]
+        if named is None:
+            return False
+        return fnmatchcase(named, what) or (not surely and fnmatchcase(named.lower(), what.lower()))
+
+    def _is_of(self, caller: Caller, *, surely: bool) -> bool:
+        kind, scope = _kind(self.who)
+        if kind == "scope":  # a client chooses what its token is for: less helps it to no exemption, and out of no rule
+            wanted = frozenset((scope,))
+            return caller.session.allows(wanted) if surely else caller.session.was_granted(wanted)
+        return not self.who or self.who in caller.names
+
+
+class Rules:
+    """All rules of a server. `about_people`: one of them calls somebody by a name that has to be looked up."""
+
+    def __init__(self, deny: Sequence[Rule] = (), allow: Sequence[Rule] = (), approve: Sequence[Rule] = ()) -> None:
+        self._deny = deny
+        self._allow = allow
+        self._approve = approve
+        self.about_people = any(_kind(rule.who)[0] in NAMES for rule in self._all)
+
+    def __bool__(self) -> bool:
+        return bool(self._deny or self._approve)  # to be exempt from nothing is nothing
+
+    def verdict(self, tool: "Tool", arguments: Mapping[str, Any], caller: Caller) -> tuple[Verdict, Rule | None]:
+        """What becomes of the call, and the rule that says so; None where none does."""
+        rows: tuple[tuple[Verdict, Sequence[Rule], bool], ...] = (
+            ("denied", self._deny, False),
+            ("allowed", self._allow, True),
+            ("asked", self._approve, False),
+        )
+        command = Command(arguments)
+        for verdict, rules, surely in rows:
+            for rule in rules:
+                if rule.covers(tool, command, caller, surely=surely):
+                    return verdict, rule
+        return "allowed", None
+
+    def offered(self, tools: Mapping[str, "Tool"]) -> Mapping[str, "Tool"]:
+        """Those that are not denied to everybody, whatever the arguments."""
+        plain = [rule for rule in self._deny if rule.is_plain]
+        if not plain:
+            return tools
+        return {name: tool for name, tool in tools.items() if not any(rule.names(tool, surely=False) for rule in plain)}
+
+    def idle(self, tools: Mapping[str, "Tool"]) -> list[Rule]:
+        """Those that are about none of these tools: there may be a slip in them."""
+        return [rule for rule in self._all if not any(rule.names(tool, surely=False) for tool in tools.values())]
+
+    @property
+    def _all(self) -> list[Rule]:
+        return [*self._deny, *self._allow, *self._approve]
+
+
+def parse(words: Sequence[str], known_as: Callable[[str], str] = str) -> list[Rule]:
+    """The rules in `words`, several in one with commas between them. `known_as(subject)` is the name of the principal
+    that the issuer of tokens calls so. Raises ValueError."""
+    return [_rule(text, known_as) for word in words for text in split(word)]
+
+
+def rule_word(word: str) -> str:
+    """The word, when there are rules in it, all as they should be. Raises ValueError."""
+    if not parse([word]):
+        raise ValueError(f"there is no rule in {word!r}: a rule is {FORM}")
+    return word
+
+
+def split(word: str) -> list[str]:
+    """The rules in a list: commas and white space separate them, but not in parentheses; where there are only names,
+    ":" does as well."""
+    names = word.split(":")
+    if all(re.fullmatch(GLOB, name) and name not in WHATS for name in names):
+        return names
+    found, depth = [""], 0
+    for character in word:
+        depth = max(0, depth + {"(": 1, ")": -1}.get(character, 0))
+        if depth == 0 and re.match(r"[,\s]", character):
+            found.append("")
+        else:
+            found[-1] += character
+    return [text for text in found if text]
+
+
+def _rule(text: str, known_as: Callable[[str], str]) -> Rule:
+    read = RULE.fullmatch(text)
+    if read is None or len(text) > MAX_RULE or not text.isprintable():
+        raise ValueError(f"{text[:MAX_RULE]!r} is no rule, which is {FORM}")
+    who, what = read["who"], read["what"]
+    if not _is_one_of(WHATS, what):
+        raise ValueError(f"{text!r}: {what!r} is neither a tool's name or a glob, nor scope:SCOPE or plugin:NAME")
+    if who is not None and not _is_one_of(WHOS, who):
+        known = ", ".join(f"{kind}:…" for kind in WHOS if kind)
+        raise ValueError(f"{text!r}: {who!r} is not how a caller is named: local, u-…, {known}")
+    kind, subject = _kind(who or "")
+    pattern = None if read["pattern"] is None else Pattern(read["pattern"])
+    return Rule(text, known_as(subject) if kind == "subject" else who or "", what, pattern)
+
+
+def _is_one_of(kinds: Mapping[str, str], word: str) -> bool:
+    kind, rest = _kind(word)
+    return kind in kinds and re.fullmatch(kinds[kind], rest) is not None
+
+
+def _kind(word: str) -> tuple[str, str]:
+    """ "scope:tools:web" → "scope" and "tools:web"; "Bash" → "" and "Bash"."""
+    kind, colon, rest = word.partition(":")
+    return (kind, rest) if colon else ("", word)

@@ -1,0 +1,227 @@
+"""Turns one inbound message into a method call and its answer. Knows JSON-RPC and sessions; knows nothing of sockets,
+HTTP or what a method does.
+
+Above it: a transport, which calls `handle` once a message and gives each its own task. Below it: the method table.
+It is the only place where an exception becomes a message.
+"""
+
+import asyncio
+import inspect
+import logging
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from toolgate.server.budget import Budget, Claim
+from toolgate.server.protocol import request_meta
+from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
+from toolgate.server.protocol.messages import (
+    Failure,
+    Inbound,
+    Malformed,
+    Notification,
+    Outbound,
+    Request,
+    Response,
+    Result,
+    decode,
+    encode,
+)
+from toolgate.server.protocol.session import Call, Channel, Flight, Session
+
+log = logging.getLogger("toolgate.dispatcher")
+
+MAX_ANSWERS = 64 * 2**20  # bytes of one principal's answers that its clients have not read: six of the largest files
+MAX_ALL_ANSWERS = 192 * 2**20  # bytes of everybody's: a fifth of a container of 1 GiB
+MAX_IN_FLIGHT = 4_096  # of one session; a client with more unanswered requests than this is broken or hostile
+TOO_LARGE_BATCH = "the answers of this batch are too large together: ask for fewer at once"
+Answer = Any  # what a method gives back: an object, or one that was encoded before
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A row of the method table. `opens`: may come before `initialize`. The two eras have different methods."""
+
+    function: Callable[[Call], Answer | Awaitable[Answer]]
+    with_session: bool = True
+    stateless: bool = True
+    opens: bool = False
+
+
+class Dispatcher:
+    """`finish(answer, call)` gives a method's answer what its revision wants on every result. `answers` bounds those
+    that are not read yet, in bytes: of batches here, of connections in the transports."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        notifications: Mapping[str, Callable[[Session, dict[str, Any]], None]],
+        finish: Callable[[Any, Call], Any],
+    ) -> None:
+        self._methods = methods
+        self._notifications = notifications
+        self._finish = finish
+        self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
+
+    async def handle(self, data: bytes | bytearray | memoryview, session: Session, channel: Channel) -> None:
+        """Answer what is in `data`, on `channel`. Returns when that is done; never raises for what a client sent.
+
+        Cancelling a request cancels the task this runs in, so a transport gives each message a task of its own.
+        """
+        await self.take(decode(data), session, channel)
+
+    async def take(self, message: Inbound | list[Inbound], session: Session, channel: Channel) -> None:
+        """`handle`, for a transport that had to look at the message first."""
+        if isinstance(message, list):
+            await self._batch(message, session, channel)
+        else:
+            await self._one(message, session, channel)
+
+    async def _one(self, message: Inbound, session: Session, channel: Channel) -> None:
+        match message:
+            case Request():
+                await self._answer(message, session, channel)
+            case Notification():
+                self._note(message, session)
+            case Response():
+                session.settle(message)
+            case Malformed():
+                channel.send(Failure(message.id, message.error))
+
+    async def _answer(self, request: Request, session: Session, channel: Channel) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        flight = Flight(task)
+        try:
+            method, call = self._admit(request, session, channel)
+            call.flight = flight
+            session.in_flight[request.id] = flight
+            try:
+                answer = method.function(call)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+            finally:
+                del session.in_flight[request.id]
+            if not flight.cancelled:
+                channel.send(Result(request.id, self._finish(answer, call)))
+            elif flight.undo is not None:
+                flight.undo()
+        except asyncio.CancelledError:
+            if flight.cancelled:
+                task.uncancel()
+                if flight.undo is not None:  # the cancellation came between the result and its answer
+                    flight.undo()
+            elif task.cancelling():
+                raise  # the server ends
+            else:  # of something the method itself had cancelled
+                self._fault(request, flight, channel)
+        except RpcError as error:
+            self._refuse(request, error, flight, channel)
+        except GeneratorExit:
+            raise
+        except BaseException:  # noqa: BLE001  # a bug, here or in a plugin, whatever it raised
+            self._fault(request, flight, channel)
+
+    def _refuse(self, request: Request, error: RpcError, flight: Flight, channel: Channel) -> None:
+        if flight.undo is not None:
+            flight.undo()
+        if not flight.cancelled:
+            channel.send(Failure(request.id, error))
+
+    def _fault(self, request: Request, flight: Flight, channel: Channel) -> None:
+        self._refuse(request, fault(request.method, sys.exception()), flight, channel)
+
+    def _admit(self, request: Request, session: Session, channel: Channel) -> tuple[Method, Call]:
+        """The method and the call, or the RpcError that says why there is none."""
+        meta = request.params.get("_meta")
+        if meta is not None and not isinstance(meta, dict):
+            raise InvalidParams("'_meta' must be an object")
+        if session.stateless or request_meta.is_one(meta):
+            speaking = request_meta.session(meta or {}, session)
+        else:
+            speaking = session
+        method = self._methods.get(request.method)
+        if speaking.revision is None:
+            if method is None or not method.opens:
+                raise InvalidRequest(f"{request.method[:200]!r} came before 'initialize'")
+        elif method is None or not (method.stateless if speaking.revision.stateless else method.with_session):
+            raise MethodNotFound(f"unknown method {request.method[:200]!r}")
+        if request.id in session.in_flight:
+            raise InvalidRequest(f"request id {request.id!r} is already in flight")
+        if len(session.in_flight) >= MAX_IN_FLIGHT:
+            raise InvalidRequest(f"more than {MAX_IN_FLIGHT} requests in flight")
+        return method, Call(request.id, request.method, request.params, speaking, channel)
+
+    def _note(self, notification: Notification, session: Session) -> None:
+        known = self._notifications.get(notification.method)
+        if known is None:
+            return  # unknown notifications are ignored (JSON-RPC 2.0 section 4.1)
+        try:
+            known(session, notification.params)
+        except Exception:  # malformed ones too: nobody could be told
+            log.debug("ignored %s", notification.method, exc_info=True)
+
+    async def _batch(self, messages: list[Inbound], session: Session, channel: Channel) -> None:
+        """JSON-RPC batches exist on 2025-03-26 only. The answers come together, as one array."""
+        refusal = _refuse_batch(messages, session)
+        if refusal is not None:
+            channel.send(Failure(None, refusal))
+            return
+        claim = self.answers.claim(session.principal)
+        try:
+            answers = _Collected(channel, claim)
+            async with asyncio.TaskGroup() as group:
+                for message in messages:
+                    if isinstance(message, Request) and message.method == "initialize":
+                        answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
+                    else:
+                        group.create_task(self._one(message, session, answers))
+            if answers.messages:
+                channel.send(answers.messages)
+        finally:
+            claim.release()
+
+
+def fault(what: str, error: BaseException | None) -> InternalError:
+    """What a client is told of an unknown exception, which may hold anything: a reference that is also in the log."""
+    reference = secrets.token_hex(6)
+    log.error("reference %s: %s failed", reference, what, exc_info=error)
+    return InternalError(f"internal error, reference {reference}")
+
+
+class _Collected:
+    """A channel that keeps answers for the end of a batch and lets everything else through. What `claim` has no room
+    for is answered by an error."""
+
+    def __init__(self, channel: Channel, claim: Claim) -> None:
+        self.messages: list[Outbound] = []
+        self._channel = channel
+        self._claim = claim
+
+    @property
+    def can_ask(self) -> bool:
+        return self._channel.can_ask
+
+    def send(self, message: Outbound) -> None:
+        if isinstance(message, (Result, Failure)):
+            data = encode(message)  # now, so that what can't be encoded costs itself alone
+            if not self._claim.grow(len(data)):
+                data = encode(Failure(message.id, InternalError(TOO_LARGE_BATCH)))
+            self.messages.append(msgspec.Raw(data))
+        else:
+            self._channel.send(message)
+
+    def pause(self) -> None:
+        """The others of the batch are still to come."""
+
+
+def _refuse_batch(messages: list[Inbound], session: Session) -> RpcError | None:
+    if session.revision is None or not session.revision.batches:
+        return InvalidRequest("batches are known to revision 2025-03-26 only; send one message at a time")
+    if not messages:
+        return InvalidRequest("an empty batch")
+    return None

@@ -1,0 +1,346 @@
+"""JSON-RPC messages: bytes to values and back. Pure; knows nothing of methods, sessions or transports.
+
+What is wrong with a message is itself a value (`Malformed`): a bad line is answered and survived, never raised.
+Source: JSON-RPC 2.0; MCP basic, "Messages" (ids are strings or integers and never null).
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from toolgate.server.protocol.errors import InternalError, InvalidRequest, ParseError, RpcError
+
+Id = int | str
+
+MAX_ID = 1_024  # characters: it is a number or a few dozen characters, and comes back in each answer
+MAX_BATCH = 256  # messages; each becomes a task
+MAX_SHOWN = 200  # characters of a decoder's complaint told back
+
+# What is large in a message is a string: a file, a picture. Values are what takes time and memory to decode.
+SMALL = 16 * 1024  # bytes of a message that may hold anything: the worst takes 30 ms
+MAX_STRUCTURE = 256 * 1024  # bytes outside of strings: 13,000 long numbers, or 87,000 objects in 30 ms
+MAX_ESCAPES = 6 * 2**20  # backslashes: more than 32 MiB have with all their text as \uXXXX; so many take 21 ms
+MAX_EXTREMES = 1_000  # numbers with exponents of three digits: one near the end of the range takes up to 15 µs
+MAX_LENIENT = 2**20  # bytes of a message that the lenient decoder takes, at a fifth of the strict one's speed
+MAX_LENIENT_STRUCTURE = 32 * 1024  # bytes outside of its strings
+MAX_SKIMMED = 4 * 2**20  # bytes of a message whose id is looked for, though it is not decoded
+PIECE = 2**20  # bytes that are measured at once: 5 ms
+NUMERALS = bytes.maketrans(b"123456789E+", b"000000000e-")
+
+
+class Request(msgspec.Struct, frozen=True):
+    id: Id
+    method: str
+    params: dict[str, Any] = {}
+
+
+class Notification(msgspec.Struct, frozen=True):
+    method: str
+    params: dict[str, Any] = {}
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What the other side answered to a request of ours: one of `result` and `error`."""
+
+    id: Id | None
+    result: Any = None
+    error: Any = None
+
+
+class Malformed(msgspec.Struct, frozen=True):
+    """A message that is none: the error it is answered with, under its id where that could be read."""
+
+    id: Id | None
+    error: RpcError
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Our answer. `result` is an object, or `msgspec.Raw` when it was encoded before."""
+
+    id: Id
+    result: Any
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Our refusal. `id` is None where the request's id could not be read."""
+
+    id: Id | None
+    error: RpcError
+
+
+Inbound = Request | Notification | Response | Malformed
+Outbound = Request | Notification | Result | Failure | msgspec.Raw | list[Any]
+
+
+class _Wire(msgspec.Struct):
+    """The one shape all inbound messages are decoded into; which they are is seen from what is there."""
+
+    jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
+    id: int | str | None | msgspec.UnsetType = msgspec.UNSET
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    params: dict[str, Any] | None | msgspec.UnsetType = msgspec.UNSET
+    result: Any = msgspec.UNSET
+    error: Any = msgspec.UNSET
+
+
+class _Identified(msgspec.Struct):
+    """What is read of a message that is too much to decode."""
+
+    id: int | str | None = None
+
+
+class _Answer(msgspec.Struct):
+    id: Id
+    result: Any
+    jsonrpc: str = "2.0"
+
+
+class _Error(msgspec.Struct, omit_defaults=True):
+    code: int
+    message: str
+    data: Any = None
+
+
+class _Refusal(msgspec.Struct):
+    id: Id | None
+    error: _Error
+    jsonrpc: str = "2.0"
+
+
+class _Call(msgspec.Struct, omit_defaults=True):
+    jsonrpc: str  # without a default, so that it is never left out
+    method: str
+    id: Id | msgspec.UnsetType = msgspec.UNSET
+    params: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(_Wire).decode
+_decode_id = msgspec.json.Decoder(_Identified).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+    """Decode one message, or a batch (a list, also of one). Never raises for what is in `data`."""
+    if len(data) > SMALL:
+        try:
+            for _ in _measure(data, MAX_STRUCTURE):
+                pass
+        except _TooMuch as error:
+            return _refuse_unread(data, error)
+    return _decode_measured(data)
+
+
+async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+    """`decode`, which gives others a turn after each piece of a large message."""
+    if len(data) > SMALL:
+        try:
+            for _ in _measure(data, MAX_STRUCTURE):
+                await asyncio.sleep(0)
+        except _TooMuch as error:
+            return _refuse_unread(data, error)
+        message = _decode_measured(data)
+        await asyncio.sleep(0)  # what is done with a large one has a turn of its own
+        return message
+    return _decode_measured(data)
+
+
+def decode_value(data: bytes) -> Any:
+    """Decode any JSON, within the limits of a message. Raises ValueError, RecursionError."""
+    if len(data) > SMALL:
+        try:
+            for _ in _measure(data, MAX_STRUCTURE):
+                pass
+        except _TooMuch as error:
+            raise ValueError(str(error)) from None
+    return _decode_any(data)
+
+
+def encode(message: Outbound) -> bytes:
+    """One message (or a list of them, for a batch) as JSON without line breaks. What UTF-8 can't hold is replaced.
+
+    Raises TypeError for a value that JSON can't hold.
+    """
+    return spelled([_shape(item) for item in message] if isinstance(message, list) else _shape(message))
+
+
+def spelled(value: Any) -> bytes:
+    """A part of a message as JSON, in the same way."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:  # a lone surrogate, from a file name or an escape
+        return _encode(scrubbed(msgspec.to_builtins(value)))
+
+
+def too_large(message: Outbound) -> Failure:
+    """What is said in place of an answer that finds no room."""
+    text = "there is no room for this answer: read the answers that were sent before, or ask for less at once"
+    return Failure(message.id if isinstance(message, (Result, Failure)) else None, InternalError(text))
+
+
+def _shape(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:
+    match message:
+        case msgspec.Raw():
+            return message
+        case Result(id, result):
+            return _Answer(id, result)
+        case Failure(id, error):
+            return _Refusal(id, _Error(error.code, error.message, error.data))
+        case Request(id, method, params):
+            return _Call("2.0", method, id, params)
+        case Notification(method, params):
+            return _Call("2.0", method, msgspec.UNSET, params)
+
+
+def _classify(wire: _Wire) -> Inbound:
+    given = None if wire.id is msgspec.UNSET else wire.id
+    if wire.jsonrpc != "2.0":
+        return Malformed(given, InvalidRequest("'jsonrpc' must be \"2.0\""))
+    if type(given) is str and len(given) > MAX_ID:
+        return Malformed(None, InvalidRequest(f"'id' is longer than {MAX_ID} characters"))
+    if isinstance(wire.method, str):
+        params = wire.params or {}
+        if wire.id is msgspec.UNSET:
+            return Notification(wire.method, params)
+        if wire.id is None:
+            return Malformed(None, InvalidRequest("'id' must be a string or an integer, not null"))
+        return Request(wire.id, wire.method, params)
+    if wire.result is not msgspec.UNSET or wire.error is not msgspec.UNSET:
+        result = None if wire.result is msgspec.UNSET else wire.result
+        return Response(given, result, None if wire.error is msgspec.UNSET else wire.error)
+    return Malformed(given, InvalidRequest("neither a method, a result nor an error"))
+
+
+def _decode_measured(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+    try:
+        return _classify(_decode(data))
+    except msgspec.ValidationError:
+        return _decode_oddity(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _decode_leniently(data, error)
+
+
+class _TooMuch(Exception):
+    """A message has more values than any that is meant well; the text says so."""
+
+
+def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]:
+    """Raise _TooMuch for more than `limit` bytes outside of strings, for too many escapes, or for numbers that take
+    long to read. Gives nothing, piece by piece.
+
+    What is no JSON is measured in some way: the decoder refuses it.
+    """
+    size = escapes = extremes = begin = 0
+    is_inside = False
+    while begin < len(data):
+        if begin:
+            yield
+        piece = bytes(data[begin : begin + PIECE])
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) > 1:
+            piece = piece[:-1]  # a backslash comes with what it escapes
+        begin += len(piece)
+        if b"\\" in piece:
+            escapes += piece.count(b"\\")
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"', 2 * limit)
+        outside = b" ".join(parts[is_inside::2])
+        is_inside ^= len(parts) % 2 == 0
+        size += len(outside)
+        numerals = outside.translate(NUMERALS)
+        extremes += numerals.count(b"e-000") + numerals.count(b"e000")
+        if size > limit:
+            raise _TooMuch(f"more than {limit} bytes of a message are outside of its strings")
+        if escapes > MAX_ESCAPES:
+            raise _TooMuch(f"more than {MAX_ESCAPES} characters of a message are escaped")
+        if extremes > MAX_EXTREMES:
+            raise _TooMuch(f"more than {MAX_EXTREMES} numbers of a message have exponents of three digits")
+
+
+def _refuse_unread(data: bytes | bytearray | memoryview, error: _TooMuch) -> Malformed:
+    return Malformed(_read_id(data) if len(data) <= MAX_SKIMMED else None, InvalidRequest(str(error)))
+
+
+def _read_id(data: bytes | bytearray | memoryview) -> Id | None:
+    """Return the id of a message that is not decoded, or None where it can't be read."""
+    try:
+        found = _decode_id(data).id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if isinstance(found, int) or (found is not None and len(found) <= MAX_ID) else None
+
+
+def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+    """JSON, but not one message of the right shape: a batch, or something to refuse under the right id."""
+    try:
+        value = _decode_any(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _decode_leniently(data, error)
+    return _sorted(value, _convert)
+
+
+def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) -> Inbound | list[Inbound]:
+    """What a strict decoder refuses: a lone surrogate (half an emoji, as JavaScript sends it) is replaced, a number
+    beyond all bounds is refused under its message's id. Anything else is not JSON."""
+    import json  # start-up: hardly anyone sends this
+
+    refusal = Malformed(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
+    if len(data) > MAX_LENIENT or (b"\\u" not in data and b"e" not in data and b"E" not in data):
+        return refusal
+    try:
+        for _ in _measure(data, MAX_LENIENT_STRUCTURE):
+            pass
+        value = msgspec.to_builtins(scrubbed(json.loads(bytes(data), parse_constant=_refuse_constant)))
+        return _sorted(value, _convert_finite)
+    except (_TooMuch, ValueError, RecursionError):
+        return refusal
+
+
+def _sorted(value: Any, convert: Callable[[Any], Inbound]) -> Inbound | list[Inbound]:
+    if not isinstance(value, list):
+        return convert(value)
+    if len(value) > MAX_BATCH:
+        return Malformed(None, InvalidRequest(f"a batch of more than {MAX_BATCH} messages"))
+    return [convert(item) for item in value]
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _convert(value: Any) -> Inbound:
+    try:
+        return _classify(msgspec.convert(value, _Wire))
+    except (msgspec.ValidationError, RecursionError) as error:
+        return _refuse_value(value, str(error))
+
+
+def _convert_finite(value: Any) -> Inbound:
+    """Only the lenient decoder makes infinities, of numbers that are out of range."""
+    return _refuse_value(value, "a number is out of range") if _has_infinity(value) else _convert(value)
+
+
+def _refuse_value(value: Any, reason: str) -> Malformed:
+    given = value.get("id") if isinstance(value, dict) else None
+    readable = given if type(given) is int or (type(given) is str and len(given) <= MAX_ID) else None
+    return Malformed(readable, InvalidRequest(f"not a JSON-RPC message: {reason}"[:MAX_SHOWN]))
+
+
+def _has_infinity(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, dict):
+        return any(map(_has_infinity, value.values()))
+    return isinstance(value, list) and any(map(_has_infinity, value))
+
+
+def scrubbed(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {scrubbed(key): scrubbed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [scrubbed(item) for item in value]
+    return value

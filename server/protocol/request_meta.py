@@ -1,0 +1,69 @@
+"""The stateless era's envelope: what every request says of itself in `_meta`. Knows nothing of methods.
+
+Source: MCP 2026-07-28 basic, "_meta"; versioning, "Protocol Version Negotiation".
+"""
+
+from typing import Any
+
+from toolgate.server.protocol.errors import InvalidParams, UnsupportedProtocolVersion
+from toolgate.server.protocol.revisions import STATELESS, SUPPORTED
+from toolgate.server.protocol.session import LEVELS, Session
+
+PREFIX = "io.modelcontextprotocol/"
+VERSION = PREFIX + "protocolVersion"
+CAPABILITIES = PREFIX + "clientCapabilities"
+CLIENT = PREFIX + "clientInfo"
+LOG_LEVEL = PREFIX + "logLevel"
+SERVER = PREFIX + "serverInfo"
+SUBSCRIPTION = PREFIX + "subscriptionId"
+TASKS = PREFIX + "tasks"  # an extension
+
+
+def is_one(meta: dict[str, Any] | None) -> bool:
+    """Whether a request that carries `meta` speaks for itself, well or badly."""
+    return meta is not None and (VERSION in meta or CAPABILITIES in meta)
+
+
+def client_name(meta: Any) -> str:
+    """What a client calls itself in `meta`, whatever that is; "" where it does not."""
+    client = meta.get(CLIENT) if isinstance(meta, dict) else None
+    name = client.get("name") if isinstance(client, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def check(meta: dict[str, Any]) -> None:
+    """Raise InvalidParams when `meta` lacks what every request must say of itself. Whether the revision is served is
+    another question, since over HTTP the headers are held against it first."""
+    if not (type(meta.get(VERSION)) is str and type(meta.get(CAPABILITIES)) is dict):
+        _field(meta, VERSION, str)
+        _field(meta, CAPABILITIES, dict)
+
+
+def session(meta: dict[str, Any], connection: Session) -> Session:
+    """The session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
+    version = _field(meta, VERSION, str)
+    capabilities = _field(meta, CAPABILITIES, dict)
+    _field(meta, CLIENT, dict, {})  # self-reported and optional, but an object
+    revision = STATELESS.get(version)
+    if revision is None:
+        data = {"supported": list(SUPPORTED), "requested": version}
+        raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
+    return connection.of_request(revision, capabilities, _level(meta))
+
+
+def _field(meta: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    value = meta.get(name, default)
+    if not isinstance(value, kind):
+        word = "a string" if kind is str else "an object"
+        raise InvalidParams(f"'_meta' must have {name!r}, {word}")
+    return value
+
+
+def _level(meta: dict[str, Any]) -> int | None:
+    """The index of the least level the request wants logged; None when it wants none."""
+    level = meta.get(LOG_LEVEL)
+    if level is None:
+        return None
+    if level not in LEVELS:
+        raise InvalidParams(f"{LOG_LEVEL!r} must be one of {', '.join(LEVELS)}")
+    return LEVELS.index(level)

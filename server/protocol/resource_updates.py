@@ -1,0 +1,180 @@
+"""Who wants to be told when a resource changes, and the watches that find out. Knows nothing of how they are told.
+
+A watch (Resource.watch) runs once a principal and URI, while somebody there is subscribed. News of one URI goes out at
+once, and then at most every `PAUSE`: what changes faster than a client reads it again would only fill queues.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Protocol, TypeVar
+
+from toolgate.server.principal import LOCAL_NAME
+
+log = logging.getLogger("toolgate.updates")
+
+PAUSE = 0.25  # seconds between two notifications of one URI
+MAX_SUBSCRIPTIONS = 1_000  # of one subscriber; each may cost a watch
+MAX_URIS = 128 * 1024  # characters of the URIs of one subscriber: to match hostile ones takes 25 ms
+MAX_WATCHES = 2_000  # that run at once: one of a file takes several of the system's
+MAX_OWNED = 500  # of one principal, where there are others
+TURN = 32 * 1024  # characters of URIs that are matched before others have a turn: 6 ms
+
+T = TypeVar("T")
+
+
+class Subscriber(Protocol):
+    """Whoever wants to know: a session, or an open subscription."""
+
+    def updated(self, uri: str) -> None: ...
+
+
+class Paced:
+    """Calls `tell` for news: for the first at once, then at most every PAUSE."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._resting: asyncio.TimerHandle | None = None  # news went out a moment ago
+        self._changed = False  # since then
+
+    def changed(self) -> None:
+        if self._resting is not None:
+            self._changed = True
+            return
+        self._tell()
+        self._changed = False
+        self._resting = asyncio.get_running_loop().call_later(PAUSE, self._rested)
+
+    def end(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+
+    def _rested(self) -> None:
+        self._resting = None
+        if self._changed:
+            self.changed()
+
+
+class Watched:
+    """One URI of one principal that somebody is subscribed to."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.subscribers: set[Subscriber] = set()
+        self.watch: asyncio.Task[None] | None = None
+        self._news = Paced(self._tell)
+
+    def tell(self) -> None:
+        """It has changed."""
+        self._news.changed()
+
+    def end(self) -> None:
+        if self.watch is not None:
+            self.watch.cancel()
+        self._news.end()
+
+    def _tell(self) -> None:
+        for subscriber in list(self.subscribers):
+            subscriber.updated(self.uri)
+
+
+async def in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
+    """Give each of the items, whose URIs have `size` characters, and others a turn between them."""
+    since = 0
+    for item in items:
+        since += size(item)
+        if since > TURN:
+            since = 0
+            await asyncio.sleep(0)
+        yield item
+
+
+class Updates:
+    """`watch(principal, uri)` gives what finds out about changes, or None where nothing does."""
+
+    def __init__(self, watch: Callable[[str, str], AsyncIterator[object] | None]) -> None:
+        self._watch = watch
+        self._held: dict[tuple[str, str], Watched] = {}
+        self._watches: Counter[str] = Counter()  # by principal
+        self._renewing: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """How many URIs somebody is subscribed to, counted once a principal."""
+        return len(self._held)
+
+    def subscribe(self, subscriber: Subscriber, principal: str, uri: str) -> bool:
+        """Return whether there was room for it: nothing would be told without a watch."""
+        held = self._held.get((principal, uri))
+        if held is None:
+            changes = self._watch(principal, uri)
+            if changes is not None and not self._has_room(principal):
+                return False
+            held = self._held[principal, uri] = Watched(uri)
+            self._begin(held, principal, changes)
+        held.subscribers.add(subscriber)
+        return True
+
+    def unsubscribe(self, subscriber: Subscriber, principal: str, uri: str) -> None:
+        """Nothing happens where there is no such subscription."""
+        held = self._held.get((principal, uri))
+        if held is None:
+            return
+        held.subscribers.discard(subscriber)
+        if not held.subscribers:
+            del self._held[principal, uri]
+            self._stop(held, principal)
+            held.end()
+
+    def changed(self, principal: str, uri: str) -> None:
+        """Tell all of the principal's subscribers of `uri`."""
+        held = self._held.get((principal, uri))
+        if held is not None:
+            held.tell()
+
+    def renew(self) -> None:
+        """The resources on offer are others: every watch begins anew, with what there is now."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._renewing = asyncio.get_running_loop().create_task(self._renew())
+
+    def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        for held in self._held.values():
+            held.end()
+        self._held.clear()
+        self._watches.clear()
+
+    async def _renew(self) -> None:
+        async for principal, uri in in_turns(list(self._held), lambda key: len(key[1])):
+            held = self._held.get((principal, uri))
+            if held is not None:
+                self._stop(held, principal)
+                self._begin(held, principal, self._watch(principal, uri))
+
+    def _has_room(self, principal: str) -> bool:
+        share = MAX_WATCHES if principal == LOCAL_NAME else MAX_OWNED
+        return self._watches[principal] < share and self._watches.total() < MAX_WATCHES
+
+    def _begin(self, held: Watched, principal: str, changes: AsyncIterator[object] | None) -> None:
+        if changes is not None:
+            held.watch = asyncio.get_running_loop().create_task(_follow(changes, held))
+            self._watches[principal] += 1
+
+    def _stop(self, held: Watched, principal: str) -> None:
+        if held.watch is None:
+            return
+        held.watch.cancel()
+        held.watch = None
+        self._watches[principal] -= 1
+        if not self._watches[principal]:
+            del self._watches[principal]
+
+
+async def _follow(changes: AsyncIterator[object], held: Watched) -> None:
+    try:
+        async for _ in changes:
+            held.tell()
+    except Exception:  # a plugin's, or a file that has gone: the subscription stands, and hears of no more changes
+        log.warning("what watches %s has failed", held.uri[:200], exc_info=True)

@@ -1,0 +1,174 @@
+"""A backup written, beside servers that run. Knows nothing of where it goes.
+
+The database is copied as it was in one instant, with the flags of that instant, then the keys: what a row needs is
+there by then. Servers wait for microseconds only. With the workspaces the state has to stand still, since nobody can
+tell a file that is half written.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from toolgate.server import VERSION
+from toolgate.server.progress import Progress
+from toolgate.server.state import sessions, snapshot
+from toolgate.server.state.backup.manifest import (
+    ARCHIVES,
+    DATABASE,
+    FOLDERS,
+    FORMAT,
+    MANIFEST,
+    NAME,
+    PACKED,
+    Kept,
+    Manifest,
+    Refused,
+)
+from toolgate.server.telemetry.audit.log import HEAD_FILE
+from toolgate.server.telemetry.audit.reader import Snapshot
+from toolgate.server.workspaces import archive as packing
+from toolgate.tools.workspace.spool import FULL
+
+LEVEL = 1  # of compression: most of it is packed already, or small
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def write(state: Path, raw: IO[bytes], room: Path, *, workspaces: bool, progress: Progress) -> Manifest:
+    """Write a backup of `state` to `raw`, with `room` for what is on its way: a folder that nobody else uses. Raises
+    Refused, StateError, OSError and TimeoutError."""
+    with (
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        return _Writing(state, tar, room, progress).all(workspaces=workspaces)
+
+
+class _Writing:
+    def __init__(self, state: Path, tar: tarfile.TarFile, room: Path, progress: Progress) -> None:
+        self.state = state
+        self.tar = tar
+        self.room = room
+        self.progress = progress
+        self.now = int(time.time())
+        self.files: dict[str, Kept] = {}
+        self.missing: dict[str, str] = {}
+        self.omitted: dict[str, str] = {}
+
+    def all(self, *, workspaces: bool) -> Manifest:
+        schema, flags = self._database()
+        for name in flags:
+            self._put(f"flags/{name}", io.BytesIO(), 0)
+        self._folder("keys")
+        self._audit()
+        self._folder("uses")
+        if workspaces:
+            self._folder(ARCHIVES)
+            for folder in FOLDERS:
+                self._packed(folder)
+        if not self.files:
+            raise Refused(f"there is nothing in {self.state} to be kept")
+        made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
+        files, missing, omitted = dict(self.files), dict(self.missing), dict(self.omitted)
+        manifest = Manifest(FORMAT, VERSION, made, schema, workspaces, files, missing, omitted)
+        text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+        self._put(MANIFEST, io.BytesIO(text), len(text))
+        return manifest
+
+    def _database(self) -> tuple[int | None, list[str]]:
+        """The version of its tables, and the flags of the same instant."""
+        path, copy = self.state / DATABASE, self.room / DATABASE
+        if not path.exists():
+            return None, []
+        with self.progress.doing("the database"):
+            schema, flags = snapshot.snapshot(path, copy, lambda: _listed(self.state / "flags"))
+            sessions.leave_out(copy)
+            self._file(DATABASE, copy)
+        copy.unlink()
+        return schema, flags
+
+    def _audit(self) -> None:
+        """As the log was between two writes, however many follow."""
+        if not (self.state / "audit").is_dir():
+            return
+        with self.progress.doing("the audit log"), contextlib.closing(Snapshot(self.state / "audit")) as found:
+            for name, file, size in found.files:
+                self._put(f"audit/{name}", file, size)
+            if found.head:
+                self._put(f"audit/{HEAD_FILE}", io.BytesIO(found.head), len(found.head))
+
+    def _folder(self, name: str) -> None:
+        for file in _listed(self.state / name):
+            with contextlib.suppress(FileNotFoundError):  # what it said of somebody is over
+                self._file(f"{name}/{file}", self.state / name / file)
+
+    def _packed(self, name: str) -> None:
+        """Each folder there as an archive."""
+        found = _listed(self.state / name, stat.S_IFDIR)
+        with self.progress.doing(name) as at:
+            for number, folder in enumerate(found, 1):
+                at(number, len(found))
+                self._pack(f"{name}/{folder}")
+
+    def _pack(self, folder: str) -> None:
+        archive = self.room / f"folder{PACKED}"
+        try:
+            packed = packing.pack(self.state / folder, archive)
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            self.missing[folder] = str(error)  # what somebody has there keeps nobody else's out
+        else:
+            self._file(f"{folder}{PACKED}", archive)
+            if packed.omission:
+                self.omitted[folder] = packed.omission
+        archive.unlink(missing_ok=True)
+
+    def _file(self, name: str, path: Path) -> None:
+        with open(os.open(path, READ), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise Refused(f"{path} is no file")
+            self._put(name, file, found.st_size, int(found.st_mtime))
+
+    def _put(self, name: str, file: IO[bytes], size: int, changed: int | None = None) -> None:
+        info = tarfile.TarInfo(name)
+        info.size, info.mode, info.mtime = size, 0o600, self.now if changed is None else max(0, changed)
+        reading = _Digested(file)
+        self.tar.addfile(info, reading)
+        self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
+        self.files[name] = Kept(size, reading.digest.hexdigest())
+
+
+class _Digested(io.RawIOBase):
+    """A file that is read once, and the digest of what was."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.digest.update(data)
+        return data
+
+
+def _listed(folder: Path, kind: int = stat.S_IFREG) -> list[str]:
+    """What is there under a name of ours: what has another is on its way, or a lock."""
+    return sorted(_found(folder, kind))
+
+
+def _found(folder: Path, kind: int) -> Iterator[str]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if NAME.fullmatch(entry.name) and stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) == kind:
+                yield entry.name

@@ -1,0 +1,98 @@
+"""Seals what a client carries for us between two tries of a request (`requestState`). Knows nothing of what is inside.
+
+AES-256-GCM: the client can neither read nor change it. Bound to the principal and the request it was given for, and
+dead after `LIFETIME`. Source: MCP 2026-07-28 basic/patterns/mrtr, "Server Requirements".
+"""
+
+import base64
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.state import key_file as keyfile
+
+LIFETIME = 15 * 60  # seconds a person may take to answer
+MAX_STATE = 32 * 2**20  # characters of a requestState we look at: what answers one message can carry
+NONCE = 12  # bytes, as GCM wants them
+VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
+
+
+class Seal:
+    """`key_file` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
+    `lifetime` seconds; None is for ever. The key may be rotated meanwhile, by another process too. `now` is in seconds
+    since the epoch."""
+
+    def __init__(self, key_file: Path, lifetime: float | None = LIFETIME, now: Callable[[], float] = time.time) -> None:
+        self._key_file = key_file
+        self._lifetime = lifetime
+        self._now = now
+        self._mark: tuple[int, int] | None = None
+        self._cipher: Any = None
+        self._before: list[tuple[Any, float]] = []  # ciphers, and until when
+
+    def close(self, value: Any, principal: str, request: Any) -> str:
+        """Seal `value` (any JSON value) for `principal` and `request` (what identifies the request, any JSON value)."""
+        until = None if self._lifetime is None else self._now() + self._lifetime
+        plain = msgspec.json.encode([until, value])
+        nonce = os.urandom(NONCE)
+        sealed = self._aead().encrypt(nonce, plain, _binding(principal, request))
+        return base64.urlsafe_b64encode(VERSION + nonce + sealed).decode()
+
+    def open(self, state: object, principal: str, request: Any) -> Any:
+        """What was sealed. Raises InvalidParams for anything not sealed here, for them, for this, and lately."""
+        from cryptography.exceptions import InvalidTag  # start-up: only the retry of a request needs it
+
+        refusal = InvalidParams("'requestState' is not one given for this request, or has expired")
+        if not isinstance(state, str) or len(state) > MAX_STATE:
+            raise refusal
+        try:
+            raw = base64.b64decode(state.encode("ascii"), altchars=b"-_", validate=True)
+            version, nonce, sealed = raw[:1], raw[1 : 1 + NONCE], raw[1 + NONCE :]
+            is_ours = base64.urlsafe_b64encode(raw).decode() == state  # bytes have many spellings: unused bits, "+"
+            if version != VERSION or len(nonce) != NONCE or not is_ours:
+                raise refusal
+        except ValueError:
+            raise refusal from None
+        for cipher in self._known():
+            with suppress(InvalidTag):
+                plain = cipher.decrypt(nonce, sealed, _binding(principal, request))
+                break
+        else:
+            raise refusal
+        until, value = msgspec.json.decode(plain)
+        if until is not None and self._now() > until:
+            raise refusal
+        return value
+
+    def _aead(self) -> Any:
+        """What seals now."""
+        try:
+            mark = keyfile.mark(self._key_file)
+        except FileNotFoundError:
+            keyfile.kept(self._key_file)
+            mark = keyfile.mark(self._key_file)
+        if mark != self._mark:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # start-up, as above
+
+            self._cipher = AESGCM(keyfile.read(self._key_file))
+            self._before = [(AESGCM(key), until) for key, until in keyfile.before(self._key_file)]
+            self._mark = mark
+        return self._cipher
+
+    def _known(self) -> Iterator[Any]:
+        """What may have sealed what comes back."""
+        yield self._aead()
+        now = self._now()
+        yield from (cipher for cipher, until in self._before if now < until)
+
+
+def _binding(principal: str, request: Any) -> bytes:
+    digest = hashlib.sha256(msgspec.json.encode([principal, request], order="deterministic"))
+    return VERSION + digest.digest()

@@ -1,0 +1,284 @@
+"""The files of the audit log: STATE/audit/audit.jsonl, those before it, and `head`. Knows nothing of what calls are.
+
+Several processes append to the same files: each takes a lock on `head`, looks whether another one wrote since, and goes
+on from there. The lines of one turn of the event loop are written with one write at the next turn, so a process that is
+killed loses what it answered in that same instant, and no more; the disk is waited for when a file is full and at the
+end, so a machine that loses its power loses what the system had not yet written. What can't be written, since the disk
+is full or the lock is held, waits here and is tried again; what is too much to wait is counted, and the count written.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from toolgate.server.state import key_file as keyfile
+from toolgate.server.telemetry.audit.entry import (
+    FIRST,
+    HEAD,
+    Damaged,
+    Entry,
+    Key,
+    Note,
+    instant,
+    keyed,
+    read,
+    read_head,
+    spell,
+    spell_head,
+)
+
+log = logging.getLogger("toolgate.audit")
+
+CURRENT, HEAD_FILE = "audit.jsonl", "head"
+FILE_SIZE, FILES = 16 * 2**20, 10  # bytes a file, files kept: some 300,000 calls
+MAX_LINE = 32 * 1024  # bytes; the longest we write has 4 KiB of arguments, which JSON may spell with six for one
+MAX_WAITING = 2_000  # entries: what comes in the second between two tries
+RETRY = 1.0  # seconds until a write that failed is tried again
+BUSY = 0.005  # seconds until a lock that is held is: another process holds it for microseconds
+LAST_TRIES = 100  # of BUSY seconds each, at the end
+
+
+def rotated(folder: Path) -> list[str]:
+    """The names of the full files, the oldest first."""
+    return sorted(path.name for path in folder.glob("audit-*.jsonl"))
+
+
+class Log:
+    """`most` bytes a file and `kept` files. Raises OSError where it can't be kept at all."""
+
+    def __init__(self, folder: Path, key_file: Path, most: int = FILE_SIZE, kept: int = FILES) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._path, self._head_path = str(folder / CURRENT), str(folder / HEAD_FILE)
+        self._most = most
+        self._kept = kept
+        self._waiting: deque[Entry | Note] = deque()
+        self._lost = 0  # entries that could not even wait
+        self._failing = False
+        self._due: asyncio.Handle | None = None
+        self._head: int | None = None  # descriptors
+        self._head_inode = 0
+        self._file: int | None = None
+        self._seen = (0, 0)  # the inode and size of the file, when all in it was known
+        self._newest = (0, FIRST)
+        self._key = self._founded(key_file)
+
+    def add(self, entry: Entry) -> None:
+        """Write it soon."""
+        if len(self._waiting) >= MAX_WAITING and (self._failing or self.write() is not None):
+            self._lost += 1
+            return
+        self._waiting.append(entry)
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_soon(self._flush)
+
+    def close(self) -> None:
+        """Write what waits, and make it last."""
+        if self._due is not None:
+            self._due.cancel()
+        for _ in range(LAST_TRIES):
+            if self.write() != BUSY:
+                break
+            time.sleep(BUSY)
+        if self._waiting or self._lost:
+            log.error("%d calls are not in the audit log", len(self._waiting) + self._lost)
+        for descriptor in (self._file, self._head):
+            if descriptor is not None:
+                _made_to_last(descriptor)
+        self._file = self._head = None
+
+    def _flush(self) -> None:
+        again = self.write()
+        self._due = asyncio.get_running_loop().call_later(again, self._flush) if again is not None else None
+
+    def write(self) -> float | None:
+        """Write what waits. Gives the seconds after which to try again, where that failed."""
+        if not self._waiting and not self._lost:
+            return None
+        try:
+            with self._locked():
+                self._catch_up()
+                self._append()
+        except BlockingIOError:
+            return BUSY
+        except OSError as error:
+            self._seen = (0, 0)  # look anew what is there
+            self._complain(error)
+            return RETRY
+        self._failing = False
+        return None
+
+    def _complain(self, error: OSError) -> None:
+        """Once, until it works again."""
+        if not self._failing:
+            log.error("the audit log can't be written, what is called goes on: %s", error)
+        self._failing = True
+
+    def _founded(self, key_file: Path) -> Key:
+        """The key. The record begins with it: from then on its head says that there is no line yet, and one that says
+        nothing was tampered with. Raises OSError."""
+        self._open_head()
+        assert self._head is not None
+        if key_file.exists():
+            return keyed(keyfile.kept(key_file))
+        fcntl.flock(self._head, fcntl.LOCK_EX)  # of several that begin at once each sees a head, or makes it
+        try:
+            is_new = not key_file.exists()
+            key = keyed(keyfile.kept(key_file))
+            if is_new and not os.fstat(self._head).st_size:
+                os.pwrite(self._head, spell_head(0, FIRST, key), 0)
+            return key
+        finally:
+            fcntl.flock(self._head, fcntl.LOCK_UN)
+
+    # -- the lock, which is on the head
+
+    def _open_head(self) -> None:
+        self._head = _opened(self._head_path, os.O_RDWR)
+        self._head_inode = os.fstat(self._head).st_ino
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Raises BlockingIOError where another process holds it."""
+        while True:
+            if self._head is None:
+                self._open_head()
+            assert self._head is not None
+            fcntl.flock(self._head, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _inode(self._head_path) == self._head_inode:
+                break
+            os.close(self._head)  # somebody removed it: the lock that others take is another
+            self._head = None
+        try:
+            yield
+        finally:
+            fcntl.flock(self._head, fcntl.LOCK_UN)
+
+    # -- under the lock
+
+    def _catch_up(self) -> None:
+        """Know the end of the file, whoever wrote it; and begin another, where it is full or there is none."""
+        try:
+            status = os.stat(self._path, follow_symlinks=False)
+            is_known = self._file is not None and (status.st_ino, status.st_size) == self._seen
+        except FileNotFoundError:
+            is_known = False
+        if not is_known:
+            self._adopt()
+        if self._seen[1] >= self._most:
+            self._rotate()
+
+    def _adopt(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._file = _opened(self._path, os.O_RDWR | os.O_APPEND)
+        status = os.fstat(self._file)
+        self._seen = (status.st_ino, status.st_size)
+        tail = os.pread(self._file, MAX_LINE, max(0, status.st_size - MAX_LINE))
+        begun = [] if tail else [self._note("begins", kept=rotated(self._folder))]
+        notes = [*begun, *self._mended(tail)]
+        if notes:
+            self._put(notes, b"\n" if tail and not tail.endswith(b"\n") else b"")
+
+    def _mended(self, tail: bytes) -> list[Note]:
+        """What is to be noted of how the file ends. Where head and file say different things, the newer one counts: the
+        head is written after the line, so that one which is ahead of it shows that lines are missing."""
+        *lines, torn = tail.split(b"\n")
+        last = _newest(lines, self._key)
+        notes: list[Note] = []
+        try:
+            assert self._head is not None
+            head = read_head(os.pread(self._head, HEAD + 1, 0), self._key)
+        except Damaged:
+            head = (0, FIRST)
+            notes.append(self._note("headless"))
+        self._newest = max(last, head, self._newest)  # what was put back is older than what was written here
+        if torn:
+            notes.append(self._note("torn", bytes=len(torn), digest=hashlib.sha256(torn).hexdigest()))
+        if not tail:
+            self._write_head()  # before there is any line: without a head, lines are suspect
+        return notes
+
+    def _rotate(self) -> None:
+        os.rename(self._path, self._folder / f"audit-{self._newest[0]:016d}.jsonl")
+        full, self._file = self._file, None
+        if full is not None:
+            with suppress(RuntimeError):  # no loop: at the end
+                asyncio.get_running_loop().run_in_executor(None, _made_to_last, full)
+        for name in rotated(self._folder)[: -self._kept + 1 or None]:
+            os.unlink(self._folder / name)
+        self._adopt()
+
+    def _append(self) -> None:
+        entries: list[Entry | Note] = list(self._waiting)
+        if self._lost:
+            entries.append(self._note("gap", calls=self._lost))
+        self._put(entries)
+        self._waiting.clear()
+        self._lost = 0
+
+    def _put(self, entries: Sequence[Entry | Note], before: bytes = b"") -> None:
+        """All of them or, where that raises OSError, none."""
+        assert self._file is not None
+        seq, hash = self._newest
+        lines = [before]
+        for entry in entries:
+            seq += 1
+            entry.seq, entry.prev = seq, hash
+            line, hash = spell(entry, self._key)
+            lines.append(line)
+        data = b"".join(lines)
+        written = os.write(self._file, data)
+        if written < len(data):
+            os.ftruncate(self._file, self._seen[1])
+            raise OSError("there is no room for it")
+        self._seen = (self._seen[0], self._seen[1] + written)
+        self._newest = (seq, hash)
+        self._write_head()
+
+    def _write_head(self) -> None:
+        assert self._head is not None
+        try:
+            os.pwrite(self._head, spell_head(*self._newest, self._key), 0)
+        except OSError as error:  # the lines are there: one that is behind says nothing wrong
+            self._complain(error)
+
+    @staticmethod
+    def _note(event: str, **about: Any) -> Note:
+        return Note(0, instant(time.time()), event, about)
+
+
+def _newest(lines: list[bytes], key: Key) -> tuple[int, str]:
+    """The seq and hash of the last line that is one."""
+    for line in reversed(lines):
+        with suppress(Damaged):
+            link = read(line, key)
+            return link.seq, link.hash
+    return 0, FIRST
+
+
+def _opened(path: str, how: int) -> int:
+    return os.open(path, how | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _made_to_last(descriptor: int) -> None:
+    """Have the disk hold what was written, and close it."""
+    with suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)

@@ -1,0 +1,166 @@
+"""Turns each tools/call into an entry of the audit log, whatever becomes of it. Knows calls and their results; knows
+nothing of files, HTTP or what a tool does. An observer (observers.py).
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.calls.observers import End
+from toolgate.server.calls.tasks import Kept, tool_of
+from toolgate.server.protocol.messages import Request, scrubbed
+from toolgate.server.protocol.request_meta import client_name
+from toolgate.server.protocol.session import Call, tag
+from toolgate.server.telemetry.audit.entry import Entry, instant
+from toolgate.server.telemetry.audit.log import Log
+from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
+from toolgate.tools.api.schema import measure
+
+LARGE = 256 * 1024  # characters of arguments whose digest takes a millisecond
+MANY = 5_000  # values of arguments, the same
+FEW = 16  # arguments that are looked at without a walk
+MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
+
+
+class Audit:
+    """`redact` gives what is kept of a call's arguments; None keeps their digest alone. `sandbox(principal)` says
+    at which level a principal's commands run."""
+
+    def __init__(
+        self, log: Log, sandbox: Callable[[str], str | None], redact: Callable[[dict[str, Any]], Any] | None = None
+    ) -> None:
+        self._log = log
+        self._sandbox = sandbox
+        self._redact = redact
+
+    async def prepare(self, call: Call) -> None:
+        """Make the digest of large arguments in a thread: it takes 50 ms of the largest."""
+        arguments = call.params.get("arguments")
+        if is_large(arguments):
+            call.digest = await asyncio.to_thread(digest, arguments)
+
+    def began(self, call: Call) -> Entry:
+        session = call.session
+        client = session.client or client_name(call.params.get("_meta"))
+        return self._entry(session.principal, client, session.key, call.params, call.digest)
+
+    def ended(self, call: Call, begun: Entry | None, end: End) -> None:
+        if begun is None:
+            return
+        entry = msgspec.structs.replace(begun)
+        entry.task, entry.decision, entry.outcome = end.task, call.decision, end.outcome
+        entry.sandbox = self._sandbox(call.session.principal)
+        if call.output is not None and end.outcome != "task":
+            entry.exit, entry.bytes = _exit(call.output), _size(call.output)
+        self._put(entry, end.seconds)
+
+    def lost(self, kept: Kept) -> None:
+        entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)}, "")
+        entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its beginning has the rest
+        self._put(entry, time.time() - kept.created)
+
+    def lacking(self, principal: str, client: str, request: Request) -> None:
+        """Of large arguments there is no digest: nothing was done with them."""
+        params = {"name": request.params.get("name")} if is_large(request.params.get("arguments")) else request.params
+        entry = self._entry(principal, client, "", params, "")
+        if params is not request.params:
+            entry.digest = ""
+        entry.decision, entry.outcome = "scope", "refused"
+        self._put(entry, 0.0)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _entry(self, principal: str, client: str, key: str, params: dict[str, Any], known_digest: str) -> Entry:
+        name, arguments = params.get("name"), params.get("arguments")
+        known = arguments if isinstance(arguments, dict) else {}
+        return Entry(
+            seq=0,
+            time="",
+            principal=principal,
+            client=_short(client),
+            session=tag(key) if key else "",
+            tool=_short(name) if isinstance(name, str) else "",
+            task=None,
+            digest=known_digest or digest(arguments if arguments is not None else {}),
+            arguments=self._redact(known) if self._redact is not None else None,
+            decision="allowed",
+            sandbox=None,
+            outcome="",
+            exit=None,
+            duration_ms=0.0,
+            bytes=0,
+        )
+
+    def _put(self, entry: Entry, lasted: float) -> None:
+        entry.time = instant(time.time())
+        entry.duration_ms = round(lasted * 1000, 1)
+        self._log.add(entry)
+
+
+def opened(state: Path, level: str, sandbox: Callable[[str], str | None]) -> Audit:
+    """What records into STATE/audit; `level` is "on" or "full". Raises OSError."""
+    held = Log(state / "audit", state / "keys" / "audit")
+    if level != "full":
+        return Audit(held, sandbox)
+    from toolgate.server.telemetry.audit.redaction import redacted  # start-up: its expressions are compiled
+
+    return Audit(held, sandbox, redacted)
+
+
+def is_large(arguments: Any) -> bool:
+    if isinstance(arguments, dict) and len(arguments) <= FEW:  # most calls: a few plain values
+        size = 0
+        for name, value in arguments.items():
+            if isinstance(value, (dict, list)):
+                break
+            size += len(name) + (len(value) if isinstance(value, str) else 0)
+        else:
+            return size > LARGE
+    measured = measure(arguments, MANY)
+    return measured is None or measured[0] > LARGE
+
+
+def digest(arguments: Any) -> str:
+    """SHA-256, in hex, of the arguments as JSON: without spaces, the names sorted."""
+    try:
+        spelled = msgspec.json.encode(arguments, order="deterministic")
+    except UnicodeEncodeError:
+        spelled = msgspec.json.encode(scrubbed(arguments), order="deterministic")
+    return hashlib.sha256(spelled).hexdigest()
+
+
+def _exit(output: Output) -> int | None:
+    """The exit code of what a tool ran, where it says one."""
+    held = output.structured
+    code = held.get("exit_code") if isinstance(held, dict) else getattr(held, "exit_code", None)
+    return code if type(code) is int else None
+
+
+def _size(output: Output) -> int:
+    return sum(map(_size_of, output.content))
+
+
+def _size_of(block: Content) -> int:
+    match block:
+        case Text(text):
+            return _bytes(text)
+        case Image() | Audio():
+            return len(block.data)
+        case EmbeddedResource(resource):
+            return _bytes(resource.text or "") + len(resource.blob or b"")
+        case _:
+            return 0
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _short(name: str) -> str:
+    return name[:MAX_NAME].encode("utf-8", "replace").decode()

@@ -1,0 +1,101 @@
+"""Takes out of a call's arguments what looks like a secret, and cuts them to size. Knows what secrets look like, which
+is a guess: `--audit full` is for who would rather keep one too many. Loaded with that only.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from toolgate.server.protocol.messages import scrubbed
+
+MOST = 4096  # bytes of one call's arguments that are kept
+LONGEST = 8192  # characters of a call's texts that are looked at, so that no expression below takes long
+MOST_VALUES = 1000  # of one call; deeper or longer ones are left out
+DEEPEST = 20
+GONE = "[redacted]"
+
+WORDS = (
+    r"pass(?:word|wd|phrase|code)|pwd|token|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie"
+    r"|auth(?:orization)?(?![a-z])"
+)
+NAME = re.compile(rf"(?i)(?:{WORDS})|(?:^|[_-])(?:key|pass|pin|otp)$")
+VALUE = r"""(?:\[redacted\]|"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"'&;|,)}]+)"""
+TOKENS = (
+    r"gh[pousr]_\w{10,}|github_pat_\w{10,}|glpat-[\w-]{10,}|sk-[\w-]{10,}|xox[a-z]-[\w-]{8,}|hf_\w{10,}|npm_\w{10,}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{20,}|[sr]k_(?:live|test)_\w{8,}|eyJ[\w-]{8,}(?:\.[\w-]*){0,4}"
+)
+SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (  # in this order; each begins at few places of a text only
+    (re.compile(r"(?s)-----BEGIN[^-]{0,40}PRIVATE KEY[^-]{0,10}-----.*?(?:-----END[^-]{0,60}-----|\Z)"), GONE),
+    (
+        re.compile(r"(?i)\b(authorization|cookie|set-cookie|x-api-key|x-auth-token)(\s*[:=]\s*)[^\r\n\"']+"),
+        rf"\1\2{GONE}",
+    ),
+    (re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}"), rf"\1\2{GONE}"),
+    (re.compile(r"://[^/\s?#\"']*@"), f"://{GONE}@"),
+    (re.compile(rf"(?<![\w-])(?:{TOKENS})"), GONE),
+    (re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([\s=]+)[^\s:\"']+:[^\s\"']+"), rf"\1\2{GONE}"),
+    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}})(\s+){VALUE}"), rf"\1\2{GONE}"),
+    (
+        re.compile(rf"(?i)(?<![\w-])([\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}}[\"']?)(\s{{0,9}}[:=]\s{{0,9}}){VALUE}"),
+        rf"\1\2{GONE}",
+    ),
+    (re.compile(r"(?<![\w-])([\w-]{0,64}_(?:KEY|PASS|PIN|OTP))(=)(?!\[redacted\])[^\s;|&]+"), rf"\1\2{GONE}"),
+)
+SIGNS = re.compile(r"[:=@]|-[-u]|(?i:bearer|basic)|" + TOKENS)  # nothing above is found without
+
+
+def redacted(arguments: dict[str, Any]) -> Any:
+    """What may be kept of a call's arguments: the same shape, or the beginning of its JSON as one string where that is
+    longer than `MOST` bytes."""
+    kept = _Reading().value(arguments, 0)
+    told = msgspec.json.encode(scrubbed(kept))
+    if len(told) <= MOST:
+        return msgspec.Raw(told)
+    return told[:MOST].decode("utf-8", "ignore") + "…"
+
+
+def text(given: str, longest: int = LONGEST) -> str:
+    """A text without what looks like a secret; only its beginning, where it is longer than that."""
+    is_long = len(given) > longest
+    if is_long:
+        given = re.sub(r"(?<!\S)\S{1,512}\Z|\S{512}\Z", "", given[:longest])  # half a secret has lost its shape
+    for shape, instead in SHAPES if SIGNS.search(given) else ():
+        given = shape.sub(instead, given)
+    return f"{given}…" if is_long else given
+
+
+class _Reading:
+    """What may still be looked at of one call."""
+
+    def __init__(self) -> None:
+        self._values = MOST_VALUES
+        self._characters = LONGEST
+
+    def value(self, given: Any, depth: int) -> Any:
+        self._values -= 1
+        if self._values < 0 or depth > DEEPEST:
+            return "…"
+        match given:
+            case str():
+                return self._text(given)
+            case list():
+                return [self.value(item, depth + 1) for item in given[: self._values + 1]]
+            case dict():
+                return self._object(given, depth)
+            case _:
+                return given
+
+    def _object(self, given: dict[str, Any], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            if self._values < 0:
+                break
+            is_secret = value is not None and NAME.search(name[:LONGEST])
+            found[self._text(name)] = GONE if is_secret else self.value(value, depth + 1)
+        return found
+
+    def _text(self, given: str) -> str:
+        longest = max(self._characters, 0)
+        self._characters -= len(given)
+        return text(given, longest)

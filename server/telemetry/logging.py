@@ -1,0 +1,65 @@
+"""Where log lines go: standard error, and rotating files on request; never standard output, the protocol's own."""
+
+import logging
+import os
+import select
+import sys
+from pathlib import Path
+
+from toolgate.server.telemetry.log_format import STYLES
+
+HEAD = 1_000  # bytes of a line that is too long kept from its beginning
+MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIPE_BUF is 4096)
+FILE_SIZE, FILES = 5 * 2**20, 3  # bytes a file, files kept: a week of a busy server, and bounded
+
+
+def start(verbose: bool, folder: Path | None, style: str = "text") -> None:
+    """Log from now on, as "text" or "json"; `folder` is made when it is missing. Raises UsageError when it can't be
+    written to."""
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    logging.getLogger("toolgate").setLevel(logging.DEBUG if verbose else logging.INFO)
+    handlers: list[tuple[logging.Handler, int | None]] = [(StandardError(), MAX_LINE)]
+    if folder is not None:
+        handlers.append((_file(folder), None))
+    for handler, most in handlers:
+        handler.setFormatter(STYLES[style](most))
+        root.addHandler(handler)
+
+
+def stop() -> None:
+    """Write out and close what was started."""
+    for handler in list(logging.getLogger().handlers):
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
+class StandardError(logging.Handler):
+    """Writes a line when standard error takes it, and drops it otherwise: a client that does not read its server's
+    standard error must not stop the server."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record).encode("utf-8", "replace")
+            if len(line) > MAX_LINE:  # the beginning says what it is, the end of a traceback what went wrong
+                line = line[:HEAD] + b" ... " + line[HEAD - MAX_LINE :]
+            data = line + b"\n"
+            descriptor = sys.stderr.fileno()
+            waiting = select.poll()
+            waiting.register(descriptor, select.POLLOUT)
+            if any(event & select.POLLOUT for _, event in waiting.poll(0)):
+                os.write(descriptor, data)
+        except Exception:  # noqa: BLE001, S110  # nowhere left to complain; logging never breaks what it tells of
+            pass
+
+
+def _file(folder: Path) -> logging.Handler:
+    from logging.handlers import RotatingFileHandler  # start-up: only with --logs
+
+    from toolgate.server.protocol.errors import UsageError
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return RotatingFileHandler(folder / "toolgate.log", maxBytes=FILE_SIZE, backupCount=FILES, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--logs: {error}") from None

@@ -1,0 +1,35 @@
+"""What a server tells Prometheus of itself: calls as they end, and the rest as it is when somebody looks. Knows
+Prometheus; knows no HTTP, and nobody's name.
+
+Source: the Prometheus text format 0.0.4.
+"""
+
+from collections.abc import Callable, Container, Iterable
+
+from toolgate.server.telemetry.metrics.calls import Calls
+from toolgate.server.telemetry.metrics.gauges import Row
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Of one server, in a registry of its own. `tools()` are the names of tools there are; `calls` observes."""
+
+    def __init__(self, tools: Callable[[], Container[str]]) -> None:
+        from prometheus_client import CollectorRegistry, ProcessCollector  # start-up: only HTTP has them
+
+        self._registry = CollectorRegistry()
+        self.calls = Calls(self._registry, tools)
+        ProcessCollector(registry=self._registry)
+
+    def read(self, rows: Iterable[Row]) -> None:
+        """Have these read at each look."""
+        from toolgate.server.telemetry.metrics.collector import Readings  # start-up, as above
+
+        self._registry.register(Readings(tuple(rows)))
+
+    def shown(self) -> bytes:
+        """All there is to tell now, in the text format."""
+        from prometheus_client import generate_latest  # start-up, as above
+
+        return generate_latest(self._registry)

@@ -1,0 +1,35 @@
+"""Reads what there is to tell at the moment somebody looks, as Prometheus' library wants it. Knows rows; knows nothing
+of what they are about.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from toolgate.server.telemetry.metrics.gauges import Row
+
+KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+
+log = logging.getLogger("toolgate.metrics")
+
+
+class Readings(Collector):
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        self._rows = rows
+
+    def describe(self) -> Iterator[Metric]:
+        """The names alone: nothing is read before somebody asks."""
+        return (KINDS[row.kind](row.name, row.help, labels=row.labels) for row in self._rows)
+
+    def collect(self) -> Iterator[Metric]:
+        for row in self._rows:
+            family = KINDS[row.kind](row.name, row.help, labels=row.labels)
+            try:
+                for labels, value in row.read():
+                    family.add_metric(labels, value)
+            except Exception:
+                log.exception("%s can't be read", row.name)
+                continue  # the others can
+            yield family

@@ -1,0 +1,32 @@
+"""The token that `/metrics` takes: in a file, so that whoever watches the server can be given the file. Knows nothing
+of what it opens.
+"""
+
+import re
+import secrets
+from pathlib import Path
+
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import key_file
+
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones are guessed
+
+
+def made(file: Path) -> str:
+    """Our own token, which is in `file`, and made when there is none. Raises UsageError."""
+    try:
+        key_file.put(file, secrets.token_urlsafe(32).encode() + b"\n")
+    except OSError as error:
+        raise UsageError(f"--state: {file}: {error.strerror}") from None
+    return token(file)
+
+
+def token(file: Path, flag: str = "--metrics-token") -> str:
+    """The token in `file`, which `flag` names. Raises UsageError."""
+    try:
+        found = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{flag}: {file} can't be read: {type(error).__name__}") from None
+    if not TOKEN.fullmatch(found):
+        raise UsageError(f"{flag}: {file} must hold 16 to 512 letters, digits and . _ ~ + / -, on one line")
+    return found

@@ -1,0 +1,224 @@
+"""Sends OpenTelemetry traces: a span for each request, below the client's where its `_meta` names one, and one for each
+step that takes a while. Knows calls and how they end; knows no transport.
+
+Of what was asked and answered there is the method, the name of a tool or prompt that we have, and the code of an error.
+Source: OpenTelemetry semantic conventions for MCP; MCP 2026-07-28 basic, "OpenTelemetry trace context"; W3C Trace
+Context.
+"""
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server import VERSION
+from toolgate.server.protocol.errors import InternalError, RpcError
+from toolgate.server.protocol.session import Call, tag
+from toolgate.server.telemetry.log_format import ABOUT, About
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.spans import FOLLOW
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.trace import Span
+
+FLUSH = 1.0  # seconds for what is not sent yet, at the end
+MAX_CONTEXT = 512  # characters of a header of W3C Trace Context, section 3.3.1.5
+MAX_ID = 64  # characters of a request's id
+TOOL_ERROR, CANCELLED = "tool_error", "cancelled"
+FAULT = str(InternalError.code)
+WIRES: Mapping[str, Mapping[str, str]] = {
+    "stdio": {"network.transport": "pipe"},
+    "sse": {"network.transport": "tcp", "network.protocol.name": "http"},
+    "http": {"network.transport": "tcp", "network.protocol.name": "http"},
+}
+
+SENT = {True: "are taken again", False: "can't be sent to the collector: they are dropped meanwhile"}
+
+Function = Callable[[Call], Any | Awaitable[Any]]
+
+log = logging.getLogger("toolgate.traces")
+
+
+class Traces:
+    """`registry()` are the parts there are: other names are not told."""
+
+    def __init__(self, provider: "TracerProvider", registry: Callable[[], Registry]) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # start-up: few have it
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("toolgate", VERSION)
+        self._context = TraceContextTextMapPropagator()
+        self._registry = registry
+
+    def followed(self, function: Function) -> Function:
+        """A method, with a span around each call."""
+
+        async def following(call: Call) -> Any:
+            with self._span(call) as span:
+                try:
+                    answer = function(call)
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+                except BaseException as error:
+                    _fail(span, _code(error))
+                    raise
+                if call.session.revision is not None:
+                    span.set_attribute("mcp.protocol.version", call.session.revision.name)
+                if call.output is not None and call.output.is_error:
+                    _fail(span, TOOL_ERROR)
+                return answer
+
+        return following
+
+    async def close(self) -> None:
+        """Send what is not sent yet, for a second at most."""
+        ending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        ending.start()
+        await asyncio.to_thread(ending.join, FLUSH)
+
+    @contextmanager
+    def _span(self, call: Call) -> "Generator[Span]":
+        from opentelemetry.trace import SpanKind  # start-up, as above
+
+        said = self._said(call)
+        target = said.get("gen_ai.tool.name") or said.get("gen_ai.prompt.name")
+        with self._tracer.start_as_current_span(
+            f"{call.method} {target}" if target else call.method,
+            self._context.extract(_carried(call.meta)),
+            SpanKind.SERVER,
+            said,
+            record_exception=False,  # what went wrong is in the log; here others would read it
+            set_status_on_exception=False,
+        ) as span:
+            FOLLOW.set(self._step)  # both hold for as long as the request's task: what fails is logged after this
+            ABOUT.set(replace(ABOUT.get() or About(), trace=f"{span.get_span_context().trace_id:032x}"))
+            yield span
+
+    @contextmanager
+    def _step(self, name: str) -> "Generator[Span]":
+        with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
+            try:
+                yield span
+            except BaseException as error:
+                _fail(span, CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__)
+                raise
+
+    def _said(self, call: Call) -> dict[str, str]:
+        """The attributes that are known at the beginning."""
+        said = {"mcp.method.name": call.method, "jsonrpc.request.id": _spelled(str(call.id)[:MAX_ID])}
+        said |= WIRES.get(call.session.transport, {})
+        if call.session.key:
+            said["mcp.session.id"] = tag(call.session.key)  # as the audit log has it: the id itself is a secret
+        about = ABOUT.get()
+        if about is not None and about.request:
+            said["toolgate.request.id"] = about.request
+        name, registry = call.params.get("name"), self._registry()
+        if call.method == "tools/call":
+            said["gen_ai.operation.name"] = "execute_tool"
+            if isinstance(name, str) and name in registry.tools:
+                said["gen_ai.tool.name"] = name
+        elif call.method == "prompts/get" and isinstance(name, str) and name in registry.prompts:
+            said["gen_ai.prompt.name"] = name
+        return said
+
+
+def opened(name: str, registry: Callable[[], Registry], protocol: str) -> Traces | None:
+    """Traces of the server `name`, sent to where the `OTEL_*` variables say; None, and a line in the log, where they
+    can't be. `protocol` is what those variables want to be spoken."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would say it again every few seconds
+    if protocol and protocol != "http/protobuf":
+        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL: %.40s is not spoken here: traces go as http/protobuf", protocol)
+    try:
+        return Traces(_provider(name), registry)
+    except ImportError:
+        log.warning("no traces are sent, though OTEL_EXPORTER_OTLP_ENDPOINT is set: pip install 'toolgate[traces]'")
+    except Exception as error:  # what else the variables can say wrong
+        log.warning("no traces are sent: the OTEL_ variables hold what can't be (%s)", type(error).__name__)
+        log.debug("traces", exc_info=True)
+    return None
+
+
+def _provider(name: str) -> "TracerProvider":
+    from opentelemetry.sdk.resources import Resource  # start-up, as above
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create({"service.version": VERSION})  # with what OTEL_SERVICE_NAME and its like say
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": name}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(Exporter()))  # type: ignore[arg-type]  # all that it uses of one
+    return provider
+
+
+class Exporter:
+    """Over OTLP. The library's own is made when there is something to send, in the thread that sends: what it needs
+    takes longer to load than a client waits for."""
+
+    def __init__(self) -> None:
+        self._held: SpanExporter | None = None
+        self._works = True
+
+    def export(self, spans: "Sequence[ReadableSpan]") -> "SpanExportResult":
+        from opentelemetry.sdk.trace.export import SpanExportResult  # start-up, as above
+
+        try:
+            result = self._opened().export(spans)
+        except Exception:  # a malformed endpoint, and whatever the libraries raise
+            log.debug("sending traces", exc_info=True)
+            result = SpanExportResult.FAILURE
+        self._tell(result is SpanExportResult.SUCCESS)
+        return result
+
+    def shutdown(self) -> None:
+        if self._held is not None:
+            self._held.shutdown()
+
+    def _opened(self) -> "SpanExporter":
+        if self._held is None:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # start-up
+
+            self._held = OTLPSpanExporter()
+        return self._held
+
+    def _tell(self, works: bool) -> None:
+        """Once, whenever it changes."""
+        if works != self._works:
+            log.log(logging.INFO if works else logging.WARNING, "traces %s", SENT[works])
+            self._works = works
+
+
+def _carried(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The client's place in a trace; what is malformed is none."""
+    given = {name: meta.get(name) for name in ("traceparent", "tracestate")}
+    return {name: text for name, text in given.items() if isinstance(text, str) and len(text) <= MAX_CONTEXT}
+
+
+def _code(error: BaseException) -> str:
+    match error:
+        case asyncio.CancelledError():
+            return CANCELLED
+        case RpcError():
+            return str(error.code)
+        case _:
+            return FAULT
+
+
+def _fail(span: "Span", kind: str) -> None:
+    from opentelemetry.trace import Status, StatusCode  # start-up, as above
+
+    span.set_attribute("error.type", kind)
+    if kind.startswith("-"):
+        span.set_attribute("rpc.response.status_code", kind)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def _spelled(text: str) -> str:
+    """As what any text can be sent in."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,96 @@
+"""Folders that somebody hostile has filled: looked through and removed without ever following a link, whatever is in
+them and however deep. Knows nothing of whose they are. All of it blocks.
+
+Nothing here goes by a path below the folder it was given: an open folder and a name in it are all that is used, so that
+who still writes there can't lead it elsewhere.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from toolgate.tools.workspace.safe_walk import opened
+
+PASSES = 64  # looks at a folder that something is put into meanwhile
+STAGE = ".removing-"
+
+
+class Busy(OSError):
+    """Somebody writes there faster than it can be removed."""
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it. Raises OSError, and then the rest is in a folder beside it, whose name
+    begins with `STAGE`; FileNotFoundError when there is none.
+
+    Folders below are moved up beside the first before they are emptied: depth costs neither descriptors nor memory.
+    """
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise NotADirectoryError(f"{folder} is no folder")
+    stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder.parent))
+    try:
+        folder.rename(stage / "0")
+        with opened(stage) as held:
+            _fell(held)
+    finally:
+        if not any(stage.iterdir()):
+            stage.rmdir()
+
+
+def remove_stage(stage: Path) -> None:
+    """Go on with a removal that was broken off."""
+    with opened(stage) as held:
+        _fell(held)
+    stage.rmdir()
+
+
+def permit(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700) -> None:
+    """Let us into a folder, or with `kind` a file, that its owner has closed. Nothing happens to what is none. Raises
+    OSError when it is not ours."""
+    if not hasattr(os, "O_PATH"):  # macOS, whose chmod can leave a link alone
+        os.chmod(name, mode, dir_fd=within, follow_symlinks=False)
+        return
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    try:
+        if stat.S_IFMT(os.fstat(held).st_mode) == kind:
+            os.chmod(f"/proc/self/fd/{held}", mode)
+    finally:
+        os.close(held)
+
+
+def _fell(stage: int) -> None:
+    """Empty a folder that holds folders of ours alone, under names that nobody else chose."""
+    numbers = count(1)
+    while names := os.listdir(stage):
+        numbers = count(max(next(numbers), *(int(name) + 1 for name in names)))
+        for name in names:
+            permit(stage, name)
+            with opened(name, stage) as folder:
+                _clear(folder, stage, numbers)
+            os.rmdir(name, dir_fd=stage)
+
+
+def _clear(folder: int, stage: int, numbers: Iterator[int]) -> None:
+    """Unlink what is in `folder`, and move its folders to the stage."""
+    for _ in range(PASSES):
+        found = False
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                found = True
+                with suppress(FileNotFoundError):  # somebody else took it away
+                    _take(folder, entry, stage, numbers)
+        if not found:
+            return
+    raise Busy("somebody still writes there")
+
+
+def _take(folder: int, entry: "os.DirEntry[str]", stage: int, numbers: Iterator[int]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        permit(folder, entry.name)  # who moves a folder has to be allowed to write in it
+        os.rename(entry.name, str(next(numbers)), src_dir_fd=folder, dst_dir_fd=stage)
+    else:
+        os.unlink(entry.name, dir_fd=folder)

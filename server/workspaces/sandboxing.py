@@ -1,0 +1,297 @@
+"""How this server's commands are kept apart, as its options say: chosen and tried at the start, then given to each
+principal. A part of the composition root; what a sandbox is, tools/sandbox/ knows.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import socket
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from toolgate.server.config.load import SYSTEM_STATE, Config
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.workspaces import checks
+from toolgate.tools.web.address_policy import Allowed
+from toolgate.tools.workspace.environment import Open, Quarters
+from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
+from toolgate.tools.workspace.zygote import Processes
+
+if TYPE_CHECKING:
+    from toolgate.tools.cgroups import Cgroups, Group
+    from toolgate.tools.egress.sandbox_proxy import Outlet
+    from toolgate.tools.egress.shared_limits import Room
+    from toolgate.tools.sandbox.levels import Ground, Level, Sandbox
+
+CLOSE_WITHIN = 0.5  # seconds: nothing is left in them as a rule
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+THROUGH = 0o011  # may pass through a folder without seeing what is in it
+
+log = logging.getLogger("toolgate.sandbox")
+
+
+class Confinement:
+    """`processes` are those of commands without a sandbox. `sandbox` is None where there is none."""
+
+    def __init__(self, config: Config, state: Path, processes: Processes, *, public: bool) -> None:
+        """Raises UsageError where what was asked for can't be had. `public`: callers come from elsewhere."""
+        self.limits = _limits(config)
+        self._passage = Passage(state)
+        try:
+            self.sandbox = chosen(config, state, self.limits, self._passage.ground, public=public)
+        except UsageError:
+            self._passage.settle(open_up=False)
+            raise
+        self._state = state
+        self._shared: Path | None = config.workspace
+        self._processes = processes
+        self._cgroups: Cgroups | None = None
+        self._groups: WeakSet[Group] = WeakSet()
+        self._room: Room | None = None
+        self._resting = Resting()
+        self._reach = (config.allow_private, config.refuse_networks)
+        if self.sandbox is not None:
+            checks.check(config, state, self.sandbox)
+            _tell(self.sandbox, remote=config.remote)
+            self._passage.settle(open_up=self.sandbox.level == "uid")
+            if self.sandbox.level != "none":
+                self._cgroups = _grouped()
+
+    @property
+    def level(self) -> str:
+        return "none" if self.sandbox is None else self.sandbox.level
+
+    def quarters(self, root: Path, spool: Path, *, alone: bool) -> Quarters:
+        """Those of the principal whose workspace is `root`; `alone`: it is nobody else's."""
+        if self.sandbox is None or self.sandbox.level == "none":
+            return Open(self._processes, self.limits)
+        from toolgate.tools.sandbox.environment import Sandboxed  # start-up
+
+        return Sandboxed(
+            self.sandbox,
+            root,
+            spool,
+            alone=alone,
+            outside=self._processes,
+            outlet=self._outlet,
+            group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
+            memory=self._cgroups is None or "memory" in self._cgroups.lacking,
+            resting=self._resting,
+        )
+
+    async def close(self) -> None:
+        """What is left of the groups; the workspaces are closed before."""
+        self._passage.release()
+        if self._cgroups is not None:
+            await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)
+
+    async def follow(self) -> None:
+        """Have who takes much of the processor give way to the others, until cancelled."""
+        if self._cgroups is None:
+            return
+        from toolgate.tools.cgroups.cpu_fairness import EVERY, Manners  # start-up
+
+        manners = Manners()
+        while True:
+            await asyncio.sleep(EVERY)
+            if self._groups:
+                await asyncio.to_thread(manners.look, list(self._groups))
+
+    async def sweep(self) -> None:
+        """End what servers that died have left running."""
+        if self._cgroups is not None:
+            for name, kept in (await asyncio.to_thread(self._cgroups.sweep)).items():
+                log.warning("%s, of a server that died: %s", name, kept or "ended")
+        await asyncio.to_thread(self._sweep_users)
+
+    def _sweep_users(self) -> None:
+        """Where commands run as users of their own, who keeps its sandbox from ending it outlives its server."""
+        if self.sandbox is None or self.sandbox.uids is None or self._shared is not None:
+            return
+        from toolgate.tools.sandbox import users  # start-up
+        from toolgate.tools.sandbox.process import end
+
+        uids, nobody = self.sandbox.uids, self.sandbox.uids[-1]
+        with contextlib.suppress(FileNotFoundError):
+            swept = users.deserted(
+                self._state / "workspaces", self._state / "spool", uids, lambda uid: end(uid, nobody)
+            )
+            for name in swept:
+                log.warning("commands of %s, of a server that died: ended", name)
+
+    def _group(self, name: str, limits: Limits) -> "Group | None":
+        if self._cgroups is None:
+            return None
+        group = self._cgroups.group(name, memory=limits.memory, processes=limits.processes)
+        self._groups.add(group)
+        return group
+
+    def _outlet(self, listener: socket.socket) -> "Outlet":
+        from toolgate.tools.egress.sandbox_proxy import Outlet  # start-up
+        from toolgate.tools.egress.shared_limits import Room
+
+        self._room = self._room or Room()
+        outlet = Outlet(listener, Allowed.parse(*self._reach), room=self._room)
+        outlet.open()
+        return outlet
+
+
+def _grouped() -> "Cgroups | None":
+    from toolgate.tools import cgroups  # start-up
+
+    found = cgroups.find(move=True)
+    if isinstance(found, str):
+        log.warning(
+            "no control groups: each process has its limits, and all of a principal together have none (%s)", found
+        )
+        return None
+    log.info("limits of principals by %s", found)
+    return found
+
+
+class Passage:
+    """Whether users that commands run as may pass through the state folder, to the workspaces in it.
+
+    At level `uid` they must. Without them the folders are closed, unless another server needs them open: each that does
+    holds a lock on `workspaces`, until it ends.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._folders = (state, state / "spool", state / "workspaces")
+        self._state = state
+        self._held: int | None = None
+
+    def ground(self, level: "Level") -> Path:
+        """Return where commands of `level` are tried: in the state, as they will run."""
+        if level == "uid":
+            self._open()
+        return self._state
+
+    def settle(self, *, open_up: bool) -> None:
+        """Leave the folders open, or close them."""
+        if open_up:
+            self._open()
+            return
+        self.release()
+        held = os.open(self._folders[-1], FOLDER)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._chmod(0o700)
+        except BlockingIOError:
+            log.debug("%s stays open: another server needs that", self._state)
+        finally:
+            os.close(held)
+
+    def release(self) -> None:
+        """Need them open no longer. They stay as they are: another server may come to share them."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    def _open(self) -> None:
+        if self._held is None:
+            held = os.open(self._folders[-1], FOLDER)
+            fcntl.flock(held, fcntl.LOCK_SH)  # whoever has it alone is about to close them, and is quick
+            self._held = held
+        self._chmod(0o700 | THROUGH)
+
+    def _chmod(self, mode: int) -> None:
+        for folder in self._folders:
+            if folder.is_dir() and folder.stat().st_uid == os.geteuid():
+                folder.chmod(mode)
+
+
+def chosen(config: Config, state: Path, limits: Limits, ground: "Ground", *, public: bool) -> "Sandbox | None":
+    """None where nobody asked for a sandbox. Raises UsageError."""
+    level: Any = config.sandbox_level
+    if level == "none" and not config.remote and config.sandbox_network in (None, "all"):
+        return None
+    from toolgate.tools.sandbox.levels import UIDS, Unavailable, UnreachableError, Wanted  # start-up
+    from toolgate.tools.sandbox.levels import chosen as tried
+
+    network: Any = config.sandbox_network or (None if config.remote else "all")
+    wanted = Wanted(
+        level,
+        network,
+        unsandboxed=not public,
+        limits=limits,
+        path=config.environment.get("PATH"),
+        shown=config.sandbox_paths,
+        hidden=checks.secret(config, state),
+        uids=config.sandbox_uids or UIDS,
+        ground=ground,
+    )
+    try:
+        sandbox = tried(wanted)
+        if sandbox.level == "uid" and sandbox.uids is not None:
+            _check_links(state, sandbox.uids[0])
+        return sandbox
+    except UnreachableError as error:
+        raise UsageError(f"--state: {error}: {_elsewhere(config, state)}") from None
+    except Unavailable as error:
+        raise UsageError(f"--sandbox: {error}{_way_out(level, public=public)}") from None
+
+
+def _check_links(state: Path, uid: int) -> None:
+    """Raise UnreachableError where a folder of the state is a link to where `uid` can't pass."""
+    from toolgate.tools.sandbox.levels import UnreachableError  # start-up
+    from toolgate.tools.sandbox.trial import closed_folder
+
+    for folder in (state / "spool", state / "workspaces"):
+        closed = closed_folder(folder, uid) if folder.is_symlink() else None
+        if closed is not None and closed != folder.resolve():  # that one is opened with the state
+            raise UnreachableError(f"{folder}: users that commands run as can't pass through {closed}")
+
+
+def tried(config: Config) -> "Sandbox | None":
+    """The sandbox that a server of these options would have. Changes nothing in the state. Raises UsageError."""
+    return chosen(config, config.state, _limits(config), partial(_beside, config.state), public=config.public)
+
+
+def _beside(state: Path, level: "Level") -> Path | None:
+    """Return where to try commands without opening the state: in it where users can pass, else in the folder above."""
+    state = state.resolve()  # where the link of a symlinked one leads is what users pass through
+    is_open = level != "uid" or (state.exists() and state.stat().st_mode & THROUGH == THROUGH)
+    places = (state, *state.parents) if is_open else state.parents
+    for place in places:
+        if place.is_dir():
+            return place if os.access(place, os.W_OK | os.X_OK) else None
+    return None
+
+
+def _elsewhere(config: Config, state: Path) -> str:
+    """Return what helps where commands can't reach the state."""
+    is_kept = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
+    moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_kept else f"say --state {SYSTEM_STATE}"
+    has_bwrap = shutil.which("bwrap", path=config.environment.get("PATH")) is not None
+    return moved if has_bwrap else f"{moved}, or apt-get install bubblewrap"
+
+
+def _way_out(level: str, *, public: bool) -> str:
+    if level != "auto" or not public:
+        return ""
+    return ". Off loopback commands need a sandbox; --sandbox none --accept-unsandboxed serves without one"
+
+
+def _limits(config: Config) -> Limits:
+    """Those who sign in, and those in a sandbox, have limits unless they are lifted. A folder that was given has no
+    size by default: who gave it knows what is in it."""
+    signs_in = config.remote and config.auth != "none"
+    base = Limits() if signs_in or config.sandbox_level != "none" else UNLIMITED
+    if config.workspace is not None or not config.remote:
+        base = replace(base, workspace=0, entries=0)
+    return parse(config.limit, base)
+
+
+def _tell(sandbox: "Sandbox", *, remote: bool) -> None:
+    for why in sandbox.lacking:
+        log.warning("no stronger sandbox: %s", why)
+    log.log(logging.WARNING if sandbox.level == "none" and remote else logging.INFO, "sandbox %s", sandbox.told())

@@ -1,0 +1,166 @@
+"""A folder made out of what `packing` wrote. Knows nothing of whose it is. All of it blocks.
+
+An archive may come from somewhere else, so none is trusted: nothing leads out of the folder, and no more comes of it
+than is ever packed.
+"""
+
+import os
+import tarfile
+import zlib
+from pathlib import Path
+from typing import IO, NoReturn
+
+from toolgate.server.workspaces import sparse_files
+from toolgate.server.workspaces.archive import NEW, Packed, Unpackable
+from toolgate.tools.workspace.safe_walk import FOLDER
+
+# What reading such an archive may raise
+DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, IndexError, OverflowError, RecursionError)
+LONGER = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+
+CHUNK = 1 << 16
+NEVER = "there is something in it that is never packed"
+
+
+class Entry(tarfile.TarInfo):
+    """One whose headers, which are held in memory, have an end."""
+
+    MOST = 16 * 2**20  # bytes of such a header: the longest path that there is room for is shorter
+    stored: int | None = None  # bytes in the archive of a file with holes
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in LONGER and not 0 <= self.size <= self.MOST:
+            raise Unpackable("a header in it is too long")
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            self._holed()
+        return super()._proc_member(tar)  # type: ignore[misc,no-any-return]  # what says how a header is read is not public
+
+    def _holed(self, *_: object) -> NoReturn:
+        """A list of holes is read into memory, to its end, which the archive alone knows."""
+        raise Unpackable(NEVER)
+
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _holed  # two ways to say it in a PAX header
+
+    def _proc_gnusparse_10(self, entry: "Entry", pax: dict[str, str], _tar: tarfile.TarFile) -> None:
+        """The third: the list is in front of the data, and read when that is."""
+        if "size" in pax:  # it would be taken for where the next header is
+            self._holed()
+        entry.stored = entry.size
+
+
+def unpack(archive: Path, folder: Path, *, plain: bool = False) -> None:
+    """Make `folder`, in which nobody else may be meanwhile. Raises OSError; `folder` may be half full then. `plain`:
+    only of its files and folders, since a server takes what is there for its own.
+
+    A folder opens to its owner again, and no file comes back set-uid.
+    """
+    folder.mkdir(mode=0o700)
+    try:
+        with tarfile.open(archive, mode="r|gz", tarinfo=Entry) as tar:
+            _Unpacking(tar, folder, plain=plain).all()
+    except DAMAGED as error:
+        raise Unpackable(f"{archive.name} is damaged: {error}") from None
+
+
+class _Unpacking:
+    """One folder is open at a time; entries come in the order in which they were packed, folder by folder."""
+
+    def __init__(self, tar: tarfile.TarFile, root: Path, *, plain: bool) -> None:
+        self.tar = tar
+        self.root = root
+        self.plain = plain
+        self.path = ""  # of the folder that is open, with a slash behind
+        self.here = -1
+        self.packed = Packed()
+
+    def all(self) -> None:
+        self.here = os.open(self.root, FOLDER)
+        try:
+            for entry in self.tar:
+                assert isinstance(entry, Entry)
+                self._add(entry)
+                self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
+        finally:
+            os.close(self.here)
+
+    def _add(self, entry: Entry) -> None:
+        parent, name = self._parts(entry.name)
+        self._count(entry)
+        if self.plain and not (entry.isreg() or entry.isdir()):
+            return
+        self._go_to(parent)
+        mode = entry.mode & 0o777
+        if entry.isdir():
+            os.mkdir(name, mode | 0o700, dir_fd=self.here)
+        elif entry.issym():
+            os.symlink(entry.linkname, name, dir_fd=self.here)
+        elif entry.isfifo():
+            os.mkfifo(name, mode, dir_fd=self.here)
+        elif entry.islnk():
+            self._link(entry.linkname, parent, name)
+        elif entry.isreg():
+            self._file(entry, name, mode)
+        else:
+            raise Unpackable(NEVER)
+
+    def _count(self, entry: Entry) -> None:
+        if entry.issparse() or entry.size < 0:  # with holes, a few bytes could be as long as they like
+            raise Unpackable(NEVER)
+        self.packed.entries += 1
+        self.packed.bytes += entry.size if entry.stored is None else entry.stored
+        self.packed.names += len(entry.name) + len(entry.linkname)
+        self.packed.check()
+
+    def _file(self, entry: Entry, name: str, mode: int) -> None:
+        size, stored = entry.size, entry.stored
+        if stored is not None:
+            entry.size = stored  # as far as may be read
+        source = self.tar.extractfile(entry)
+        assert source is not None  # of a regular file
+        pieces = [(0, size)] if stored is None else sparse_files.parse(source, stored, size)
+        with open(os.open(name, NEW, mode, dir_fd=self.here), "wb") as file:
+            for begin, length in pieces:
+                file.seek(begin)
+                _copy(source, file, length)
+            file.truncate(size)
+            os.utime(file.fileno(), (entry.mtime, entry.mtime))
+
+    def _link(self, target: str, parent: str, name: str) -> None:
+        folder, first = self._parts(target)
+        self._go_to(folder)
+        source = os.dup(self.here)
+        try:
+            self._go_to(parent)
+            os.link(first, name, src_dir_fd=source, dst_dir_fd=self.here, follow_symlinks=False)
+        finally:
+            os.close(source)
+
+    @staticmethod
+    def _parts(path: str) -> tuple[str, str]:
+        """The folder, with a slash behind, and the name in it."""
+        parent, slash, name = path.rstrip("/").rpartition("/")
+        if not name or {"", ".", ".."} & set(path.rstrip("/").split("/")):
+            raise Unpackable("a name in it leads elsewhere")
+        return parent + slash, name
+
+    def _go_to(self, parent: str) -> None:
+        while not parent.startswith(self.path):
+            self._go("..")
+            self.path = self.path[: self.path.rstrip("/").rfind("/") + 1]
+        for name in parent[len(self.path) :].split("/")[:-1]:
+            self._go(name)
+        self.path = parent
+
+    def _go(self, name: str) -> None:
+        there = os.open(name, FOLDER, dir_fd=self.here)
+        os.close(self.here)
+        self.here = there
+
+
+def _copy(source: IO[bytes], file: IO[bytes], length: int) -> None:
+    while length and (chunk := source.read(min(length, CHUNK))):
+        if chunk.count(0) == len(chunk):  # a hole, or as good as one: it takes no room on the disk
+            file.seek(len(chunk), os.SEEK_CUR)
+        else:
+            file.write(chunk)
+        length -= len(chunk)

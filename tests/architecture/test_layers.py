@@ -1,0 +1,237 @@
+"""Who may import whom: the directions of the architecture, held by reading the imports."""
+
+import ast
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+STDLIB = frozenset(sys.stdlib_module_names)
+
+# Each dependency has one importing module or folder.
+HOMES = {
+    "argon2": "server/auth/login/accounts.py",
+    "authlib": "server/auth/oauth_server/authlib.py",
+    "PIL": "tools/workers/pictures.py",
+    "alembic": "server/state/",
+    "cryptography": "server/state/sealed_state.py",
+    "ddgs": "tools/search/ddgs_worker.py",
+    "certifi": "tools/web/http.py",
+    "html_to_markdown": "tools/web/convert.py",
+    "httpcore": "tools/web/http.py",
+    "httpx": "tools/web/http.py",
+    "jinja2": "transports/web/templates.py",
+    "joserfc": "server/auth/tokens/jose.py",
+    "jsonschema_rs": "tools/api/schema.py",
+    "lxml": "tools/web/article.py",
+    "h11": "tools/egress/http.py",
+    "opentelemetry": "server/telemetry/traces.py",
+    "playwright": "tools/browser/",
+    "prometheus_client": "server/telemetry/metrics/",
+    "pypdf": "tools/web/pdf.py",
+    "psutil": (
+        "tools/workspace/supervisor.py",
+        "server/auth/login/trusted_proxies.py",
+    ),  # the first runs as a program of its own
+    "pyseccomp": "tools/sandbox/syscalls.py",
+    "httptools": "transports/http/server.py",
+    "sqlalchemy": "server/state/",
+    "sse_starlette": "transports/sse.py",
+    "starlette": "server/http_app.py",
+    "trafilatura": "tools/web/article.py",
+    "uritemplate": "tools/api/uri_templates.py",
+    "uvicorn": "transports/http/server.py",
+    "uvloop": "server/cli/main.py",
+    "watchfiles": "server/watch.py",
+    "yaml": "tools/builtin/skills/frontmatter.py",
+}
+
+# Files and processes are reached through Workspace. In tools/ only these touch them by themselves, each for a reason.
+DOORS = {
+    "tools/browser/": "the browser's own program, profile and user; pages see no file",
+    "tools/cgroups/": "the kernel's files of control groups",
+    "tools/workspace/safe_walk.py": "whoever has a door: it looks through folders for them",
+    "tools/workspace/files.py": "the workspace's files: it is what Workspace opens them with",
+    "tools/builtin/skills/frontmatter.py": "skills, in folders that the administrator named",
+    "tools/web/dns.py": "looks names up",
+    "tools/workspace/process.py": "the workspace's processes",
+    "tools/workspace/zygote.py": "the workspace's processes",
+    "tools/egress/sandbox_proxy.py": "the sandbox's way out, a socket from inside it",
+    "tools/web/local_addresses.py": "asks the kernel whose an address is; sends nothing",
+    "tools/sandbox/": "the sandbox that the workspace's commands are in",
+    "tools/search/api_keys.py": "the administrator's file of keys",
+    "tools/builtin/skills/files.py": "skills, as above",
+    "tools/builtin/skills/skills.py": "skills, as above, and their cache in the state folder",
+    "tools/workspace/spool.py": "the output of the workspace's commands",
+    "tools/workspace/supervisor.py": "the workspace's processes: it is the program that starts them",
+    "tools/workspace/cwd_tracking.py": "what the workspace's commands read as they begin",
+    "tools/workers/worker.py": "the program that works on untrusted documents, and gives up what it could do",
+    "tools/workers/pool.py": "starts that",
+}
+TOUCHING = "subprocess shutil socket tempfile fcntl ctypes pty multiprocessing glob fileinput"
+OS_CALLS = (
+    "open fork forkpty kill killpg posix_spawn posix_spawnp system popen unlink remove rename replace renames rmdir "
+    "removedirs mkdir makedirs mknod mkfifo link symlink readlink truncate chmod chown lchown scandir listdir walk "
+    "fwalk stat lstat access chdir chroot utime "
+) + " ".join(name for name in dir(os) if name.startswith(("exec", "spawn")))
+PATH_CALLS = (
+    "read_text read_bytes write_text write_bytes unlink rmdir mkdir touch symlink_to hardlink_to iterdir rglob "
+    "create_subprocess_exec create_subprocess_shell subprocess_exec subprocess_shell"
+)
+PATHS = ("path", "file", "folder", "root")  # what is called so is one, and these methods are not those of a text
+NAMED_PATH_CALLS = "open chmod rename replace stat lstat exists is_file is_dir glob"
+
+
+def imports(path: Path) -> set[str]:
+    """All modules a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found.update(argument.value for argument in node.args if isinstance(argument, ast.Constant))
+    return found
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted(path for path in (ROOT / folder).rglob("*.py"))
+
+
+def offenders(paths: list[Path], *forbidden: str) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in paths
+        for name in imports(path)
+        if any(name == ban or name.startswith(ban + ".") for ban in forbidden)
+    ]
+
+
+def test_a_tool_imports_no_server_no_transport_and_no_web_framework() -> None:
+    banned = ("toolgate.server", "toolgate.transports", "starlette", "uvicorn")
+    assert offenders(sources("tools"), *banned) == []
+
+
+def test_the_core_imports_no_transport() -> None:
+    core = [path for path in sources("server") if path.name not in ("app.py", "main.py", "http_app.py")]
+    assert offenders(core, "toolgate.transports") == []
+
+
+def test_a_transport_imports_no_tools_no_methods_and_no_other_transport() -> None:
+    transports = [f"toolgate.transports.{name}" for name in ("stdio", "sse", "streamable_http")]
+    assert offenders(sources("transports"), "toolgate.tools", "toolgate.server.methods", *transports) == []
+
+
+def test_messages_and_errors_import_only_the_standard_library_msgspec_and_each_other() -> None:
+    for name in ("messages.py", "errors.py"):
+        for module in imports(ROOT / "server" / "protocol" / name):
+            top = module.split(".")[0]
+            assert (
+                top in STDLIB
+                or top == "msgspec"
+                or module.startswith(("toolgate.server.protocol.errors", "toolgate.server.protocol.messages"))
+            ), module
+
+
+def test_only_config_reads_the_environment() -> None:
+    for path in sources("server") + sources("tools") + sources("transports"):
+        if path.name == "load.py":
+            continue
+        text = path.read_text()
+        assert "os.environ" not in text and "getenv" not in text, path
+
+
+def test_each_dependency_has_one_home() -> None:
+    for path in sources("server") + sources("tools") + sources("transports"):
+        relative = str(path.relative_to(ROOT))
+        for module in imports(path):
+            home = HOMES.get(module.split(".")[0])
+            assert home is None or relative.startswith(home), f"{relative} imports {module}"
+
+
+def touches(tree: ast.AST) -> set[str]:
+    """What a module does to processes and files by itself."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if alias.name.split(".")[0] in TOUCHING.split())
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            of_os = [f"os.{alias.name}" for alias in node.names if module == "os" and alias.name in OS_CALLS.split()]
+            found.update(of_os, [module] if module.split(".")[0] in TOUCHING.split() else [])
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("os", "io"):
+            found.update([f"os.{node.attr}"] if node.attr in OS_CALLS.split() else [])
+        elif isinstance(node, ast.Call):
+            found.update(_touch(node.func))
+    return found
+
+
+def _touch(called: ast.expr) -> set[str]:
+    if isinstance(called, ast.Name):
+        return {called.id} & {"open", "__import__", "eval", "exec"}
+    if not isinstance(called, ast.Attribute):
+        return set()
+    named = NAMED_PATH_CALLS if ast.unparse(called.value).endswith(PATHS) else ""
+    return {called.attr} & {*PATH_CALLS.split(), *named.split()}
+
+
+def test_in_tools_only_the_workspace_and_what_is_its_own_touch_processes_and_files() -> None:
+    used: set[str] = set()
+    for path in sources("tools"):
+        relative = str(path.relative_to(ROOT))
+        doors = {door for door in DOORS if relative.startswith(door)}
+        found = touches(ast.parse(path.read_text()))
+        assert doors or not found, f"{relative} goes past Workspace: {sorted(found)}"
+        used |= doors if found else set()
+    assert DOORS.keys() - used == set(), "these need no door"
+
+
+def test_whatever_goes_past_the_workspace_is_seen() -> None:
+    past = (
+        "import subprocess",
+        "from shutil import rmtree",
+        "import asyncio.subprocess as a, socket",
+        "from os import open as o",
+        "f = os.open",
+        "os.execv(p, [])",
+        "os.kill(1, 9)",
+        "open(p)",
+        "io.open(p)",
+        "Path(p).read_text()",
+        "self.path.open()",
+        "(folder / name).unlink()",
+        "asyncio.create_subprocess_exec('sh')",
+        "loop.subprocess_shell(p, 'x')",
+    )
+    assert [line for line in past if not touches(ast.parse(line))] == []
+    fine = ("text.replace('a', 'b')", "await ctx.workspace.read_file(p, 1, anywhere=False)", "os.path.join(a, b)")
+    assert [line for line in fine if touches(ast.parse(line))] == []
+
+
+def test_the_sdks_are_for_tests_only() -> None:
+    assert offenders(sources("server") + sources("tools") + sources("transports"), "mcp", "fastmcp", "mcp_types") == []
+
+
+def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
+    """Start-up is what a desktop user waits for: no module of ours loads these when it is imported."""
+    heavy = {*HOMES, "starlette", "uvicorn", "authlib", "playwright", "sqlite3", "ssl"}
+    only_http = {
+        "http_app.py",
+        "transports/http/server.py",
+        "sse.py",
+        "streamable_http.py",
+        "authlib.py",
+        "egress/http.py",
+        "collector.py",
+    }  # themselves loaded only when HTTP is served, or the browser runs
+    for path in sources("server") + sources("tools") + sources("transports"):
+        if str(path).endswith(tuple(only_http)) or "migrations" in path.parts:  # Alembic loads those
+            continue
+        top_level = ast.parse(path.read_text()).body
+        names = {alias.name for node in top_level if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module or "" for node in top_level if isinstance(node, ast.ImportFrom)}
+        loaded = {name for name in names if name.split(".")[0] in heavy}
+        assert not loaded, f"{path} loads {loaded} at import"

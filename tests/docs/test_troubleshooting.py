@@ -1,0 +1,25 @@
+"""docs/troubleshooting.md, held to what doctor says."""
+
+import re
+
+from tests.clients.raw_client import ROOT
+from tests.server.cli.doctor.test_doctor_faults import EVERY
+from toolgate.server.cli.doctor import main, remote
+
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.M)
+
+
+def test_each_fault_that_doctor_finds_is_on_the_page() -> None:
+    rows = [(row, says) for row, says, _, _ in ROW.findall(PAGE)]
+    lacking = [
+        f"{name}: `{link}` {said}"
+        for name, (link, said) in EVERY.items()
+        if not any(row == link and said in says for row, says in rows)
+    ]
+    assert lacking == []
+
+
+def test_each_row_of_the_page_is_one_that_doctor_has() -> None:
+    assert {row for row, _, _, _ in ROW.findall(PAGE)} <= {*remote.LINKS, *main.LOOKS}
+    assert len(ROW.findall(PAGE)) == len(re.findall(r"^\| `", PAGE, re.M)), "a row that is not read"

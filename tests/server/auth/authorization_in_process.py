@@ -1,0 +1,197 @@
+"""The authorization server without HTTP, in this process: over a real state, with a clock and a web of one's own."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from tests.clients.raw_client import PATIENCE
+from toolgate.server.auth import scopes
+from toolgate.server.auth.grants import denied
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.oauth_server import Answer, Authorization, Mistake, Question, Redirect
+from toolgate.server.auth.tokens import jose
+from toolgate.server.auth.tokens.access_tokens import OwnTokens
+from toolgate.server.auth.tokens.jose import Key
+from toolgate.server.auth.tokens.signing_keys import Keys
+from toolgate.server.state.sealed_state import Seal
+from toolgate.server.state.store import Store
+from toolgate.tools.web.fetch import Page, Unreachable
+
+URL = "https://tools.example"
+MCP = f"{URL}/mcp"
+BACK = "https://app.example/back"
+START = 1_800_000_000.0
+ADA = Person("https://login.example", "ada", "Ada")
+BOB = Person("https://login.example", "bob", "Bob")
+ALL = frozenset(scopes.SERVED)
+VERIFIER = "v" * 43
+
+
+def challenge(verifier: str = VERIFIER) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+
+
+class Clock:
+    def __init__(self, now: float = START) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Pages:
+    """A web: URL → JSON value, bytes, a whole page, or an error. What is missing is unreachable."""
+
+    held: dict[str, Any] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    limits: list[tuple[int, float, int]] = field(default_factory=list)
+
+    async def fetch(
+        self, url: str, *, headers: Mapping[str, str] | None, limit: int, timeout: float, redirects: int
+    ) -> Page:
+        self.asked.append(url)
+        self.limits.append((limit, timeout, redirects))
+        page = self.held.get(url)
+        if page is None:
+            raise Unreachable(f"could not fetch {url}: no such host")
+        if isinstance(page, Exception):
+            raise page
+        if isinstance(page, Page):
+            return page
+        body = page if isinstance(page, bytes) else json.dumps(page).encode()
+        return Page(url, 200, {"content-type": "application/json"}, body[:limit], len(body) > limit)
+
+
+@dataclass
+class Desk:
+    authorization: Authorization
+    store: Store
+    keys: Keys
+    tokens: OwnTokens
+    clock: Clock
+    pages: Pages
+
+    async def registered(self, **more: Any) -> dict[str, Any]:
+        """A new public client's registration."""
+        body = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "Fernhill", **more}
+        answer = await self.authorization.register(body, "192.0.2.1")
+        assert answer.status == 201, answer
+        return answer.body
+
+    async def client(self, **more: Any) -> str:
+        return str((await self.registered(**more))["client_id"])
+
+    async def asked(self, client: str, **more: str | None) -> Question | Redirect | Mistake:
+        return await self.authorization.ask(query(client, **more))
+
+    async def code(self, client: str, person: Person = ADA, **more: str | None) -> str:
+        """A code for all that was asked."""
+        question = await self.asked(client, **more)
+        assert isinstance(question, Question), question
+        answered = await self.authorization.answer(question.id, person, frozenset(question.scopes))
+        assert isinstance(answered, Redirect), answered
+        return told(answered)["code"]
+
+    async def redeem(self, client: str, code: str, **more: str | None) -> Answer:
+        return await self.token(
+            grant_type="authorization_code",
+            **{"client_id": client, "code": code, "redirect_uri": BACK, "code_verifier": VERIFIER, **more},
+        )
+
+    async def granted(self, client: str, person: Person = ADA, **more: str | None) -> dict[str, Any]:
+        """Tokens."""
+        answer = await self.redeem(client, await self.code(client, person, **more))
+        assert answer.status == 200, answer
+        return answer.body
+
+    async def refresh(self, client: str, token: str, **more: str | None) -> Answer:
+        return await self.token(grant_type="refresh_token", **{"client_id": client, "refresh_token": token, **more})
+
+    async def token(self, headers: Mapping[str, str] | None = None, **form: str | None) -> Answer:
+        return await self.authorization.token(pairs(form), headers or {})
+
+    async def works(self, token: str) -> bool:
+        """Whether an access token does, for a server that has not seen it before."""
+        fresh = verifier(self.store, self.keys, self.clock)
+        try:
+            await fresh.verify(token)
+        except jose.InvalidToken:
+            return False
+        return True
+
+    async def rows(self, table: str) -> int:
+        return await self.store.transact(
+            lambda connection: int(connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one())
+        )
+
+
+def pairs(form: Mapping[str, str | None]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in form.items() if value is not None]
+
+
+def query(client: str, **more: str | None) -> str:
+    given = {
+        "client_id": client,
+        "redirect_uri": BACK,
+        "response_type": "code",
+        "state": "s-1",
+        "code_challenge": challenge(),
+        "code_challenge_method": "S256",
+        **more,
+    }
+    return urlencode(pairs(given))
+
+
+def told(redirect: object) -> dict[str, str]:
+    """What a redirect says to the client."""
+    assert isinstance(redirect, Redirect), redirect
+    return {name: value[0] for name, value in parse_qs(urlsplit(redirect.location).query).items()}
+
+
+def verifier(store: Store, keys: Keys, clock: Clock, url: str = URL) -> OwnTokens:
+    return OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, lambda: denied(store, clock), now=clock)
+
+
+@contextlib.asynccontextmanager
+async def desk(folder: Path, clock: Clock | None = None, **options: Any) -> AsyncIterator[Desk]:
+    clock, pages = clock or Clock(), Pages()
+    url = options.pop("public_url", URL)
+    store = Store(folder / "state")
+    keys = Keys(store, Seal(folder / "state" / "keys" / "signing", None), clock)
+    tokens = verifier(store, keys, clock, url)
+    served = options.pop("served", lambda: scopes.SERVED)
+    options = {"may_come": lambda _person: True, **options}
+    authorization = Authorization(url, store, keys, tokens, served, pages.fetch, now=clock, **options)
+    try:
+        yield Desk(authorization, store, keys, tokens, clock, pages)
+    finally:
+        await authorization.close()
+        store.close()
+
+
+def at_desk(folder: Path, body: Callable[[Desk], Awaitable[None]], **options: Any) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(PATIENCE), desk(folder, **options) as made:
+            await body(made)
+
+    asyncio.run(run())
+
+
+def assertion(client: str, key: Key, now: float = START, typ: str = "JWT", **more: Any) -> str:
+    """A client's signed word that it is itself."""
+    claims = {"iss": client, "sub": client, "aud": f"{URL}/token", "iat": int(now), "exp": int(now) + 60}
+    claims |= {"jti": secrets.token_urlsafe(8), **more}
+    return jose.sign({name: value for name, value in claims.items() if value is not None}, key, typ)
+
+
+def basic(client: str, secret: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode()}

@@ -1,0 +1,945 @@
+"""Clients: who may register as what, whose metadata documents are taken, and where codes may go."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE
+from tests.server.auth.authorization_in_process import ADA, BACK, Desk, at_desk, desk, query
+from toolgate.server.auth import setup
+from toolgate.server.auth.clients import redirect_uris
+from toolgate.server.auth.clients.configured import clients
+from toolgate.server.auth.clients.metadata_documents import ALL_NEW, NEW
+from toolgate.server.auth.clients.model import Client, is_document_url, shown_name
+from toolgate.server.auth.oauth_server import Mistake, Question
+from toolgate.server.auth.oauth_server.consent_requests import LIFETIME
+from toolgate.server.auth.oauth_server.registration import MAX_CLIENTS
+from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
+from toolgate.server.auth.tokens import jose
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state.clients import LEFT, UNUSED
+from toolgate.server.state.oauth import digest
+from toolgate.tools.web.fetch import Page, Web
+
+DOCUMENT = "https://app.example/oauth/client.json"
+
+
+def document(**more: Any) -> dict[str, Any]:
+    given = {
+        "client_id": DOCUMENT,
+        "client_name": "Fernhill",
+        "redirect_uris": [BACK, "http://127.0.0.1/callback"],
+        "token_endpoint_auth_method": "none",
+        "grant_types": ["authorization_code", "refresh_token"],
+        **more,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# Dynamic registration
+
+
+def test_rg_01_rg_04_a_public_client_is_told_what_was_taken_and_no_secret(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        given = {
+            "redirect_uris": [BACK, "http://localhost:3000/cb", "cursor://anysphere.cursor-mcp/oauth/callback"],
+            "token_endpoint_auth_method": "none",
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "client_name": "Fernhill",
+            "client_uri": "https://app.example/",
+            "logo_uri": None,
+            "scope": "tools:read tools:web",
+            "application_type": "native",
+            "contacts": ["ada@app.example"],
+            "software_id": "fernhill",
+        }
+        answer = await desk.authorization.register(given, "192.0.2.1")
+        assert (answer.status, answer.headers["Cache-Control"]) == (201, "no-store")
+        said = dict(answer.body)
+        assert type(said.pop("client_id_issued_at")) is int
+        assert len(said.pop("client_id")) >= 20
+        assert said == {name: value for name, value in given.items() if value is not None}
+
+    at_desk(tmp_path, body)
+
+
+def test_rg_01_rg_03_what_is_missing_gets_defaults_and_what_is_too_much_is_left_out(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        bare = await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
+        assert bare.body["grant_types"] == ["authorization_code", "refresh_token"]
+        assert bare.body["response_types"] == ["code"]
+        assert bare.body["token_endpoint_auth_method"] == "client_secret_basic"
+        assert len(bare.body["client_secret"]) >= 43
+        assert bare.body["client_secret_expires_at"] == 0
+        assert type(bare.body["client_secret_expires_at"]) is int
+        more = {
+            "redirect_uris": [BACK, BACK],
+            "token_endpoint_auth_method": "tls_client_auth",
+            "grant_types": ["authorization_code", "implicit", "client_credentials", "password", 7],
+            "response_types": ["code", "token", None],
+            "scope": "tools:web admin tools:read openid",
+            "client_uri": "javascript:alert(1)",
+            "tos_uri": "http://app.example/",
+            "contacts": ["\ud800"],
+            "unheard_of": {"a": 1},
+            "client_name": "",
+            "client_secret": "mine",
+            "client_id": "mine",
+        }
+        answer = await desk.authorization.register(more, "192.0.2.1")
+        assert answer.status == 201
+        said = {name: value for name, value in answer.body.items() if not name.startswith("client_id")}
+        assert said == {
+            "redirect_uris": [BACK],
+            "token_endpoint_auth_method": "none",
+            "grant_types": ["authorization_code"],
+            "response_types": ["code"],
+            "scope": "tools:read tools:web",
+            "client_name": "a client without a name",
+        }
+        assert answer.body["client_id"] != "mine"
+
+    at_desk(tmp_path, body)
+
+
+REFUSED_URIS = [
+    "javascript:alert(1)",
+    "JavaScript:alert(1)",
+    "javascript://app.example/%0aalert(1)",
+    "data:text/html,x",
+    "vbscript:x",
+    "file:///etc/passwd",
+    "about:blank",
+    "blob:https://app.example/x",
+    "http://app.example/cb",
+    "http://evil.localhost/cb",
+    "http://127.0.0.2/cb",
+    "http://0.0.0.0/cb",
+    "http://localhost.evil.example/cb",
+    "http://localhost@evil.example/cb",
+    "https://app.example/cb#fragment",
+    "https://app.example/cb#",
+    "https://u:p@app.example/cb",
+    "https://*.app.example/cb",
+    "https://app.example/*",
+    "https://app.example:0/cb",
+    "https://app.example:99999/cb",
+    "https://app.example:x/cb",
+    "https:///cb",
+    "https://",
+    "https:app.example/cb",
+    "https://app.example/a/../cb",
+    "https://app.example/a/%2e%2e/cb",
+    "https://app.example/a/%2E./cb",
+    "https://app.example/..%2fcb",
+    "https://app.example\\@evil.example/cb",
+    "https://app.example/%5c..",
+    "https://\u0430pp.example/cb",
+    "https://app.example/c b",
+    "https://app.example/cb\n",
+    "https://app.example/cb\0",
+    "//app.example/cb",
+    "/cb",
+    "",
+    "com.example.app:/cb",
+    "cursor://evil/cb",
+    "cursor://anysphere.cursor-mcp/oauth/callback/..",
+    "https://-bad-.example/cb",
+    "https://app..example/cb",
+    "https://" + "a" * 300 + ".example/cb",
+    "https://app.example/" + "a" * 3_000,
+    None,
+    7,
+    [],
+    {"a": "b"},
+]
+
+
+@pytest.mark.parametrize("uri", REFUSED_URIS, ids=lambda uri: repr(uri)[:40])
+def test_no_code_is_ever_sent_there(tmp_path: Path, uri: Any) -> None:
+    """RG-02, SEC-01."""
+
+    async def body(desk: Desk) -> None:
+        for uris in ([uri], [BACK, uri]):
+            given = {"redirect_uris": uris, "token_endpoint_auth_method": "none"}
+            answer = await desk.authorization.register(given, "192.0.2.1")
+            assert (answer.status, answer.body["error"]) == (400, "invalid_redirect_uri")
+            assert not uri or str(uri) not in answer.body["error_description"]
+        assert await desk.rows("oauth_client") == 0
+
+    at_desk(tmp_path, body)
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        [],
+        "text",
+        7,
+        {},
+        {"redirect_uris": None},
+        {"redirect_uris": []},
+        {"redirect_uris": BACK},
+        {"redirect_uris": {BACK: 1}},
+        {"redirect_uris": [f"https://app.example/{number}" for number in range(11)]},
+        {"redirect_uris": [BACK], "token_endpoint_auth_method": "private_key_jwt"},
+        {"redirect_uris": [BACK], "jwks": {"keys": [{"x": "x" * 20_000}]}},
+        {"redirect_uris": [BACK], "jwks": {"keys": [{"x": nested(5_000)}]}},
+        {"redirect_uris": [BACK], "jwks": {"keys": [{"x": "\ud800"}]}},
+    ],
+    ids=range(14),
+)
+def test_a_body_that_will_not_do_is_refused(tmp_path: Path, given: Any) -> None:
+    """RG-02, RG-05, SEC-18."""
+
+    async def body(desk: Desk) -> None:
+        answer = await desk.authorization.register(given, "192.0.2.1")
+        assert answer.status == 400
+        assert answer.body["error"] in ("invalid_redirect_uri", "invalid_client_metadata")
+        assert await desk.rows("oauth_client") == 0
+
+    at_desk(tmp_path, body)
+
+
+def test_a_name_is_one_line_that_reads_as_it_is_written() -> None:
+    """RG-05, SEC-12."""
+    assert shown_name("  Claude \n\t Code ") == "Claude Code"
+    assert shown_name("Cl\u200baude\u202e evil\u2066") == "Cl aude evil"
+    assert shown_name("a\x1b[31m\0b") == "a [31m b"
+    assert shown_name("x" * 500) == "x" * 79 + "…"
+    assert shown_name("a" + "\u0f74" * 70 + " x" + "\u0300" * 9) == "a\u0f74\u0f74 x\u0300\u0300"
+    assert shown_name("\u0301\u0301Claude \u0338x") == "Claude x"
+    assert shown_name("Clau\u034fde\ufe0f\u180b\U000e0041") == "Claude"
+    assert shown_name("\u115f\u1160\u3164\uffa0\u2800") == "a client without a name"
+    assert shown_name('Claude” to use this server? “"„″＂') == "Claude to use this server?"
+    assert shown_name("<b>&'") == "<b>&'"  # the page's business
+    assert [shown_name(name) for name in ("", "  ", None, 7, ["x"], "\ud800")] == ["a client without a name"] * 6
+
+
+def test_registering_is_limited_by_address(tmp_path: Path) -> None:
+    """RG-05."""
+    assert ALL_REGISTRATIONS * LIFETIME / 60 <= MAX_CLIENTS  # who registers has the time to be approved
+
+    async def body(desk: Desk) -> None:
+        async def statuses(address: str, times: int) -> set[int]:
+            given = {"redirect_uris": [BACK]}
+            return {(await desk.authorization.register(given, address)).status for _ in range(times)}
+
+        assert await statuses("192.0.2.1", REGISTRATIONS) == {201}
+        late = await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
+        assert (late.status, late.headers["Retry-After"]) == (429, "60")
+        assert await statuses("198.51.100.1", 1) == {201}
+        desk.clock.now += 60
+        assert await statuses("192.0.2.1", 1) == {201}
+        same = [await statuses(f"2001:db8::{number:x}:1", 1) for number in range(REGISTRATIONS + 1)]
+        assert same == [{201}] * REGISTRATIONS + [{429}]
+
+    at_desk(tmp_path, body)
+
+
+def test_one_block_of_addresses_does_not_keep_others_from_registering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RG-05: whoever has a /48 has 65,536 networks."""
+    monkeypatch.setattr("toolgate.server.auth.oauth_server.service.ALL_REGISTRATIONS", 160)
+
+    async def body(desk: Desk) -> None:
+        async def is_taken(address: str) -> bool:
+            return (await desk.authorization.register({"redirect_uris": [BACK]}, address)).status == 201
+
+        sprayed = [await is_taken(f"2001:db8:bad:{number:x}::1") for number in range(400)]
+        assert 0 < sum(sprayed) <= 160 // 8
+        assert all([await is_taken(f"198.51.{number}.1") for number in range(20)])
+
+    at_desk(tmp_path, body)
+
+
+def test_malformed_registrations_cost_nobody_the_right_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RG-05: behind a proxy that isn't trusted, all come from one address."""
+    monkeypatch.setattr("toolgate.server.auth.oauth_server.service.MALFORMED", 3)
+
+    async def body(desk: Desk) -> None:
+        async def status(given: Any) -> int:
+            return (await desk.authorization.register(given, "192.0.2.1")).status
+
+        assert [await status({}) for _ in range(5)] == [400] * 3 + [429] * 2
+        assert {await status({"redirect_uris": [BACK]}) for _ in range(REGISTRATIONS)} == {201}
+
+    at_desk(tmp_path, body)
+
+
+def test_a_client_nobody_approved_goes_after_a_week_and_an_abandoned_one_later(tmp_path: Path) -> None:
+    """RG-05."""
+
+    async def body(desk: Desk) -> None:
+        unused, used = await desk.client(), await desk.client()
+        await desk.granted(used)
+        desk.clock.now += UNUSED + 1
+        third = await desk.client()
+        assert isinstance(await desk.asked(unused), Mistake)
+        assert isinstance(await desk.asked(used), Question)
+        assert isinstance(await desk.asked(third), Question)
+        desk.clock.now += LEFT + 90_000
+        await desk.client()
+        assert isinstance(await desk.asked(used), Mistake)
+        assert await desk.rows("oauth_consent") == 0
+
+    at_desk(tmp_path, body)
+
+
+def test_when_there_is_no_room_the_oldest_that_nobody_approved_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RG-05."""
+    monkeypatch.setattr("toolgate.server.auth.oauth_server.registration.MAX_CLIENTS", 3)
+
+    async def body(desk: Desk) -> None:
+        first = await desk.client()
+        await desk.code(first)
+        for _ in range(5):
+            desk.clock.now += 1
+            last = await desk.client()
+        assert await desk.rows("oauth_client") == 3
+        assert isinstance(await desk.asked(first), Question)
+        assert isinstance(await desk.asked(last), Question)
+        for id in [known.id for known, _, _ in await desk.authorization.granted.clients()]:
+            await desk.code(id)
+        assert (await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")).status == 503
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize("registration", ["metadata", "dynamic", "closed"])
+def test_an_operator_may_close_registration(tmp_path: Path, registration: str) -> None:
+    registers, takes_documents = registration == "dynamic", registration == "metadata"
+
+    async def run() -> None:
+        async with desk(tmp_path) as before:
+            old = await before.client()
+            before.pages.held[DOCUMENT] = document()
+            tokens = await before.granted(DOCUMENT)
+        async with desk(tmp_path, registration=registration) as after:
+            after.pages.held[DOCUMENT] = document()
+            answer = await after.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
+            assert answer.status == (201 if registers else 403)
+            told = await after.authorization.metadata()
+            assert ("registration_endpoint" in told) is registers
+            assert told["client_id_metadata_document_supported"] is takes_documents
+            assert isinstance(await after.asked(old), Question if registers else Mistake)
+            assert isinstance(await after.asked(DOCUMENT), Question if takes_documents else Mistake)
+            assert (await after.refresh(DOCUMENT, tokens["refresh_token"])).status == (200 if takes_documents else 401)
+            assert takes_documents or after.pages.asked == []
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_client_has_ten_keys_at_most(tmp_path: Path) -> None:
+    keys = [{"kty": "EC"}] * 11
+
+    async def body(desk: Desk) -> None:
+        given = {"redirect_uris": [BACK], "token_endpoint_auth_method": "private_key_jwt"}
+        answer = await desk.authorization.register({**given, "jwks": {"keys": keys}}, "192.0.2.1")
+        assert (answer.status, answer.body["error"]) == (400, "invalid_client_metadata")
+        assert (await desk.authorization.register({**given, "jwks": {"keys": keys[1:]}}, "192.0.2.1")).status == 201
+        desk.pages.held[DOCUMENT] = document(token_endpoint_auth_method="private_key_jwt", jwks={"keys": keys})
+        assert isinstance(await desk.asked(DOCUMENT), Mistake)
+
+    at_desk(tmp_path, body)
+
+
+def test_a_private_key_that_came_along_is_not_kept(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        key = jose.generate()
+        kept = await desk.registered(token_endpoint_auth_method="private_key_jwt", jwks={"keys": [key.private(), 7]})
+        assert kept["jwks"]["keys"] == [key.public()]
+        assert "client_secret" not in kept
+
+    at_desk(tmp_path, body)
+
+
+# Metadata documents
+
+
+def test_rg_06_rg_09_a_metadata_document_makes_a_client_that_its_host_vouches_for(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        question = await desk.asked(DOCUMENT)
+        assert isinstance(question, Question)
+        client = question.client
+        assert (client.id, client.name, client.kind, client.host) == (DOCUMENT, "Fernhill", "document", "app.example")
+        assert not client.loopback_only
+        assert desk.pages.limits == [(5 * 1024, 5.0, 0)]
+        tokens = await desk.granted(DOCUMENT)
+        assert (await desk.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
+        loopback = await desk.asked(DOCUMENT, redirect_uri="http://127.0.0.1:5000/callback")
+        assert isinstance(loopback, Question)
+        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="https://evil.example/"), Mistake)
+        assert len(desk.pages.asked) == 1
+
+    at_desk(tmp_path, body)
+
+
+NO_DOCUMENT_URLS = [
+    "http://app.example/client.json",
+    "https://app.example",
+    "https://app.example/",
+    "https://app.example/client.json?a=1",
+    "https://app.example/client.json?",
+    "https://app.example/client.json#x",
+    "https://u@app.example/client.json",
+    "https://u:p@app.example/client.json",
+    "https://app.example/a/../client.json",
+    "https://app.example/./client.json",
+    "https://app.example/%2e%2e/client.json",
+    "https://app.example/client%2ejson",
+    "https://APP.example/client.json",
+    "HTTPS://app.example/client.json",
+    "https://app.example:0/client.json",
+    "https://app.example:70000/client.json",
+    "https://app.example\\client.json",
+    "https://app.example/client json",
+    "https://\u0430pp.example/client.json",
+    "https://app.example/" + "a" * 500,
+    "ftp://app.example/client.json",
+    "//app.example/client.json",
+    "https:app.example/client.json",
+]
+
+
+@pytest.mark.parametrize("url", NO_DOCUMENT_URLS, ids=lambda url: url[:40])
+def test_a_client_id_that_is_no_plain_url_is_never_fetched(tmp_path: Path, url: str) -> None:
+    """RG-06."""
+
+    async def body(desk: Desk) -> None:
+        desk.pages.held[url] = document(client_id=url)
+        assert not is_document_url(url)
+        outcome = await desk.asked(url)
+        assert isinstance(outcome, Mistake) and outcome.error == "invalid_client"
+        assert desk.pages.asked == []
+
+    at_desk(tmp_path, body)
+
+
+BAD_DOCUMENTS: dict[str, Any] = {
+    "of another client": document(client_id="https://app.example/oauth/client2.json"),
+    "with a slash more": document(client_id=DOCUMENT + "/"),
+    "of another case": document(client_id=DOCUMENT.replace("app", "APP")),
+    "without an id": document(client_id=None),
+    "without a name": document(client_name=None),
+    "with an empty name": document(client_name=" "),
+    "with a number for a name": document(client_name=7),
+    "without addresses": document(redirect_uris=None),
+    "with no address that can be used": document(redirect_uris=["http://app.example/", "javascript:x"]),
+    "with text for addresses": document(redirect_uris=BACK),
+    "with a secret": document(client_secret="s"),
+    "with a secret's end": document(client_secret_expires_at=0),
+    "that proves itself by a secret": document(token_endpoint_auth_method="client_secret_basic"),
+    "that signs without keys": document(token_endpoint_auth_method="private_key_jwt"),
+    "too large": document(client_uri="https://app.example/" + "a" * 6_000),
+    "too large, if only by spaces": json.dumps(document()).encode() + b" " * 6_000,
+    "a list": [document()],
+    "text": b"hello",
+    "nested deep": b"[" * 4_000,
+    "of another type": Page(DOCUMENT, 200, {"content-type": "text/html"}, json.dumps(document()).encode(), False),
+    "missing": Page(DOCUMENT, 404, {"content-type": "application/json"}, json.dumps(document()).encode(), False),
+    "not changed": Page(DOCUMENT, 304, {}, b"", False),
+    "unreachable": None,
+}
+
+
+@pytest.mark.parametrize("page", BAD_DOCUMENTS.values(), ids=BAD_DOCUMENTS)
+def test_a_document_that_will_not_do_is_shown_and_not_redirected(tmp_path: Path, page: Any) -> None:
+    """RG-06."""
+
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = page
+        outcome = await desk.asked(DOCUMENT)
+        assert isinstance(outcome, Mistake)
+        assert outcome.error == "invalid_client"
+        desk.pages.held[DOCUMENT] = document()
+        assert isinstance(await desk.asked(DOCUMENT), Question)  # what failed is not remembered
+
+    at_desk(tmp_path, body)
+
+
+def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(tmp_path: Path) -> None:
+    """MCP-04: what is reached from here is nobody's business."""
+
+    async def body(desk: Desk) -> None:
+        told: dict[str, str] = {}
+        for name in ("unreachable", "missing", "not changed", "of another type", "text", "too large"):
+            desk.pages.held[DOCUMENT] = BAD_DOCUMENTS[name]
+            outcome = await desk.asked(DOCUMENT)
+            assert isinstance(outcome, Mistake) and outcome.document == DOCUMENT
+            told[name] = outcome.description
+        assert told.pop("unreachable") == "the client's metadata document can't be reached from this server"
+        assert set(told.values()) == {
+            "the client's metadata document is malformed: its URL answers, but not with JSON of that kind"
+        }
+
+    at_desk(tmp_path, body)
+
+
+class Slow:
+    """A web in which some hosts don't answer before they are let."""
+
+    def __init__(self, desk: Desk, *hosts: str) -> None:
+        self.hosts, self.waiting, self.let = hosts, 0, asyncio.Event()
+        self._fetch = desk.pages.fetch
+        desk.authorization._documents._fetch = self
+
+    async def __call__(self, url: str, **options: Any) -> Page:
+        if urlsplit(url).hostname in self.hosts:
+            self.waiting += 1
+            try:
+                await self.let.wait()
+            finally:
+                self.waiting -= 1
+        return await self._fetch(url, **options)
+
+
+def test_a_slow_host_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RG-06, SEC-18."""
+    monkeypatch.setattr("toolgate.server.auth.clients.metadata_documents.WAIT", 0.05)
+
+    async def body(desk: Desk) -> None:
+        slow = Slow(desk, "slow.example")
+        desk.pages.held[DOCUMENT] = document()
+        waiting = [asyncio.create_task(desk.asked(f"https://slow.example/{number}")) for number in range(10)]
+        await eventually_async(lambda: sum(task.done() for task in waiting) == 8)
+        busy = [task.result() for task in waiting if task.done()]
+        assert {outcome.status for outcome in busy if isinstance(outcome, Mistake)} == {503}
+        assert (len(busy), slow.waiting) == (8, 2)
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        slow.let.set()
+        assert all(isinstance(outcome, Mistake) for outcome in await asyncio.gather(*waiting))
+
+    at_desk(tmp_path, body)
+
+
+def test_when_all_wait_for_slow_hosts_a_known_client_goes_by_the_document_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolgate.server.auth.clients.metadata_documents.WAIT", 0.05)
+    monkeypatch.setattr("toolgate.server.auth.clients.metadata_documents.AT_ONCE", 2)
+
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        Slow(desk, "a.example", "b.example")
+        waiting = [asyncio.create_task(desk.asked(f"https://{host}.example/x")) for host in "ab"]
+        desk.clock.now += 700
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        unknown = await desk.asked("https://other.example/x")
+        assert isinstance(unknown, Mistake) and unknown.status == 503
+        for task in waiting:
+            task.cancel()
+
+    at_desk(tmp_path, body)
+
+
+def test_one_caller_makes_us_fetch_so_many_new_documents_a_minute(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        async def status(number: int, address: str) -> int:
+            outcome = await desk.authorization.ask(query(f"https://app.example/{number}"), address)
+            assert isinstance(outcome, Mistake)
+            return outcome.status
+
+        desk.pages.held[DOCUMENT] = document()
+        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.2"), Question)
+        assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
+        assert await status(NEW, "192.0.2.1") == 503
+        assert await status(NEW, "192.0.2.2") == 400
+        form = [("grant_type", "refresh_token"), ("client_id", "https://app.example/x"), ("refresh_token", "x")]
+        assert (await desk.authorization.token(form, {}, "192.0.2.1")).status == 503
+        assert (await desk.authorization.token(form, {}, "192.0.2.2")).status == 401
+        desk.clock.now += 700
+        assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
+        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.1"), Question)  # one that is held
+
+    at_desk(tmp_path, body)
+
+
+def test_one_block_of_addresses_does_not_keep_others_documents_from_being_fetched(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        async def status(number: int, address: str) -> int:
+            outcome = await desk.authorization.ask(query(f"https://app.example/{number}"), address)
+            assert isinstance(outcome, Mistake)
+            return outcome.status
+
+        sprayed = [await status(number, f"2001:db8:bad:{number:x}::1") for number in range(2 * ALL_NEW)]
+        assert 0 < sprayed.count(400) <= ALL_NEW // 8
+        desk.pages.held[DOCUMENT] = document()
+        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.2"), Question)
+
+    at_desk(tmp_path, body)
+
+
+def test_a_refresh_does_not_wait_for_a_document_that_is_overdue(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        tokens = await desk.granted(DOCUMENT)
+        slow = Slow(desk, "app.example")
+        desk.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
+        desk.clock.now += 700
+        again = await desk.refresh(DOCUMENT, tokens["refresh_token"])
+        assert again.status == 200
+        slow.let.set()
+        await eventually_async(lambda: not desk.authorization._documents._under_way)
+        assert isinstance(await desk.asked(DOCUMENT), Mistake)  # it was fetched meanwhile
+        slow.let.clear()
+        desk.clock.now += 700
+        assert (await desk.refresh(DOCUMENT, again.body["refresh_token"])).status == 200
+        await eventually_async(lambda: slow.waiting == 1)
+        await desk.authorization.close()
+        assert slow.waiting == 0
+
+    at_desk(tmp_path, body)
+
+
+async def eventually_async(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def test_a_document_that_is_gone_for_a_day_holds_no_more(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        tokens = await desk.granted(DOCUMENT)
+        desk.pages.held.clear()
+        desk.clock.now += 7 * 86_400  # nobody has looked for it meanwhile
+        answer = await desk.refresh(DOCUMENT, tokens["refresh_token"])
+        assert answer.status == 200
+        desk.clock.now += 86_399
+        answer = await desk.refresh(DOCUMENT, answer.body["refresh_token"])
+        assert answer.status == 200
+        desk.clock.now += 1
+        late = await desk.refresh(DOCUMENT, answer.body["refresh_token"])
+        assert (late.status, late.body["error"]) == (401, "invalid_client")
+        desk.pages.held[DOCUMENT] = document()
+        assert (await desk.refresh(DOCUMENT, answer.body["refresh_token"])).status == 200
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("public_url", "allowed"),
+    [("https://tools.example", []), ("http://127.0.0.1:8080", ["localhost", "127.0.0.1"]), ("http://10.0.0.1", [])],
+)
+def test_what_the_tools_may_reach_is_not_for_strangers_to_name(public_url: str, allowed: list[str]) -> None:
+    """RG-07: with `--allow-private`."""
+    named = ("10.0.0.0/8", "intranet", "localhost", "127.0.0.1")
+    assert setup.allowed_to_strangers(named, public_url) == allowed
+
+
+def test_of_a_documents_addresses_those_are_taken_that_can_be_used(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document(redirect_uris=["vscode://x/cb", BACK, "http://app.example/", None])
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="http://app.example/"), Mistake)
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("cache_control", "kept"),
+    [
+        ("", 600),
+        ("max-age=3600", 3_600),
+        ("public, Max-Age=120", 120),
+        ("max-age=0", 60),
+        ("no-store", 60),
+        ("no-cache, max-age=9000", 60),
+        ("max-age=31536000", 86_400),
+        ("s-maxage=5", 600),
+        ("max-age=x", 600),
+    ],
+)
+def test_a_document_is_kept_as_long_as_its_server_says_within_bounds(
+    tmp_path: Path, cache_control: str, kept: int
+) -> None:
+    """RG-06."""
+
+    async def body(desk: Desk) -> None:
+        headers = {"content-type": "application/json; charset=utf-8", "cache-control": cache_control}
+        desk.pages.held[DOCUMENT] = Page(DOCUMENT, 200, headers, json.dumps(document()).encode(), False)
+        for later, fetched in ((0, 1), (kept - 1, 1), (1, 2)):
+            desk.clock.now += later
+            assert isinstance(await desk.asked(DOCUMENT), Question)
+            assert len(desk.pages.asked) == fetched
+
+    at_desk(tmp_path, body)
+
+
+def test_a_document_that_is_gone_ends_new_questions_and_no_refresh(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        tokens = await desk.granted(DOCUMENT)
+        desk.pages.held.clear()
+        desk.clock.now += 700
+        assert isinstance(await desk.asked(DOCUMENT), Mistake)
+        assert (await desk.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
+
+    at_desk(tmp_path, body)
+
+
+def test_a_document_that_changed_is_gone_by_from_then_on(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        question = await desk.asked(DOCUMENT)
+        assert isinstance(question, Question)
+        desk.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
+        desk.clock.now += 599
+        assert isinstance(await desk.asked(DOCUMENT), Question)
+        desk.clock.now += 1
+        assert isinstance(await desk.asked(DOCUMENT), Mistake)
+        assert isinstance(await desk.authorization.answer(question.id, ADA, frozenset(question.scopes)), Mistake)
+
+    at_desk(tmp_path, body)
+
+
+def test_rg_09_an_operator_may_say_whose_documents_are_taken(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        for host, taken in (("app.example", True), ("eu.app.example", True), ("notapp.example", False)):
+            url = f"https://{host}/client.json"
+            desk.pages.held[url] = document(client_id=url)
+            assert isinstance(await desk.asked(url), Question if taken else Mistake)
+        assert len(desk.pages.asked) == 2
+
+    at_desk(tmp_path, body, client_hosts=("app.example",))
+
+
+def test_eight_people_at_once_cost_a_document_one_fetch(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[DOCUMENT] = document()
+        outcomes = await asyncio.gather(*(desk.asked(DOCUMENT) for _ in range(8)))
+        assert all(isinstance(outcome, Question) for outcome in outcomes)
+        assert len(desk.pages.asked) == 1
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.0.0.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "192.168.1.1",
+        "0.0.0.0",
+        "::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+        "fd00::1",
+        "fe80::1",
+    ],
+)
+def test_a_document_on_a_private_address_is_not_fetched(tmp_path: Path, address: str) -> None:
+    """RG-07, MCP-04: through the guard of the web tools, by name and by number."""
+
+    async def body(desk: Desk) -> None:
+        async def resolve(_host: str, _port: int) -> list[str]:
+            return ["93.184.215.14", address]  # one public answer hides nothing
+
+        web = Web(resolve=resolve)
+        desk.pages.fetch = web.fetch  # type: ignore[method-assign]
+        desk.authorization._documents._fetch = web.fetch
+        literal = f"[{address}]" if ":" in address else address
+        try:
+            for host in ("app.example", literal):
+                outcome = await desk.asked(f"https://{host}/client.json")
+                assert isinstance(outcome, Mistake)
+                assert outcome.error == "invalid_client"
+                assert address not in outcome.description
+        finally:
+            await web.close()
+        assert await desk.rows("oauth_client") == 0
+
+    at_desk(tmp_path, body)
+
+
+# Pre-registered clients
+
+
+def listed(folder: Path, text: str) -> dict[str, Client]:
+    file = folder / "clients.toml"
+    file.write_text(text)
+    return clients(file)
+
+
+def test_rg_10_an_operator_lists_clients_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a-long-secret-of-gemini\n")
+    found = listed(
+        tmp_path,
+        """
+        [[client]]
+        id = "gemini"
+        name = "Gemini Enterprise"
+        presets = ["gemini-enterprise"]
+        secret_file = "secret"
+        scope = "tools:read tools:web"
+
+        [[client]]
+        id = "chatgpt"
+        presets = ["chatgpt"]
+        redirect_uris = ["com.example.own:/cb"]
+
+        [[client]]
+        id = "nightly"
+        grant_types = ["client_credentials"]
+        jwks_uri = "https://ci.example/jwks.json"
+        """,
+    )
+    assert found["gemini"] == Client(
+        id="gemini",
+        kind="configured",
+        name="Gemini Enterprise",
+        redirect_uris=("https://vertexaisearch.cloud.google.com/oauth-redirect",),
+        method="client_secret_basic",
+        scopes=("tools:read", "tools:web"),
+        secret=digest("a-long-secret-of-gemini"),
+    )
+    assert (found["chatgpt"].method, found["chatgpt"].name) == ("none", "chatgpt")
+    assert (found["nightly"].method, found["nightly"].grants) == ("private_key_jwt", {"client_credentials"})
+    as_json = tmp_path / "clients.json"
+    as_json.write_text(json.dumps([{"id": "a", "redirect_uris": [BACK]}]))
+    assert list(clients(as_json)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ('id = "a b"', "id"),
+        ('id = "https://app.example/x"', "id"),
+        ('id = "p-0"', "id"),
+        ("id = 7", "id"),
+        ('id = "a"', "redirect_uris"),
+        ('id = "a"\nredirect_uris = ["http://app.example/"]', "redirect_uris"),
+        ('id = "a"\nredirect_uris = ["javascript:x"]', "redirect_uris"),
+        ('id = "a"\nredirect_uris = "x"', "redirect_uris"),
+        ('id = "a"\npresets = ["nobody"]', "presets"),
+        ('id = "a"\npresets = ["claude"]\nsecret = "short"', "secret"),
+        ('id = "a"\npresets = ["claude"]\nsecret_sha256 = "x"', "secret_sha256"),
+        ('id = "a"\npresets = ["claude"]\nsecret_file = "nowhere"', "nowhere"),
+        ('id = "a"\npresets = ["claude"]\nmethod = "client_secret_basic"', "method"),
+        ('id = "a"\npresets = ["claude"]\nmethod = "magic"', "method"),
+        ('id = "a"\npresets = ["claude"]\njwks_uri = "http://a.example/"', "jwks_uri"),
+        ('id = "a"\npresets = ["claude"]\njwks = {keys = []}', "jwks"),
+        ('id = "a"\ngrant_types = ["client_credentials"]', "grant_types"),
+        ('id = "a"\npresets = ["claude"]\ngrant_types = ["password"]', "grant_types"),
+        ('id = "a"\npresets = ["claude"]\nscope = ["x"]', "scope"),
+        ('id = "a"\npresets = ["claude"]\nsecrets = "x"', "secrets"),
+        ('id = "a"\npresets = ["claude"]\n[[client]]\nid = "a"\npresets = ["claude"]', "client 2: id"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_and_no_secret_with_it(tmp_path: Path, row: str, named: str) -> None:
+    with pytest.raises(UsageError, match=named) as refusal:
+        listed(tmp_path, f"[[client]]\n{row}\n")
+    assert str(tmp_path / "clients.toml") in str(refusal.value)
+    assert '"short"' not in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", ["", "x = 1", "[[", "client = 7", "client = [7]"])
+def test_a_file_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    with pytest.raises(UsageError, match=r"--clients: .*clients\.toml"):
+        listed(tmp_path, content)
+    with pytest.raises(UsageError, match="nowhere"):
+        clients(tmp_path / "nowhere")
+
+
+def test_a_configured_client_gets_no_more_than_its_scopes(tmp_path: Path) -> None:
+    office = Client("office", "configured", "Office", (BACK,), scopes=("tools:read", "tools:web"))
+
+    async def body(desk: Desk) -> None:
+        for asked, shown in (
+            (None, ("tools:read", "tools:web")),
+            ("tools:web tools:shell", ("tools:web",)),
+            ("openid offline_access", ("tools:read", "tools:web")),
+        ):
+            question = await desk.asked("office", scope=asked)
+            assert isinstance(question, Question)
+            assert (question.scopes, question.client.host) == (shown, None)
+        assert "invalid_scope" in str(await desk.asked("office", scope="tools:shell"))
+
+    at_desk(tmp_path, body, configured={"office": office})
+
+
+# Presets
+
+
+PLATFORMS = [
+    ("claude", "https://claude.ai/api/mcp/auth_callback"),
+    ("claude", "https://claude.com/api/mcp/auth_callback"),
+    ("claude-code", "http://localhost:54545/callback"),
+    ("claude-code", "http://127.0.0.1:54545/callback"),
+    ("chatgpt", "https://chatgpt.com/connector_platform_oauth_redirect"),
+    ("chatgpt", "https://chatgpt.com/connector/oauth/AbC_9-x"),
+    ("vscode", "http://127.0.0.1:33418/"),
+    ("vscode", "http://127.0.0.1:61234/"),
+    ("vscode", "https://vscode.dev/redirect"),
+    ("vscode", "https://insiders.vscode.dev/redirect"),
+    ("cursor", "cursor://anysphere.cursor-mcp/oauth/callback"),
+    ("cursor", "https://www.cursor.com/agents/mcp/oauth/callback"),
+    ("copilot-studio", "https://global.consent.azure-apim.net/redirect/cr1-2f-x"),
+    ("gemini-cli", "http://localhost:7777/oauth/callback"),
+    ("gemini-enterprise", "https://vertexaisearch.cloud.google.com/oauth-redirect"),
+    ("antigravity", "https://antigravity.google/oauth-callback"),
+    ("perplexity", "https://www.perplexity.ai/rest/connections/oauth_callback"),
+    ("inspector", "http://localhost:6274/oauth/callback"),
+    ("mcp-remote", "http://127.0.0.1:3334/oauth/callback"),
+]
+
+
+@pytest.mark.parametrize(("preset", "uri"), PLATFORMS)
+def test_each_known_platform_can_register_and_has_a_preset(tmp_path: Path, preset: str, uri: str) -> None:
+    async def body(desk: Desk) -> None:
+        for client in (await desk.client(redirect_uris=[uri]), "set-up"):
+            code = await desk.code(client, redirect_uri=uri)
+            assert (await desk.redeem(client, code, redirect_uri=uri)).status == 200
+
+    configured = listed(tmp_path, f'[[client]]\nid = "set-up"\npresets = ["{preset}"]')
+    at_desk(tmp_path, body, configured=configured)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://chatgpt.com/connector/oauth/",
+        "https://chatgpt.com/connector/oauth/a/b",
+        "https://chatgpt.com/connector/oauth/a?b",
+        "https://chatgpt.com/connector/oauth/..",
+        "https://chatgpt.com/connector/oauth/%2e%2e",
+        "https://chatgpt.com/connector/oauth/a\n",
+        "https://chatgpt.com/connector/oauth/{id}",
+        "https://chatgpt.com.evil.example/connector/oauth/a",
+        "https://chatgpt.com/connector/oauthx",
+    ],
+)
+def test_what_varies_in_a_preset_is_one_plain_segment(uri: str) -> None:
+    assert not redirect_uris.is_registered(uri, redirect_uris.PRESETS["chatgpt"])
+
+
+def test_a_client_that_registered_can_not_register_a_pattern(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        uri = "https://app.example/{id}"
+        answer = await desk.authorization.register({"redirect_uris": [uri]}, "192.0.2.1")
+        assert answer.body["error"] == "invalid_redirect_uri"
+
+    at_desk(tmp_path, body)

@@ -1,0 +1,194 @@
+"""A server that can't reach the hosts of well-known clients: what stands in for their documents, and what it tells."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.auth.authorization_in_process import Desk, at_desk
+from toolgate.server.auth.clients import redirect_uris
+from toolgate.server.auth.clients.reachability import AGAIN, PAUSE
+from toolgate.server.auth.clients.well_known import DOCUMENTS
+from toolgate.server.auth.oauth_server import Mistake, Question
+from toolgate.tools.web.fetch import Page, Refused
+
+CLAUDE_CODE, CODEX = (
+    "https://claude.ai/oauth/claude-code-client-metadata",
+    "https://chatgpt.com/oauth/codex/client.json",
+)
+BACK = "http://localhost:3118/callback"
+STRANGER = "https://app.example/client.json"
+REFUSES = Page("", 403, {"content-type": "text/html"}, b"<h1>no robots</h1>", False)
+
+
+async def takes_documents(desk: Desk) -> bool:
+    return bool((await desk.authorization.metadata())["client_id_metadata_document_supported"])
+
+
+async def settled(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+async def refused(desk: Desk, id: str) -> Mistake:
+    """What is told about a document that can't be had, once this server has looked at what else can't."""
+    outcome = await desk.asked(id)
+    assert isinstance(outcome, Mistake), outcome
+    await settled(lambda: desk.authorization._documents.reachability._trying is None)
+    return outcome
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(("url", "name"), [(CLAUDE_CODE, "Claude Code"), (CODEX, "Codex")])
+def test_a_copy_is_whole_and_sends_codes_to_loopback_alone(url: str, name: str) -> None:
+    copy = DOCUMENTS[url]
+    told = json.loads(copy.text)
+    assert copy.is_whole and (told["client_id"], told["client_name"]) == (url, name)
+    assert redirect_uris.only_loopback(told["redirect_uris"])
+
+
+@pytest.mark.parametrize("url", [CLAUDE_CODE, CODEX])
+def test_a_well_known_client_that_can_not_be_fetched_is_known_by_its_copy(tmp_path: Path, url: str) -> None:
+    async def body(desk: Desk) -> None:
+        question = await desk.asked(url, redirect_uri=BACK)
+        assert isinstance(question, Question) and question.client.kind == "document"
+        assert isinstance(await desk.asked(url, redirect_uri="https://app.example/back"), Mistake)
+        answer = await desk.redeem(url, await desk.code(url, redirect_uri=BACK), redirect_uri=BACK)
+        desk.clock.now += 7 * 86_400
+        assert (await desk.refresh(url, answer.body["refresh_token"])).status == 200
+        for other in (f"{url}/", url.replace("https://", "https://www."), f"{url}:443"):
+            assert isinstance(await desk.asked(other, redirect_uri=BACK), Mistake), other
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize("page", [REFUSES, b"no JSON", {"client_id": CLAUDE_CODE}], ids=["refused", "text", "nameless"])
+def test_no_copy_stands_in_for_a_document_that_is_malformed(tmp_path: Path, page: Any) -> None:
+    async def body(desk: Desk) -> None:
+        desk.pages.held[CLAUDE_CODE] = page
+        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), Mistake)
+
+    at_desk(tmp_path, body)
+
+
+def test_a_copy_that_was_changed_is_not_used(tmp_path: Path) -> None:
+    copy = DOCUMENTS[CLAUDE_CODE]
+    changed = {CLAUDE_CODE: replace(copy, text=copy.text.replace(b"127.0.0.1", b"evil.example"))}
+
+    async def body(desk: Desk) -> None:
+        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), Mistake)
+
+    at_desk(tmp_path, body, well_known=changed)
+
+
+def test_a_document_that_was_fetched_holds_longer_than_the_copy(tmp_path: Path) -> None:
+    newer = {**json.loads(DOCUMENTS[CLAUDE_CODE].text), "client_name": "Claude Code 3"}
+
+    async def body(desk: Desk) -> None:
+        desk.pages.held[CLAUDE_CODE] = newer
+        for _ in range(3):
+            question = await desk.asked(CLAUDE_CODE, redirect_uri=BACK)
+            assert isinstance(question, Question) and question.client.name == "Claude Code 3"
+            desk.pages.held.clear()
+            desk.clock.now += 86_400
+
+    at_desk(tmp_path, body)
+
+
+def test_a_server_that_reaches_no_document_says_so_once_and_lets_clients_register(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(desk: Desk) -> None:
+        assert await takes_documents(desk)
+        told = await refused(desk, STRANGER)
+        assert told.document == STRANGER and "can't be reached" in told.description and told.advice is not None
+        assert "register itself" in told.advice.sentences[0]
+        assert not await takes_documents(desk)
+        desk.clock.now += PAUSE
+        await refused(desk, STRANGER)
+        assert [text for text in warnings(caplog) if "claude.ai and chatgpt.com" in text] == warnings(caplog)
+        assert len(warnings(caplog)) == 1 and "--registration dynamic" in warnings(caplog)[0]
+        desk.pages.held[CODEX] = json.loads(DOCUMENTS[CODEX].text)
+        desk.clock.now += AGAIN
+        assert not await takes_documents(desk)  # this asks for it
+        await settled(lambda: not desk.authorization._documents.reachability.is_lost)
+        assert await takes_documents(desk)
+
+    at_desk(tmp_path, body)
+
+
+def test_a_document_that_is_fetched_again_brings_documents_back_at_once(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        await refused(desk, STRANGER)
+        desk.pages.held[STRANGER] = {"client_id": STRANGER, "client_name": "Fernhill", "redirect_uris": [BACK]}
+        assert isinstance(await desk.asked(STRANGER, redirect_uri=BACK), Question)
+        assert not await takes_documents(desk)  # a host that a stranger named proves nothing
+        desk.pages.held[CLAUDE_CODE] = json.loads(DOCUMENTS[CLAUDE_CODE].text)
+        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), Question)
+        assert await takes_documents(desk)
+
+    at_desk(tmp_path, body)
+
+
+@pytest.mark.parametrize("answer", [REFUSES, json.loads(DOCUMENTS[CODEX].text)], ids=["403", "the document"])
+def test_a_stranger_can_not_switch_documents_off(tmp_path: Path, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One well-known host that answers is enough, whatever it says; and there is one try a minute."""
+
+    async def body(desk: Desk) -> None:
+        desk.pages.held[CODEX] = answer
+        for number in range(20):
+            await refused(desk, f"https://app{number}.example/client.json")
+        assert await takes_documents(desk) and warnings(caplog) == []
+        assert [url for url in desk.pages.asked if url in DOCUMENTS] == [CLAUDE_CODE, CODEX]
+
+    at_desk(tmp_path, body)
+
+
+def test_a_name_that_leads_inside_is_out_of_reach_like_any_other(tmp_path: Path) -> None:
+    """A network may answer for claude.ai itself; and of what is inside the page tells nothing."""
+
+    async def body(desk: Desk) -> None:
+        inside = Refused("refused: claude.ai is at 10.0.0.1, which is private")
+        desk.pages.held |= dict.fromkeys((CLAUDE_CODE, CODEX, STRANGER), inside)
+        told = await refused(desk, STRANGER)
+        assert told.description == "the client's metadata document can't be reached from this server"
+        assert isinstance(await desk.asked(CODEX, redirect_uri=BACK), Question)
+        await settled(lambda: desk.authorization._documents.reachability.is_lost)
+        assert not await takes_documents(desk)
+
+    at_desk(tmp_path, body)
+
+
+def test_where_clients_can_not_register_documents_stay_advertised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those with a copy could not come otherwise."""
+
+    async def body(desk: Desk) -> None:
+        await refused(desk, STRANGER)
+        assert await takes_documents(desk) and "--registration open" in warnings(caplog)[0]
+        assert isinstance(await desk.asked(CODEX, redirect_uri=BACK), Question)
+
+    at_desk(tmp_path, body, registration="metadata")
+
+
+@pytest.mark.parametrize(
+    "options", [{"client_hosts": ("app.example",)}, {"registration": "dynamic"}, {"registration": "closed"}], ids=str
+)
+def test_a_host_whose_documents_are_not_taken_is_never_tried(tmp_path: Path, options: dict[str, Any]) -> None:
+    async def body(desk: Desk) -> None:
+        for id in (STRANGER, CLAUDE_CODE):
+            await refused(desk, id)
+        await takes_documents(desk)
+        assert set(desk.pages.asked) <= {STRANGER}
+
+    at_desk(tmp_path, body, **options)

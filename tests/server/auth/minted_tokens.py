@@ -1,0 +1,166 @@
+"""Access tokens for a server process, minted by its own keys, and requests with them: what its authorization server
+gives to who signs in, without the signing in."""
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.clients.raw_client import STATELESS
+from tests.clients.raw_http_client import Site, site
+from tests.conftest import PROBE
+from toolgate.server.auth import scopes
+from toolgate.server.auth.tokens import jose
+from toolgate.server.auth.tokens.access_tokens import TYP
+from toolgate.server.auth.tokens.signing_keys import Keys
+from toolgate.server.state import grants
+from toolgate.server.state.sealed_state import Seal
+from toolgate.server.state.store import Store
+
+T = TypeVar("T")
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+
+
+class Signed:
+    """A listening server that wants people to sign in, and tokens for it."""
+
+    def __init__(self, listening: Site, issuer: str | None = None) -> None:
+        self.site = listening
+        self.issuer = issuer or listening.url
+        self.key = self.with_keys(lambda keys: keys.active())
+        self._noted: set[tuple[str, str]] = set()
+
+    def with_keys(self, work: Callable[[Keys], Awaitable[T]]) -> T:
+        """What `work` gives, done in this process on the server's own keys."""
+        return self.with_store(lambda store: work(Keys(store, Seal(self.site.state / "keys" / "signing", None))))
+
+    def deny(self, jti: str) -> None:
+        """Revoke the token of this id, from this process."""
+
+        def kept(connection: Any) -> None:
+            later = time.time() + 900
+            grants.put_access(connection, jti=jti, client="one", subject="ada", grant_id=None, expires_at=later)
+            grants.deny(connection, jti)
+
+        self.with_store(lambda store: store.transact(kept))
+
+    def age_refresh_tokens(self, seconds: float) -> None:
+        """Have all that were redeemed have been so many seconds earlier."""
+        words = f"UPDATE oauth_refresh SET redeemed_at = redeemed_at - {seconds}"
+        self.with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+
+    def age_keys(self, seconds: float) -> None:
+        """Have another one taken the place of all that retire so many seconds earlier."""
+        words = f"UPDATE oauth_key SET retired_at = retired_at - {seconds}"
+        self.with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
+
+    def with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        async def done() -> T:
+            store = Store(self.site.state)
+            try:
+                return await work(store)
+            finally:
+                store.close()
+
+        with ThreadPoolExecutor(1) as thread:  # in this one the loop of a browser's driver may run
+            return thread.submit(asyncio.run, done()).result()
+
+    def claims(self, subject: str = "ada", client: str = "client", granted: Iterable[str] = scopes.SERVED) -> Any:
+        """Those of a good token."""
+        now = int(time.time())
+        return {
+            "iss": self.issuer,
+            "aud": f"{self.issuer}/mcp",
+            "sub": subject,
+            "client_id": client,
+            "scope": scopes.words(granted),
+            "iat": now,
+            "exp": now + 900,
+            "jti": f"{subject}-{client}-{now}",
+        }
+
+    def token(
+        self,
+        subject: str = "ada",
+        client: str = "client",
+        granted: Iterable[str] = scopes.SERVED,
+        *,
+        typ: str = TYP,
+        key: jose.Key | None = None,
+        noted: bool = True,
+        **other: Any,
+    ) -> str:
+        """A token; `other` are claims that are different, None for one that is missing."""
+        if noted:
+            self._note(subject, client)
+        claims = {**self.claims(subject, client, granted), **other}
+        claims = {name: value for name, value in claims.items() if value is not None}
+        return jose.sign(claims, key or self.key, typ)
+
+    def _note(self, subject: str, client: str) -> None:
+        """Have the server know of a token for these two, as of one it gave out: else what they open is soon ended."""
+        if (subject, client) in self._noted or not subject:  # one that says nobody is good for nothing
+            return
+        self._noted.add((subject, client))
+        row = {"jti": f"noted-{len(self._noted)}", "client": client, "subject": subject, "grant_id": None}
+        later = time.time() + 900
+        self.with_store(
+            lambda store: store.transact(lambda connection: grants.put_access(connection, expires_at=later, **row))
+        )
+
+    def bearer(self, *who: Any, **other: Any) -> str:
+        return f"Bearer {self.token(*who, **other)}"
+
+
+@contextlib.contextmanager
+def signed_site(folder: Path, *options: str, **how: Any) -> Iterator[Signed]:
+    """A server of one's own with the tools of tests/plugins, where people have to sign in."""
+    with site(folder, *PROBE, "--auth", "oauth", *options, **how) as listening:
+        yield Signed(listening)
+
+
+def request(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+
+
+def asked(signed: Signed, token: str, method: str, params: Any = None, **headers: str) -> Any:
+    """One request of the stateless era, rightly headed."""
+    body = request(method, {**(params or {}), "_meta": {**ENVELOPE, **(params or {}).get("_meta", {})}})
+    told = {"mcp_protocol_version": STATELESS, "mcp_method": method}
+    name = (params or {}).get("name" if method in ("tools/call", "prompts/get") else "uri")
+    if name is not None and method in ("tools/call", "prompts/get", "resources/read"):
+        told["mcp_name"] = name
+    response, raw, said = signed.site.ask("POST", "/mcp", body, authorization=f"Bearer {token}", **{**told, **headers})
+    if said is None and (response.getheader("content-type") or "").startswith("text/event-stream"):
+        said = json.loads(raw.decode().rpartition("data: ")[2])  # it took over a second: the last event is the answer
+    return response, raw, said
+
+
+def session(signed: Signed, token: str, revision: str = "2025-11-25") -> str:
+    """The id of a new session, past its handshake."""
+    hello = request("initialize", {**HELLO, "protocolVersion": revision})
+    response, _, _ = signed.site.ask("POST", "/mcp", hello, authorization=f"Bearer {token}")
+    assert response.status == 200
+    id = response.getheader("mcp-session-id")
+    assert id is not None
+    noted = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    signed.site.ask("POST", "/mcp", noted, authorization=f"Bearer {token}", mcp_session_id=id)
+    return id
+
+
+def challenge(response: Any) -> dict[str, str]:
+    """The parameters of the one Bearer challenge."""
+    kind, _, rest = (response.getheader("www-authenticate") or "").partition(" ")
+    assert kind == "Bearer"
+    return dict(re.findall(r'(\w+)="([^"]*)"', rest))

@@ -1,0 +1,65 @@
+"""Secrets of clients are guessed slowly, and who guesses keeps no client out (RFC 6749 section 2.3.1)."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.auth.authorization_in_process import basic
+from tests.server.auth.sign_in_server import Got, House, house
+from toolgate.server.auth.clients.model import OWN, Client
+from toolgate.server.state.oauth import digest
+
+SECRET = "sixteen letters!"
+ENDPOINTS = {"/token": {"grant_type": OWN}, "/revoke": {"token": "x"}, "/introspect": {"token": "x"}}
+
+
+def client(id: str) -> Client:
+    return Client(id, "configured", id, (), "client_secret_basic", frozenset((OWN,)), ("tools:read",), digest(SECRET))
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[House]:
+    clients = {id: client(id) for id in ("batch", *(f"other{n}" for n in range(100)))}
+    with house(tmp_path, trusted_proxies=("127.0.0.1",), configured=clients) as made:
+        yield made
+
+
+def ask(gate: House, path: str, source: str, secret: str, id: str = "batch") -> Got:
+    headers = {name.lower(): value for name, value in basic(id, secret).items()}
+    return gate.browser(x_forwarded_for=source).post(path, ENDPOINTS[path], **headers)
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_one_clients_secret_is_guessed_slowly_from_wherever(path: str, gate: House) -> None:
+    got = [ask(gate, path, f"10.{n}.0.1", f"wrong {n}") for n in range(60)]
+    assert [one.status for one in got[:20]] == [401] * 20
+    assert [one.status for one in got].count(401) < 25
+    assert got[-1].status == 429
+    assert json.loads(got[-1].body)["error"] == "too_many_requests"
+    assert int(got[-1].headers["retry-after"]) >= 1
+    assert ask(gate, path, "10.99.0.1", SECRET).status == 429  # else the answers would tell the right guess
+
+
+def test_one_address_guesses_at_all_clients_slowly(gate: House) -> None:
+    statuses = [ask(gate, "/token", "192.0.2.1", "wrong", f"other{n}").status for n in range(70)]
+    assert statuses[:50] == [401] * 50
+    assert 429 in statuses[50:]
+    assert ask(gate, "/token", "198.51.100.1", SECRET, "other1").status == 200
+
+
+def test_who_guesses_does_not_keep_the_client_out(gate: House) -> None:
+    assert ask(gate, "/token", "192.0.2.1", SECRET).status == 200
+    assert [ask(gate, "/token", f"10.{n}.0.1", "wrong").status for n in range(30)][-1] == 429
+    assert {ask(gate, "/token", "192.0.2.1", SECRET).status for _ in range(60)} == {200}
+
+
+def test_a_client_that_is_right_is_never_slowed_down(gate: House) -> None:
+    assert {ask(gate, "/token", "192.0.2.1", SECRET, f"other{n}").status for n in range(100)} == {200}
+
+
+def test_clients_that_are_not_known_slow_nobody_down(gate: House) -> None:
+    """A platform asks for many people from one address, for clients that were removed here too."""
+    assert {ask(gate, "/token", "192.0.2.1", "wrong", f"gone{n}").status for n in range(70)} == {401}
+    assert ask(gate, "/token", "192.0.2.1", SECRET).status == 200

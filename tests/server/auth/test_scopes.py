@@ -1,0 +1,244 @@
+"""The one table of scopes: what each message needs, and what covers it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolgate.server import builtin_tools
+from toolgate.server.app import App
+from toolgate.server.auth import scopes
+from toolgate.server.auth.scopes import (
+    PLUGINS,
+    READ,
+    SERVED,
+    SHELL,
+    WEB,
+    WORKFLOW,
+    covers,
+    needed,
+    served,
+    words,
+)
+from toolgate.server.config import load
+from toolgate.server.protocol.errors import ParseError
+from toolgate.server.protocol.messages import Malformed, Notification, Request, Response, decode
+from toolgate.tools import prompt, resource, tool
+from toolgate.tools.api.registry import Registry
+
+
+@tool(scope="weather:read")
+def forecast() -> str:
+    """A tool with a scope of its own."""
+    return ""
+
+
+@tool
+def extra() -> str:
+    """A plugin's tool that names no scope."""
+    return ""
+
+
+@tool(scope='x", error="none')
+def hostile() -> str:
+    """A tool whose scope is none."""
+    return ""
+
+
+@prompt()
+def greeting(name: str) -> str:
+    """A plugin's prompt."""
+    return name
+
+
+@prompt(scope=READ)
+def open_prompt() -> str:
+    """A prompt that anybody may have."""
+    return ""
+
+
+@resource("notes://{name}/text", scope=WORKFLOW)
+def note(name: str) -> str:
+    """A family of notes."""
+    return name
+
+
+@resource("notes://secret/{part}", scope=SHELL)
+def secret(part: str) -> str:
+    """Another family under the same scheme."""
+    return part
+
+
+@resource("bg://1/output", scope=READ)
+def output() -> str:
+    """A resource under a scheme that has a row of its own."""
+    return ""
+
+
+REGISTRY = Registry([*builtin_tools.TOOLS, forecast, extra, greeting, open_prompt, note, secret, output])
+BUILTIN = {
+    "Bash": SHELL,
+    "ReadImage": READ,
+    "ReadDocs": WEB,
+    "WebSearch": WEB,
+    "TaskManager": WORKFLOW,
+    "PlanMode": WORKFLOW,
+    "AskUserQuestion": WORKFLOW,
+    "InvokeSkill": WORKFLOW,
+    "BackgroundBash": SHELL,
+    "ReadBgOutput": READ,
+    "ListBgTasks": READ,
+    "KillBgTask": SHELL,
+    "SetCallback": WORKFLOW,
+}
+
+
+def wants(method: str, **params: Any) -> set[str]:
+    return set(needed(Request(1, method, params), REGISTRY))
+
+
+def test_every_tool_has_the_scope_of_the_contract() -> None:
+    assert {one.name: one.scope for one in builtin_tools.TOOLS} == BUILTIN
+    assert {name: wants("tools/call", name=name) for name in BUILTIN} == {name: {BUILTIN[name]} for name in BUILTIN}
+
+
+def test_every_method_that_is_served_has_a_row(tmp_path: Path) -> None:
+    app = App(load.load({"state": str(tmp_path)}, {"HOME": str(tmp_path)}))
+    missing = set(app.dispatcher._methods) - set(scopes.METHODS)
+    app.store.close()
+    assert missing == set()
+
+
+def test_what_opens_a_conversation_needs_nothing_and_what_lists_needs_to_read() -> None:
+    for method in ("initialize", "ping", "server/discover", "logging/setLevel", "no/such"):
+        assert wants(method) == set()
+    for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list"):
+        assert wants(method) == {READ}
+
+
+def test_a_plugins_parts_go_by_their_own_scope() -> None:
+    assert wants("tools/call", name="extra") == {PLUGINS}
+    assert wants("tools/call", name="forecast") == {"weather:read"}
+    assert wants("prompts/get", name="greeting") == {PLUGINS}
+    assert wants("prompts/get", name="open_prompt") == {READ}
+
+
+@pytest.mark.parametrize("name", ["nope", "", None, 7, ["Bash"], {"a": 1}, "bash"])
+def test_to_ask_for_what_is_not_there_takes_what_listing_takes(name: object) -> None:
+    assert wants("tools/call", name=name) == {READ}
+    assert wants("prompts/get", name=name) == {READ}
+    assert wants("resources/read", uri=name) == {READ}
+
+
+@pytest.mark.parametrize("method", ["resources/read", "resources/subscribe", "resources/unsubscribe"])
+@pytest.mark.parametrize(
+    ("uri", "wanted"),
+    [
+        ("bg://7", {SHELL}),
+        ("BG://7", {SHELL}),
+        ("bg:7", {SHELL}),
+        ("bg://1/output", {SHELL, READ}),
+        ("callback://inbox", {WORKFLOW}),
+        ("notes://one/text", {WORKFLOW}),
+        ("notes://secret/text", {WORKFLOW, SHELL}),
+        ("notes://secret/other", {SHELL}),
+        ("test://nothing", {READ}),
+    ],
+)
+def test_a_resource_goes_by_its_scheme_and_by_its_own_scope(method: str, uri: str, wanted: set[str]) -> None:
+    found = wants(method, uri=uri)
+    if uri == "notes://secret/text":  # two families match: the one that is read counts
+        read = REGISTRY.resource(uri)
+        assert read is not None and found == {read[0].scope}
+    else:
+        assert found == wanted
+
+
+def test_a_subscription_needs_what_reading_all_of_it_needs() -> None:
+    uris = ["bg://7", "notes://one/text"]
+    assert wants("subscriptions/listen", notifications={"resourceSubscriptions": uris}) == {SHELL, WORKFLOW}
+    both = {"toolsListChanged": True, "resourceSubscriptions": ["notes://one/text"]}
+    assert wants("subscriptions/listen", notifications=both) == {READ, WORKFLOW}
+    assert wants("subscriptions/listen", notifications={"toolsListChanged": False}) == set()
+    assert wants("subscriptions/listen", notifications={"resourceSubscriptions": [7, None]}) == {READ}
+    assert wants("subscriptions/listen", notifications=[]) == {READ}
+
+
+def test_a_completion_needs_what_it_completes_for() -> None:
+    assert wants("completion/complete", ref={"type": "ref/prompt", "name": "greeting"}) == {PLUGINS}
+    assert wants("completion/complete", ref={"type": "ref/resource", "uri": "notes://{name}/text"}) == {WORKFLOW}
+    assert SHELL in wants("completion/complete", ref={"type": "ref/resource", "uri": "notes://secret/{part}"})
+    assert wants("completion/complete", ref={"type": "ref/prompt", "name": "nope"}) == {READ}
+    assert wants("completion/complete", ref="nonsense") == {READ}
+
+
+def test_a_task_carries_the_scope_of_its_tool() -> None:
+    tools = {"t-1": "Bash", "t-2": "extra"}.get
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        assert needed(Request(1, method, {"taskId": "t-1"}), REGISTRY, tools) == {SHELL}
+        assert needed(Request(1, method, {"taskId": "t-2"}), REGISTRY, tools) == {PLUGINS}
+        assert needed(Request(1, method, {"taskId": "t-3"}), REGISTRY, tools) == {READ}
+        assert needed(Request(1, method, {"taskId": ["t-1"]}), REGISTRY, tools) == {READ}
+
+
+def test_mcp_11_a_batch_needs_what_any_of_it_needs() -> None:
+    batch = decode(
+        b'[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","id":2,"method":"tools/call",'
+        b'"params":{"name":"Bash"}},{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"WebSearch"}},'
+        b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"extra"}},7]'
+    )
+    assert needed(batch, REGISTRY) == {READ, SHELL, WEB}
+
+
+def test_what_is_no_request_needs_nothing() -> None:
+    others = (Notification("tools/call", {"name": "Bash"}), Response(1, {}), Malformed(None, ParseError("no")))
+    assert [needed(other, REGISTRY) for other in others] == [frozenset()] * 3
+
+
+def test_pr_12_whoever_has_a_shell_may_read_and_nobody_else_gains() -> None:
+    assert covers(frozenset({SHELL}), frozenset({READ, SHELL}))
+    assert not covers(frozenset({READ, WEB, WORKFLOW, PLUGINS}), frozenset({SHELL}))
+    for scope in (READ, WEB, WORKFLOW, PLUGINS):
+        assert scopes.expanded(frozenset({scope})) == {scope}
+        assert not covers(frozenset(), frozenset({scope}))
+    assert covers(None, frozenset(SERVED))
+    assert covers(frozenset(), frozenset())
+
+
+def test_a_scope_is_covered_by_its_exact_name_only() -> None:
+    for near in ("tools:shell ", "TOOLS:SHELL", "tools", "tools:*", "*", "tools:shellx", ""):
+        assert not covers(frozenset({near}), frozenset({SHELL}))
+
+
+def test_served_is_what_something_here_needs() -> None:
+    assert served(Registry(builtin_tools.TOOLS)) == (READ, WEB, WORKFLOW, SHELL)
+    assert served(REGISTRY) == (READ, WEB, WORKFLOW, PLUGINS, SHELL, "weather:read")
+    assert served(Registry([])) == (READ,)
+
+
+def test_no_scope_breaks_out_of_a_header() -> None:
+    assert served(Registry([hostile, extra])) == (READ, PLUGINS)
+    assert words({SHELL, READ, 'x", error="none', "a\r\nb", "own:scope", ""}) == f"{READ} {SHELL} own:scope"
+
+
+def test_every_scope_has_its_sentence_and_a_shell_is_called_a_shell() -> None:
+    assert set(SERVED) == {READ, WEB, WORKFLOW, SHELL, PLUGINS}
+    assert "shell" in scopes.SENTENCES[SHELL] and "any command" in scopes.SENTENCES[SHELL]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("tools:read tools:web", {READ, WEB}),
+        (["tools:read", "tools:web"], {READ, WEB}),
+        (" tools:read  tools:web ", {READ, WEB}),
+        (["tools:read tools:web"], set()),
+        ("", set()),
+        (None, set()),
+        ({"tools:shell": True}, set()),
+        ([7, None, "tools:read"], {READ}),
+        ("tools:read\ttools:shell", set()),
+    ],
+)
+def test_granted_scopes_are_read_from_words_or_lists(given: object, found: set[str]) -> None:
+    assert scopes.parse(given) == found

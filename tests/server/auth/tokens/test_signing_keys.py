@@ -1,0 +1,207 @@
+"""Signing keys: made, rotated, kept as long as what they signed, shared by processes, sealed on disk; and the state
+database brought up from what older versions made."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.server.auth.authorization_in_process import ADA, MCP, URL, Clock, Desk, at_desk, desk
+from toolgate.server.auth.tokens import jose
+from toolgate.server.auth.tokens.access_tokens import FRESH, LIFETIME
+from toolgate.server.auth.tokens.signing_keys import AGE, ANNOUNCED, CACHED, KEEP, LOOK
+from toolgate.server.state import store as store_module
+from toolgate.server.state.store import Store
+from toolgate.server.state.tables import tables
+from toolgate.server.state.tasks import Tasks
+
+
+def kids(jwks: object) -> list[str]:
+    assert isinstance(jwks, dict)
+    return [key["kid"] for key in jwks["keys"]]
+
+
+def test_as_05_the_key_set_holds_public_parts_only(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        told = await desk.authorization.jwks()
+        (key,) = told["keys"]
+        assert set(key) == {"kty", "crv", "x", "y", "kid", "use", "alg"}
+        assert (key["kty"], key["crv"], key["use"], key["alg"]) == ("EC", "P-256", "sig", "ES256")
+        assert jose.load(key).held.thumbprint() == key["kid"]
+
+    at_desk(tmp_path, body)
+
+
+def test_as_05_a_key_is_replaced_after_thirty_days_and_known_as_long_as_it_matters(tmp_path: Path) -> None:
+    """OpenID Connect's suite calls it server-rotate-keys."""
+    assert KEEP >= CACHED + LIFETIME and ANNOUNCED >= CACHED + LOOK
+
+    async def body(desk: Desk) -> None:
+        (first,) = kids(await desk.authorization.jwks())
+        desk.clock.now += AGE - 1
+        client = await desk.client()
+        old = (await desk.granted(client))["access_token"]
+        assert jose.header_of(old)["kid"] == first
+        desk.clock.now += 1
+        told = kids(await desk.authorization.jwks())
+        assert told[0] == first and len(told) == 2
+        desk.clock.now += ANNOUNCED - 1  # whoever has a cached copy of the set fetches it anew within this time
+        assert jose.header_of((await desk.granted(client))["access_token"])["kid"] == first
+        desk.clock.now += 1
+        new = (await desk.granted(client))["access_token"]
+        second = jose.header_of(new)["kid"]
+        assert second == told[1]
+        assert kids(await desk.authorization.jwks()) == [second, first]
+        assert await desk.works(old) and await desk.works(new)
+        desk.clock.now += KEEP
+        assert kids(await desk.authorization.jwks()) == [second, first]
+        desk.clock.now += LOOK + 1
+        assert kids(await desk.authorization.jwks()) == [second]
+
+    at_desk(tmp_path, body)
+
+
+def test_a_key_is_replaced_on_demand_and_what_it_signed_stays_good(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        client = await desk.client()
+        old = (await desk.granted(client))["access_token"]
+        await desk.tokens.verify(old)
+        kid = await desk.keys.rotate()
+        assert kids(await desk.authorization.jwks()) == [jose.header_of(old)["kid"], kid]
+        desk.clock.now += ANNOUNCED
+        new = (await desk.granted(client))["access_token"]
+        assert jose.header_of(new)["kid"] == kid
+        assert kids(await desk.authorization.jwks())[0] == kid
+        desk.clock.now += FRESH
+        assert await desk.works(old) and await desk.works(new)
+
+    at_desk(tmp_path, body)
+
+
+def test_a_second_rotation_meanwhile_leaves_one_key_after_the_other(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        (first,) = kids(await desk.authorization.jwks())
+        second = await desk.keys.rotate()
+        desk.clock.now += 100
+        third = await desk.keys.rotate()
+        signing = [(await desk.keys.active()).kid]
+        for _ in range(2):
+            desk.clock.now += ANNOUNCED - 100
+            signing.append((await desk.keys.active()).kid)
+        assert signing == [first, second, third]
+
+    at_desk(tmp_path, body)
+
+
+def test_who_has_a_retired_key_makes_no_token_with_it_that_holds(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        stolen = await desk.keys.active()
+        await desk.keys.rotate()
+
+        def forged(issued: float, seconds: float = LIFETIME) -> str:
+            claims = {"iss": URL, "aud": MCP, "sub": "p-nobody", "client_id": "c", "scope": "tools:shell"}
+            times = {"iat": int(issued), "exp": int(issued + seconds), "jti": "of nobody's making"}
+            return jose.sign({**claims, **times}, stolen, "at+jwt")
+
+        retired = desk.clock.now + ANNOUNCED
+        assert not await desk.works(forged(desk.clock.now, 115 * 86_400))
+        desk.clock.now = retired + 60
+        assert not await desk.works(forged(desk.clock.now))
+        assert not await desk.works(forged(retired - 1, 10 * LIFETIME))
+        desk.clock.now = retired + LIFETIME  # from here on there is nothing left to say about when it was issued
+        assert not any([await desk.works(forged(retired + moment)) for moment in range(-60, LIFETIME, 60)])
+
+    at_desk(tmp_path, body)
+
+
+def test_all_keys_are_dropped_at_once_and_clients_refresh(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with desk(tmp_path, clock) as one, desk(tmp_path, clock) as two:
+            client = await one.client()
+            tokens = await one.granted(client)
+            await one.tokens.verify(tokens["access_token"])
+            await two.keys.rotate()
+            kid = await two.keys.rotate(drop_old=True)
+            assert kids(await two.authorization.jwks()) == [kid]
+            clock.now += FRESH
+            with pytest.raises(jose.InvalidToken):
+                await one.tokens.verify(tokens["access_token"])
+            renewed = (await one.refresh(client, tokens["refresh_token"])).body["access_token"]
+            assert jose.header_of(renewed)["kid"] == kid
+            await one.tokens.verify(renewed)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_as_05_two_processes_and_a_restart_serve_the_same_keys(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with desk(tmp_path, clock) as one, desk(tmp_path, clock) as two:
+            both = await asyncio.gather(one.authorization.jwks(), two.authorization.jwks())
+            assert both[0] == both[1]
+            client = await one.client()
+            kid = await two.keys.rotate()
+            clock.now += LOOK
+            assert kid in kids(await one.authorization.jwks())
+            clock.now += ANNOUNCED - LOOK
+            token = (await two.granted(client))["access_token"]
+            clock.now += FRESH
+            await one.tokens.verify(token)
+            assert kids(await one.authorization.jwks())[0] == kid
+            before = await one.authorization.jwks()
+            (grant,) = await one.authorization.grants(ADA)
+            await two.authorization.withdraw(ADA, grant.id)
+            clock.now += FRESH
+            with pytest.raises(jose.InvalidToken):
+                await one.tokens.verify(token)
+        async with desk(tmp_path, clock) as again:
+            assert await again.authorization.jwks() == before
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_key_file_that_was_lost_costs_the_tokens_out_there_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with desk(tmp_path) as before:
+            client = await before.client()
+            tokens = await before.granted(client)
+        (tmp_path / "state" / "keys" / "signing").unlink()
+        async with desk(tmp_path) as after:
+            assert not await after.works(tokens["access_token"])
+            renewed = await after.refresh(client, tokens["refresh_token"])
+            assert await after.works(renewed.body["access_token"])
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert "can't be opened" in caplog.text
+
+
+def test_a_database_of_the_first_version_is_brought_up_with_all_that_is_in_it(tmp_path: Path) -> None:
+    first = ("task", "step", "focus", "plan", "callback")
+
+    async def made() -> None:
+        store = Store(tmp_path / "state")
+        await Tasks(store, "local", "").create("kept")
+        store.close()
+
+    asyncio.run(made())
+    connection = sqlite3.connect(tmp_path / "state" / "state.db")  # what version 1 had
+    for name in reversed(tables().metadata.sorted_tables):
+        if name.name not in first:
+            connection.execute(f"DROP TABLE {name.name}")
+    connection.execute("PRAGMA user_version = 1")
+    connection.commit()
+    connection.close()
+
+    async def body(desk: Desk) -> None:
+        assert [task.name for task in await Tasks(desk.store, "local", "").all()] == ["kept"]
+        assert (await desk.granted(await desk.client()))["access_token"]
+        version = await desk.store.transact(
+            lambda connection: connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+        )
+        assert version == store_module.VERSION
+
+    at_desk(tmp_path, body)

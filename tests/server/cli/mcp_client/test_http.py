@@ -1,0 +1,54 @@
+"""The HTTP client of `toolgate call` and `doctor`, at servers that do not behave."""
+
+import asyncio
+import contextlib
+import gc
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.web.test_fetch import certificate
+from toolgate.server.cli.doctor.remote import connection
+from toolgate.server.cli.doctor.remote.state import Way
+from toolgate.server.cli.mcp_client.http import exchange
+from toolgate.server.config import load
+
+
+@pytest.fixture
+def rude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a server that answers one request, and never TLS's goodbye."""
+    context, _ = certificate(tmp_path, "localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.pem"))
+    hung_up = threading.Event()
+
+    def serve() -> None:
+        with context.wrap_socket(listening.accept()[0], server_side=True) as spoken, contextlib.suppress(OSError):
+            spoken.recv(65_536)
+            spoken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            hung_up.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"https://localhost:{listening.getsockname()[1]}/"
+        finally:
+            hung_up.set()
+            thread.join()
+
+
+def test_a_server_that_does_not_answer_tlss_goodbye_is_not_waited_for(rude: str) -> None:
+    async def ask() -> int:
+        async with exchange("GET", rude, {}, b"", address="127.0.0.1") as response:
+            return response.status
+
+    assert asyncio.run(asyncio.wait_for(ask(), 15)) == 200
+
+
+def test_nor_does_doctor_leave_a_connection_to_it_open(rude: str) -> None:
+    found = asyncio.run(asyncio.wait_for(connection.tls(Way(rude, load.load({}, {}))), 15))
+    assert "verified" in str(found)
+    gc.collect()  # what is left open is told of then, and fails the test

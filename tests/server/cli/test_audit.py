@@ -1,0 +1,223 @@
+"""`toolgate audit`: the record as an operator reads it, and `audit verify`."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.clients.raw_client import COMMAND, PATIENCE, eventually
+from tests.server.auth.minted_tokens import asked, signed_site
+from tests.server.cli.test_cli import run
+from tests.server.cli.test_user_and_client import PASSWORD
+from toolgate.server.auth.scopes import SERVED
+from toolgate.server.principal import subject_of
+from toolgate.server.state import grants, people
+from toolgate.server.state.store import Store
+from toolgate.server.telemetry.audit.entry import Entry, instant
+from toolgate.server.telemetry.audit.log import Log
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x7f"
+BASE = Entry(0, "", "local", "tests", "", "Bash", None, "d" * 64, None, "allowed", "none", "ok", 0, 1.5, 10)
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "--state", str(folder / "state"), *words)
+
+
+def write(folder: Path, *entries: dict[str, Any]) -> None:
+    async def work() -> None:
+        log = Log(folder / "state" / "audit", folder / "state" / "keys" / "audit")
+        for told in entries:
+            log.add(
+                msgspec.structs.replace(BASE, time=instant(time.time()), **told)
+                if "time" not in told
+                else msgspec.structs.replace(BASE, **told)
+            )
+        log.close()
+
+    asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose state has a record that no test changes."""
+    folder = tmp_path_factory.mktemp("record")
+    write(
+        folder,
+        {"tool": "Bash", "time": "2026-01-01T10:00:00.000Z", "exit": 3},
+        {"tool": "git_log", "time": "2026-01-02T10:00:00.000Z", "principal": "u-" + "a" * 40, "outcome": "error"},
+        {"tool": "git_push", "time": "2026-01-03T10:00:00.000Z", "decision": "denied", "outcome": "refused"},
+        {"tool": HOSTILE, "time": "2026-01-04T10:00:00.000Z", "client": HOSTILE, "arguments": {"x": HOSTILE}},
+    )
+    return folder
+
+
+def shown(folder: Path, *words: str) -> list[str]:
+    """The tools of what is shown."""
+    done = command(folder, "audit", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line)["tool"] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "tools"),
+    [
+        ([], ["Bash", "git_log", "git_push", HOSTILE]),
+        (["--last", "2"], ["git_push", HOSTILE]),
+        (["--last", "0"], ["Bash", "git_log", "git_push", HOSTILE]),
+        (["--tool", "git_*"], ["git_log", "git_push"]),
+        (["--tool", "git_*", "--last", "1"], ["git_push"]),
+        (["--outcome", "error"], ["git_log"]),
+        (["--decision", "denied"], ["git_push"]),
+        (["--principal", "u-" + "a" * 40], ["git_log"]),
+        (["--principal", "u-aaaaaa"], ["git_log"]),
+        (["--principal", "u-a"], []),
+        (["--principal", "local", "--until", "2026-01-01T12:00"], ["Bash"]),
+        (["--since", "2026-01-03", "--until", "2026-01-03T12:00:00+01:00"], ["git_push"]),
+        (["--since", "2026-01-03T10:00:00.001Z"], [HOSTILE]),
+        (["--until", "20000d"], []),
+    ],
+)
+def test_what_is_asked_for_is_shown(kept: Path, words: list[str], tools: list[str]) -> None:
+    assert shown(kept, *words) == tools
+
+
+def test_the_table_is_for_people_and_safe_for_their_terminal(kept: Path) -> None:
+    done = command(kept, "audit")
+    heading, first, *rest = done.stdout.splitlines()
+    assert heading.split() == [
+        "TIME",
+        "PRINCIPAL",
+        "CLIENT",
+        "TOOL",
+        "DECISION",
+        "OUTCOME",
+        "EXIT",
+        "MS",
+        "BYTES",
+        "ARGUMENTS",
+    ]
+    assert first.split() == [
+        "2026-01-01T10:00:00.000Z",
+        "local",
+        "tests",
+        "Bash",
+        *["allowed", "ok", "3", "1.5", "10"],
+        "d" * 12,
+    ]
+    assert len(rest) == 3 and "\\x1b]0;owned" in rest[2]
+    for told in (done.stdout, command(kept, "audit", "--json").stdout):
+        assert all(line.isprintable() for line in told.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["audit", "nonsense"], "nonsense"),
+        (["audit", "verify", "more"], "more"),
+        (["audit", "verify", "--last", "3"], "--last"),
+        (["audit", "--last", "some"], "--last"),
+        (["audit", "--since", "yesterday"], "--since"),
+        (["audit", "--until", "9" * 30 + "d"], "--until"),
+        (["tools", "--last", "3"], "--last"),
+        (["serve", "--follow"], "--follow"),
+        (["serve", "--audit", "some"], "--audit"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_said(kept: Path, words: list[str], named: str) -> None:
+    done = command(kept, *words)
+    assert done.returncode == 2 and named in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_whole_record_is_verified_and_a_broken_one_named(tmp_path: Path) -> None:
+    write(tmp_path, {"tool": "a"}, {"tool": "b"}, {"tool": "c"})
+    file = tmp_path / "state" / "audit" / "audit.jsonl"
+    done = command(tmp_path, "audit", "verify")
+    newest = json.loads(file.read_text().splitlines()[-1])["hash"]
+    assert done.returncode == 0 and done.stdout.startswith("whole: lines 1 to 4, ")
+    assert done.stdout.splitlines()[-1] == f"newest: 4 {newest}"
+    file.write_bytes(file.read_bytes().replace(b'"b"', b'"x"'))
+    done = command(tmp_path, "audit", "verify")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0].startswith("BROKEN: audit.jsonl:3: the line was changed")
+    told = command(tmp_path, "audit", "--json")
+    assert '"x"' not in told.stdout and "1 line can't be trusted" in told.stderr
+    (tmp_path / "state" / "keys" / "audit").unlink()
+    for words in (["audit"], ["audit", "verify"]):
+        done = command(tmp_path, *words)
+        assert done.returncode == 1 and "without its key" in done.stderr
+    assert not (tmp_path / "state" / "keys" / "audit").exists()
+
+
+def test_where_nothing_is_on_record_that_is_said_and_nothing_made(tmp_path: Path) -> None:
+    for words in (["audit"], ["audit", "verify"]):
+        done = command(tmp_path, *words)
+        assert (done.returncode, done.stdout) == (0, "") and "nothing is on record" in done.stderr
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_record_of_which_only_the_key_is_left_is_broken(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = command(tmp_path, "audit", "verify")
+    assert (done.returncode, done.stdout) == (0, "there is no line\n")
+    write(tmp_path, {"tool": "a"})
+    folder = tmp_path / "state" / "audit"
+    for path in folder.iterdir():
+        path.unlink()
+    for _ in range(2):
+        done = command(tmp_path, "audit", "verify")
+        assert done.returncode == 1 and done.stdout.startswith("BROKEN: "), done
+        if folder.exists():
+            folder.rmdir()
+
+
+def test_people_are_called_what_they_are_called(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    added = run(tmp_path, "--state", str(tmp_path / "state"), "user", "add", "ada", stdin=PASSWORD)
+    assert added.returncode == 0
+    subject = subject_of(people.BUILT_IN, "ada's")
+
+    def put(connection: Any) -> None:
+        row = {"issuer": people.BUILT_IN, "known_as": "ada's", "name": "Ada Lovelace", "email": None}
+        grants.put_person(connection, subject, seen_at=time.time(), **row)
+
+    async def work() -> None:
+        store = Store(tmp_path / "state")
+        await store.transact(put)
+        store.close()
+
+    asyncio.run(work())
+    with signed_site(tmp_path) as signed:
+        call = {"name": "Bash", "arguments": {"command": "true"}}
+        assert asked(signed, signed.token(subject, "client", SERVED), "tools/call", call)[0].status == 200
+        assert eventually(lambda: "Ada Lovelace" in command(tmp_path, "audit").stdout)
+    assert shown(tmp_path, "--principal", "Ada Lovelace") == ["Bash"]
+    assert shown(tmp_path, "--principal", "Bob") == []
+
+
+def test_follow_goes_on_with_what_comes(tmp_path: Path) -> None:
+    write(tmp_path, {"tool": "before"})
+    words = [COMMAND, "--state", str(tmp_path / "state"), "audit", "--follow", "--json"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    following = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path)
+    stuck = threading.Timer(PATIENCE, following.kill)
+    stuck.start()
+    try:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["tool"] == "before"
+        for tool in ("next", "last"):
+            write(tmp_path, {"tool": tool})
+            assert json.loads(following.stdout.readline())["tool"] == tool
+        following.send_signal(signal.SIGINT)
+        assert following.wait(PATIENCE) == 0
+    finally:
+        stuck.cancel()
+        following.kill()
+        following.communicate()

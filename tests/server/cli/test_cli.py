@@ -1,0 +1,426 @@
+"""The command line as a person uses it: help, refusals, call, tools, config, demo, config file, environment."""
+
+import contextlib
+import http.server
+import json
+import os
+import pty
+import re
+import socket
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.raw_client import COMMAND, ROOT, eventually
+from tests.interop.known import THIRTEEN
+from tests.servers import forked_command
+from toolgate.server.cli import main
+
+
+def run(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **env}
+    return forked_command.run([COMMAND, *words], stdin, cwd=folder, env=environment)
+
+
+def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) -> None:
+    told = run(tmp_path, "--help")
+    assert told.returncode == 0
+    for word in ("--plugins", "--state", "--allow-private", "TOOLGATE_", "--url", "demo", "call", "tools", "config"):
+        assert word in told.stdout
+    assert "--redis" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--no-such"], "--no-such"),
+        (["nonsense"], "nonsense"),
+        (["-t", "--auth", "sometimes"], "--auth"),
+        (["-t", "--auth", "http://issuer.example"], "--auth"),
+        (["-t", "--auth", "https://user@issuer.example"], "--auth"),
+        (["-t", "--auth", "https://issuer.example/#here"], "--auth"),
+        (["-t", "--host", "0.0.0.0"], "--public-url"),
+        (
+            ["-t", "--host", "0.0.0.0", "--public-url", "https://example.com", "--sandbox", "none"],
+            "--accept-unsandboxed",
+        ),
+        (["-t", "--public-url", "https://example.com", "--sandbox", "none"], "--accept-unsandboxed"),
+        (["-t", "--auth", "https://issuer.example", "--host", "0.0.0.0"], "--public-url"),
+        (["-t", "--public-url", "http://example.com"], "--public-url"),
+        (["-t", "--public-url", "example.com"], "--public-url"),
+        (["-t", "--public-url", "https://example.com/?a=b"], "--public-url"),
+        (["-t", "--public-url", "https://example.com:port"], "--public-url"),
+        (["-t", "--public-url", 'https://example.com/"x'], "--public-url"),
+        (["-t", "--auth", "none", "--host", "0.0.0.0"], "--host"),
+        (["-t", "--auth", "none", "--host", "example.com"], "--host"),
+        (["-t", "--auth", "none", "--public-url", "https://example.com"], "--public-url"),
+        (["-t", "--auth", "none", "--port", "70000"], "--port"),
+        (["--sandbox", "none", "--sandbox-network", "public"], "without a sandbox"),
+        (["--sandbox", "uid", "--sandbox-network", "public"], "--sandbox"),
+        (["--sandbox-network", "some"], "none, public or all"),
+        (["--sandbox-uids", "0-5"], "--sandbox-uids"),
+        (["--limit", "memory"], "NAME=VALUE"),
+        (["--limit", "memory=much"], "512M"),
+        (["--sandbox", "strong"], "--sandbox"),
+        (["--hold", "soon"], "--hold"),
+        (["--hold", "-1"], "--hold"),
+        (["--grace", "1e9"], "--grace"),
+        (["--workspace", "/no/such/folder"], "--workspace"),
+        (["--state", "/proc/no"], "--state"),
+        (["--config", "/no/such/file"], "--config"),
+        (["--name", ""], "--name"),
+        (["--engines", "altavista"], "--engines"),
+        (["--allow-private", "not a host!"], "--allow-private"),
+        (["config", "nonesuch"], "config"),
+        (["config", "chatgpt"], "config"),
+        (["call"], "call"),
+        (["call", "Nope"], "Nope"),
+        (["call", "Bash", "noequals"], "noequals"),
+        (["demo", "extra"], "extra"),
+        (["demo", "--url", "http://127.0.0.1:1/mcp"], "--url"),
+        (["--url", "http://127.0.0.1:1/mcp"], "--url"),
+        (["tools", "--url", "127.0.0.1:8080"], "--url"),
+        (["tools", "--url", "ftp://127.0.0.1/mcp"], "--url"),
+        (["tools", "--url", "http://127.0.0.1:1/mcp", "--plugins", "."], "--plugins"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_2_and_names_what_is_wrong(
+    tmp_path: Path, words: list[str], named: str
+) -> None:
+    told = run(tmp_path, *words)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert named in told.stderr and "Traceback" not in told.stderr
+
+
+def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('name = "from-file"\nhold = 7\nplugins = []\n')
+    hello = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
+
+    def name(*words: str, **env: str) -> str:
+        told = run(tmp_path, *words, stdin=hello, **env)
+        assert told.returncode == 0, told.stderr
+        return str(json.loads(told.stdout)["result"]["serverInfo"]["name"])
+
+    assert name() == "toolgate"
+    assert name("--config", str(file)) == "from-file"
+    assert name(TOOLGATE_CONFIG=str(file), TOOLGATE_NAME="from-env") == "from-env"
+    assert name("-n", "from-flag", TOOLGATE_NAME="from-env") == "from-flag"
+
+
+def test_a_config_file_in_the_current_directory_is_not_read_unless_named(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("nonsense = 1\n")
+    (tmp_path / "toolgate.toml").write_text("nonsense = 1\n")
+    assert run(tmp_path).returncode == 0
+    told = run(tmp_path, "--config", "config.toml")
+    assert told.returncode == 2 and "nonsense" in told.stderr
+
+
+def test_the_users_own_config_file_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / ".config" / "toolgate"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("hold = 'never'\n")
+    told = run(tmp_path)
+    assert told.returncode == 2 and "hold in" in told.stderr
+
+
+def test_an_option_of_a_later_version_is_refused_from_the_environment_too(tmp_path: Path) -> None:
+    told = run(tmp_path, TOOLGATE_REDIS="redis://127.0.0.1")
+    assert told.returncode == 2 and "TOOLGATE_REDIS" in told.stderr
+
+
+def test_call_prints_the_content_and_its_exit_code_says_whether_the_tool_could(tmp_path: Path) -> None:
+    told = run(tmp_path, "call", "Bash", "command=echo $((40 + 2)) > x; cat x", "timeout=5000")
+    assert (told.returncode, told.stdout) == (0, "42\n\n"), told.stderr
+    assert (tmp_path / "x").read_text() == "42\n"
+    failed = run(tmp_path, "call", "ReadImage", "file_path=relative.png")
+    assert failed.returncode == 1 and "absolute" in failed.stdout
+    wrong = run(tmp_path, "call", "Bash", "command=true", "timeout=soon")
+    assert wrong.returncode == 1 and "timeout" in wrong.stdout
+
+
+@contextlib.contextmanager
+def listening(folder: Path, *command: str) -> Generator[str, None, None]:
+    """A server that says on standard error where it listens: its base URL."""
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        text=True,
+    )
+    killer = threading.Timer(60, process.kill)
+    killer.start()
+    assert process.stderr is not None
+    try:
+        found = next(filter(None, (re.search(r"http://[0-9.]+:[0-9]+", line) for line in process.stderr)))
+        yield found[0]
+    finally:
+        process.terminate()
+        process.stderr.read()
+        process.wait()
+        process.stderr.close()
+        killer.cancel()
+
+
+def names(listed: str) -> list[str]:
+    return [line.partition("(")[0] for line in listed.splitlines() if not line.startswith(" ")]
+
+
+def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
+    words = ("-t", "--auth", "none", "--port", "0", "--workspace", ".", "--sandbox", "none")
+    with listening(tmp_path, COMMAND, *words) as base:
+        url = f"{base}/mcp"
+        told = run(tmp_path, "call", "Bash", "command=echo $((40 + 2)) > x; cat x", "timeout=5000", "--url", url)
+        assert (told.returncode, told.stdout) == (0, "42\n\n"), told.stderr
+        assert (tmp_path / "x").read_text() == "42\n"
+        failed = run(tmp_path, "call", "--url", url, "ReadImage", "file_path=relative.png")
+        assert failed.returncode == 1 and "absolute" in failed.stdout
+        unknown = run(tmp_path, "call", "Nope", "--url", url)
+        assert unknown.returncode == 2 and "Nope" in unknown.stderr
+        listed = run(tmp_path, "tools", "--url", url)
+        assert names(listed.stdout.partition("\n\n")[0]) == THIRTEEN
+        assert "\nPrompts:\n" in listed.stdout and "\nResources:\n" in listed.stdout
+        lost = run(tmp_path, "tools", "--url", f"{base}/nothing-here")
+        assert (lost.returncode, lost.stdout) == (1, "") and "404" in lost.stderr
+
+
+class OfSessions(http.server.BaseHTTPRequestHandler):
+    """A server of the sessions era: what is no initialize must be in the session, which it answers in events."""
+
+    ended = False
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_first = message["method"] == "initialize"
+        if not is_first and self.headers["Mcp-Session-Id"] != "s1":
+            self.answer(400, "application/json", {"error": {"code": -32600, "message": "no session"}, "id": None})
+            return
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "old", "version": "1"}}
+        results = {
+            "initialize": hello,
+            "tools/list": {"tools": [{"name": "where", "description": "", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "in a session"}]},
+        }
+        kind = "application/json" if is_first else "text/event-stream"
+        self.answer(200, kind, {"id": message.get("id"), "result": results.get(message["method"])})
+
+    def do_DELETE(self) -> None:
+        type(self).ended = True
+        self.answer(200, "application/json", {})
+
+    def answer(self, status: int, kind: str, message: dict[str, object]) -> None:
+        text = json.dumps({"jsonrpc": "2.0", **message})
+        body = (f"id: 1\r\n: a comment\r\ndata: {text}\r\n\r\n" if "event" in kind else text).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Mcp-Session-Id", "s1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_call_falls_back_to_a_session_and_ends_it(tmp_path: Path) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), OfSessions) as site:
+        serving = threading.Thread(target=site.serve_forever, args=(0.02,))
+        serving.start()
+        told = run(tmp_path, "call", "where", "--url", f"http://127.0.0.1:{site.server_port}/mcp")
+        site.shutdown()
+        serving.join()
+    assert (told.returncode, told.stdout, told.stderr) == (0, "in a session\n", "")
+    assert OfSessions.ended
+
+
+def test_call_says_when_nobody_listens_at_the_url(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
+    told = run(tmp_path, "call", "Bash", "command=true", "--url", url)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == f"toolgate: {url}: Connection refused\n"
+
+
+def test_tools_lists_the_thirteen_in_order_and_plugins_behind_them(tmp_path: Path) -> None:
+    told = run(tmp_path, "tools", "-p", str(ROOT / "tests" / "bench" / "plugins"))
+    assert told.returncode == 0, told.stderr
+    assert names(told.stdout.partition("\n\n")[0]) == [*THIRTEEN, "echo"]
+    assert "Bash(command*, timeout)" in told.stdout
+
+
+def test_tools_lists_prompts_and_all_resources_too(tmp_path: Path) -> None:
+    told = run(tmp_path, "tools", "-p", str(ROOT / "tests" / "plugins"))
+    assert told.returncode == 0, told.stderr
+    assert "\ngreeting(name*, tone, times)\n    Greet somebody.\n" in told.stdout
+    assert "\nnote://{name}\n    A note.\n" in told.stdout
+    assert "\nmany://599\n" in told.stdout
+
+
+@pytest.mark.parametrize(
+    "client",
+    ["claude-desktop", "cursor", "vscode", "windsurf", "zed", "gemini-cli", "qwen-code", "copilot", "opencode"],
+)
+def test_config_prints_json_whose_command_is_absolute_and_works(tmp_path: Path, client: str) -> None:
+    told = run(tmp_path, "config", client, "--name", "mine")
+    assert told.returncode == 0
+    body = json.loads(told.stdout.rpartition("}")[0] + "}")
+    (servers,) = body.values()
+    entry = servers["toolgate"]
+    command = entry["command"] if client == "opencode" else [entry["command"], *entry["args"]]
+    assert Path(command[0]).is_absolute() and command[1:] == ["--name", "mine"]
+    hello = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    answer = subprocess.run(
+        [*command, "--state", str(tmp_path / "state")],
+        input=hello,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=30,
+        check=True,
+    )
+    assert json.loads(answer.stdout)["result"] == {}
+
+
+def test_a_config_file_for_serving_over_http_keeps_no_command_from_a_server_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / ".config" / "toolgate" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('http = true\nauth = "none"\nport = 1\nallowed-hosts = ["a"]\nname = "mine"\n')
+    told = run(tmp_path, "call", "Bash", "command=echo hi; env", TOOLGATE_SSE="1", TOOLGATE_TOKEN="secret")
+    assert told.returncode == 0 and told.stdout.startswith("hi\n"), told.stderr
+    assert "TOOLGATE_" not in told.stdout
+    told = run(tmp_path, "config", "cursor")
+    entry = json.loads(told.stdout)["mcpServers"]["toolgate"]
+    assert entry["args"] == ["--name", "mine", "--config", os.devnull]
+    assert '"result":{}' in run(tmp_path, *entry["args"], stdin='{"jsonrpc":"2.0","id":1,"method":"ping"}\n').stdout
+
+
+@pytest.mark.parametrize(
+    ("client", "entry"),
+    [
+        ("cursor", '{"mcpServers": {"toolgate": {"url": "https://tools.example.com/mcp"}}}'),
+        ("vscode", '{"servers": {"toolgate": {"type": "http", "url": "https://tools.example.com/mcp"}}}'),
+        ("claude-code", "claude mcp add --transport http toolgate https://tools.example.com/mcp"),
+        ("windsurf", '{"mcpServers": {"toolgate": {"serverUrl": "https://tools.example.com/mcp"}}}'),
+        ("zed", '{"context_servers": {"toolgate": {"url": "https://tools.example.com/mcp"}}}'),
+        ("codex", '[mcp_servers.toolgate]\nurl = "https://tools.example.com/mcp"'),
+        ("gemini-cli", '{"mcpServers": {"toolgate": {"type": "http", "url": "https://tools.example.com/mcp"}}}'),
+        ("qwen-code", '{"mcpServers": {"toolgate": {"httpUrl": "https://tools.example.com/mcp"}}}'),
+        (
+            "copilot",
+            '{"mcpServers": {"toolgate": {"type": "http", "tools": ["*"], "url": "https://tools.example.com/mcp"}}}',
+        ),
+        (
+            "opencode",
+            '{"mcp": {"toolgate": {"type": "remote", "enabled": true, "url": "https://tools.example.com/mcp"}}}',
+        ),
+        ("claude-desktop", "https://tools.example.com/mcp"),
+    ],
+)
+def test_config_with_a_public_url_prints_how_a_client_reaches_it(
+    capsys: pytest.CaptureFixture[str], client: str, entry: str
+) -> None:
+    assert main.run(["config", client, "--public-url", "https://tools.example.com"]) == 0
+    told = capsys.readouterr().out
+    assert (json.loads(told) == json.loads(entry)) if entry.startswith("{") else (told == entry + "\n")
+
+
+def test_an_answer_that_does_not_come_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    async def late() -> int:
+        raise TimeoutError
+
+    assert main._asked(late()) == 1
+    assert capsys.readouterr().err == "toolgate: no answer in time\n"
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex"])
+def test_config_prints_a_command_for_clients_without_json(tmp_path: Path, client: str) -> None:
+    told = run(tmp_path, "config", client)
+    assert told.returncode == 0 and COMMAND in told.stdout
+
+
+def test_the_local_entries_of_copilot_opencode_and_codex_have_what_each_needs(tmp_path: Path) -> None:
+    copilot = json.loads(run(tmp_path, "config", "copilot").stdout)["mcpServers"]["toolgate"]
+    assert copilot == {"type": "local", "tools": ["*"], "command": COMMAND, "args": []}
+    opencode = json.loads(run(tmp_path, "config", "opencode").stdout)["mcp"]["toolgate"]
+    assert opencode == {"type": "local", "command": [COMMAND], "enabled": True}
+    codex = run(tmp_path, "config", "codex").stdout
+    assert tomllib.loads(codex)["mcp_servers"]["toolgate"] == {"command": COMMAND, "args": [], "required": True}
+    assert "takes over a second to start" in codex
+    assert "required" not in run(tmp_path, "config", "codex", "--public-url", "https://tools.example.com").stdout
+
+
+def test_a_run_on_a_terminal_explains_itself_on_standard_error(tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    process = subprocess.Popen(
+        [COMMAND], stdin=inner, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
+    )
+    os.close(inner)
+    assert process.stdout and process.stderr
+    try:
+        told = process.stderr.readline() + process.stderr.readline()
+        assert b"waiting for an MCP client" in told and b"toolgate demo" in told
+        os.write(outer, b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        assert json.loads(process.stdout.readline()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        os.write(outer, b"\x04")  # Ctrl-D
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+        os.close(outer)
+
+
+def test_version_is_told(tmp_path: Path) -> None:
+    assert run(tmp_path, "--version").stdout.startswith("toolgate ")
+
+
+def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "toolgate.server", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=30,
+    )
+    assert told.stdout.startswith("toolgate ")
+
+
+def test_logs_go_to_a_file_when_asked(tmp_path: Path) -> None:
+    told = run(tmp_path, "-v", "--logs", str(tmp_path / "logs"), "-p", str(tmp_path / "nowhere"))
+    assert told.returncode == 0
+    assert "nowhere" in (tmp_path / "logs" / "toolgate.log").read_text()
+    assert "nowhere" in told.stderr
+
+
+def test_the_state_folder_is_private(tmp_path: Path) -> None:
+    run(tmp_path, "call", "Bash", "command=true")
+    state = tmp_path / ".local" / "share" / "toolgate"
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_demo_works_from_beginning_to_end(tmp_path: Path) -> None:
+    told = run(
+        tmp_path, "demo", TOOLGATE_HTTP="1", TOOLGATE_PUBLIC_URL="https://tools.example.com"
+    )  # it serves its own
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
+    for name in THIRTEEN:
+        assert f"✓ {name}" in told.stdout, name
+    for chapter, revision in {
+        "stdio": "2025-11-25",
+        "HTTP+SSE": "2024-11-05",
+        "Streamable HTTP: a session": "2025-11-25",
+        "Streamable HTTP: no session": "2026-07-28",
+    }.items():
+        toured = told.stdout[told.stdout.index(f"\n{chapter}") :]
+        assert f"revision {revision}" in toured[:300], chapter
+    assert told.stdout.count("streamed while it ran") == 3
+    assert "All of it worked" in told.stdout
+    assert eventually(lambda: not list(Path("/tmp").glob("toolgate-demo-*/work")))

@@ -1,0 +1,145 @@
+"""Calls a minute: of the window, of who shares a limit with whom, and of what a refusal looks like from outside."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.clients.raw_client import Server
+from tests.server.auth.minted_tokens import asked, signed_site
+from toolgate.server.policy.rate_limit import Calls
+from toolgate.server.policy.sliding_window import SPAN, Minute
+from toolgate.tools.workspace import limits
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_no_minute_has_more_than_the_limit_wherever_it_begins() -> None:
+    dice, minute, now, taken = random.Random(7), Minute(), 1_000.0, []
+    for _ in range(20_000):
+        now += dice.choice((0.0, 0.003, 0.9, 7.3))
+        if not minute.wait(now, 20):
+            minute.add(now)
+            taken.append(now)
+    assert len(taken) > 1_000
+    assert all(later - first >= SPAN for first, later in zip(taken, taken[20:], strict=False))
+
+
+def test_a_wait_that_was_told_is_long_enough_and_two_seconds_too_long_at_most() -> None:
+    dice, minute, now = random.Random(8), Minute(), 1_000.0
+    for _ in range(2_000):
+        while not (wait := minute.wait(now, 5)):
+            minute.add(now)
+            now += dice.uniform(0, 9)
+        assert minute.wait(now + wait - 2, 5) > 0
+        now += wait
+        assert minute.wait(now, 5) == 0
+
+
+def test_however_much_happens_a_minute_is_a_few_numbers() -> None:
+    minute = Minute()
+    for step in range(100_000):
+        minute.add(1_000 + step / 100)
+    assert len(minute._seconds) <= 1_001  # one a second
+    minute.wait(2_000, 1)
+    assert len(minute._seconds) <= SPAN + 1
+
+
+def test_a_clock_that_is_set_back_holds_nobody_up() -> None:
+    minute = Minute()
+    minute.add(5_000)
+    assert minute.wait(5_000, 1) == SPAN
+    assert minute.wait(1_000, 1) == 0
+
+
+def test_a_refused_call_is_not_counted_and_the_wait_comes_to_an_end() -> None:
+    clock = Clock()
+    calls = Calls({"": 3}, clock)
+    assert [calls.take("ada") for _ in range(3)] == [None] * 3
+    for _ in range(50):
+        assert calls.take("ada") == "3 calls in a minute are allowed; try again in 60 s"
+    clock.now += 60
+    assert [calls.take("ada") for _ in range(3)] == [None] * 3
+
+
+def test_a_scopes_calls_count_among_all_but_not_the_other_way() -> None:
+    calls = Calls({"": 4, "tools:shell": 2}, Clock())
+    assert [calls.take("ada", "tools:shell") for _ in range(2)] == [None] * 2
+    assert "2 calls of tools:shell in a minute" in str(calls.take("ada", "tools:shell"))
+    assert [calls.take("ada", "tools:web") for _ in range(2)] == [None] * 2  # the refused one took no room
+    assert "4 calls in a minute" in str(calls.take("ada", "tools:web"))
+    assert calls.take("bob", "tools:shell") is None
+
+
+def test_no_limit_is_none() -> None:
+    calls = Calls(limits.parse(["calls=0", "calls:tools:shell=0"]).calls, Clock())
+    assert {calls.take("ada", "tools:shell") for _ in range(5_000)} == {None}
+    assert len(calls) == 0
+
+
+def test_who_has_not_called_for_a_minute_is_forgotten() -> None:
+    clock = Clock()
+    calls = Calls({"": 3, "x": 2}, clock)
+    for number in range(1_000):
+        calls.take(f"u-{number}", "x")
+    assert len(calls) == 2_000
+    clock.now += SPAN + 2
+    calls.take("ada")
+    assert len(calls) == 1
+
+
+def test_of_two_limits_that_are_hit_the_longer_wait_is_told() -> None:
+    clock = Clock()
+    calls = Calls({"": 2, "x": 1}, clock)
+    calls.take("ada", "y")
+    clock.now += 30
+    calls.take("ada", "x")
+    assert calls.take("ada", "y") == "2 calls in a minute are allowed; try again in 30 s"
+    assert calls.take("ada", "x") == "1 calls of x in a minute are allowed; try again in 60 s"
+
+
+def test_one_call_too_many_is_a_tools_refusal_and_nobody_else_feels_it(tmp_path: Path) -> None:
+    options = ("--limit", "calls:tools:shell=2", "--limit", "calls=5")
+    with signed_site(tmp_path, *options, workspace=False) as signed:
+        ada, again, bob = signed.token("ada", "one"), signed.token("ada", "two"), signed.token("bob", "one")
+
+        def bash(token: str) -> dict[str, Any]:
+            params = {"name": "Bash", "arguments": {"command": "echo ran"}}
+            response, _, said = asked(signed, token, "tools/call", params)
+            assert response.status == 200
+            result: dict[str, Any] = said["result"]
+            return result
+
+        assert not bash(ada)["isError"] and not bash(again)["isError"]
+        for token in (ada, again, ada):  # a person's limit, whatever the client
+            refused = bash(token)
+            assert refused["isError"] is True and "structuredContent" not in refused
+            assert refused["content"][0]["text"].startswith(
+                "2 calls of tools:shell in a minute are allowed; try again in "
+            )
+        assert not bash(bob)["isError"]
+        for uri in ("callback://inbox",) * 3:  # three more of anything, since the refused ones are not counted
+            assert "result" in asked(signed, ada, "resources/read", {"uri": uri})[2]
+        error = asked(signed, ada, "resources/read", {"uri": "callback://inbox"})[2]["error"]
+        assert error["code"] == -32600 and "5 calls in a minute are allowed; try again in" in error["message"]
+        said = asked(signed, ada, "tools/call", {"name": "echo", "arguments": {"text": "x"}})[2]["result"]
+        assert said["isError"] is True and "5 calls in a minute" in said["content"][0]["text"]
+        assert "result" in asked(signed, ada, "tools/list")[2]  # to look around is no call
+
+
+def test_over_stdio_nothing_is_counted_unless_it_was_said(start: Callable[..., Server]) -> None:
+    server = start()
+    for _ in range(620):
+        assert not server.call("ListBgTasks")["isError"]
+
+
+def test_over_stdio_what_was_said_holds(start: Callable[..., Server]) -> None:
+    server = start("--limit", "calls:tools:read=2")
+    assert [server.call("ListBgTasks")["isError"] for _ in range(3)] == [False, False, True]
+    assert not server.call("Bash", {"command": "true"})["isError"]

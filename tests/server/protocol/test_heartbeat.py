@@ -1,0 +1,71 @@
+"""Signs of life: a client that waits hears something every so often, and of one call one stream of progress alone."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from toolgate.server.calls.client import Caller
+from toolgate.server.calls.pending_questions import Questions
+from toolgate.server.protocol.messages import Notification, Outbound
+from toolgate.server.protocol.revisions import REVISIONS
+from toolgate.server.protocol.session import Call, Session
+from toolgate.server.state.sealed_state import Seal
+
+FIRST, BEAT = 0.25, 1.0  # seconds
+
+
+class Heard:
+    """The channel of a call; `message` is set when something came."""
+
+    def __init__(self) -> None:
+        self.params: list[dict[str, Any]] = []
+        self.message = asyncio.Event()
+
+    def send(self, message: Outbound) -> None:
+        assert isinstance(message, Notification)
+        self.params.append(message.params or {})
+        self.message.set()
+
+    def pause(self) -> None: ...
+
+
+def waiting(folder: Path) -> tuple[Caller, Heard]:
+    session = Session("me")
+    session.revision = REVISIONS["2025-11-25"]
+    heard = Heard()
+    call = Call(1, "tools/call", {"_meta": {"progressToken": "t"}}, session, heard)
+    caller = Caller(call, Seal(folder / "key"), Questions(), 45.0, True)
+    caller.start_heartbeat(FIRST, BEAT)
+    return caller, heard
+
+
+def test_a_client_that_hears_nothing_is_told_that_the_call_lives(tmp_path: Path) -> None:
+    async def body() -> None:
+        began = time.monotonic()
+        caller, heard = waiting(tmp_path)
+        await asyncio.wait_for(heard.message.wait(), 10)
+        first, heard.message = time.monotonic() - began, asyncio.Event()
+        await asyncio.wait_for(heard.message.wait(), 10)
+        second = time.monotonic() - began
+        caller.stop()
+        assert heard.params[0]["message"] == "running for 0 s"
+        assert first >= FIRST
+        assert first + BEAT * 0.9 <= second
+
+    asyncio.run(body())
+
+
+def test_a_call_that_shows_progress_by_itself_has_no_second_stream(tmp_path: Path) -> None:
+    async def body() -> None:
+        caller, heard = waiting(tmp_path)
+        caller.progress(0, None, "line")
+        for count in range(1, 10):
+            await asyncio.sleep(BEAT / 5)
+            caller.progress(count, None, "line")
+        caller.stop()
+        assert {params["message"] for params in heard.params} == {"line"}
+        progress = [params["progress"] for params in heard.params]
+        assert progress == sorted(set(progress))
+
+    asyncio.run(body())

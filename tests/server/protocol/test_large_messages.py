@@ -1,0 +1,166 @@
+"""What is large in a message is its strings: how much else it may hold, and how that is measured."""
+
+import json
+import random
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from tests.clients.raw_client import COMMAND, Server
+from tests.clients.raw_http_client import site, spoken
+from toolgate.server.protocol.messages import (
+    MAX_ESCAPES,
+    MAX_EXTREMES,
+    MAX_ID,
+    MAX_LENIENT,
+    MAX_LENIENT_STRUCTURE,
+    MAX_STRUCTURE,
+    PIECE,
+    SMALL,
+    Malformed,
+    Request,
+    decode,
+)
+from toolgate.server.telemetry.audit.recorder import digest
+from toolgate.tools.api.tool import MAX_ARGUMENT
+
+LARGEST = 16 * 2**20 - 1_024
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+
+
+def message(params: bytes, id: bytes = b"7") -> bytes:
+    return b'{"jsonrpc":"2.0","id":%s,"method":"ping","params":{"a":%s}}' % (id, params)
+
+
+def filled(unit: bytes, size: int, last: bytes = b"0") -> bytes:
+    """An array of `unit`s."""
+    return b"[" + unit * ((size - len(last)) // len(unit)) + last + b"]"
+
+
+def outside(data: bytes) -> int:
+    """The bytes outside of strings, their quotes not counted."""
+    return len(STRING.sub(b" ", data))
+
+
+HOSTILE = {
+    "objects": filled(b"{},", LARGEST),
+    "arrays": filled(b"[],", LARGEST),
+    "deep": filled(b"[" * 400 + b"]" * 400 + b",", LARGEST),
+    "keys": b"{" + b",".join(b'"%x":0' % number for number in range(1_200_000)) + b"}",
+    "strings": filled(b'"",', LARGEST),
+    "numbers": filled(b"1.234567890123456789012345678901e-300,", LARGEST),
+    "extremes": filled(b"5e-324,", MAX_STRUCTURE - 100),
+    "beyond": filled(b"1e999,", LARGEST),
+    "a lone surrogate": filled(b"{},", LARGEST, b'"\\ud800"'),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_message_of_many_values_is_refused_before_it_is_decoded(kind: str) -> None:
+    data = message(HOSTILE[kind])
+    began = time.process_time()
+    found = decode(data)
+
+    assert isinstance(found, Malformed) and found.error.code == -32600
+    assert time.process_time() - began < 0.5  # decoding them took up to 8 seconds, and a gigabyte
+
+
+def test_a_refused_message_is_answered_under_its_id() -> None:
+    for id in (b"7", b'"seven"'):
+        found = decode(message(filled(b"{},", MAX_STRUCTURE + 100), id))
+        assert found == Malformed(json.loads(id), found.error)  # type: ignore[union-attr]
+        assert "outside of its strings" in found.error.message  # type: ignore[union-attr]
+    assert decode(message(filled(b"{},", MAX_STRUCTURE + 100), b"[]")).id is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("content", [b"a", b"\\n", b'\\"', b"\\\\", "é".encode(), b'{\\"a\\": [1, 2]},\\n'])
+def test_a_string_may_be_as_large_as_a_body(content: bytes) -> None:
+    many = min(LARGEST // len(content), MAX_ESCAPES // max(content.count(b"\\"), 1))
+    text = b'"' + content * many + b'"'
+    found = decode(message(text))
+    assert isinstance(found, Request) and found.params == {"a": json.loads(text)}
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_an_escape_may_lie_across_two_pieces(shift: int) -> None:
+    head = message(b"").index(b"}}")
+    for escapes in (b"\\\\", b'\\"', b"\\\\\\\\"):
+        text = b'"' + b"a" * (PIECE - head - 4 + shift) + escapes * 3 + b'"'
+        assert isinstance(decode(message(text)), Request)
+        many = message(b'{"b":' + text + b',"c":' + filled(b"{},", MAX_STRUCTURE) + b"}")
+        assert isinstance(decode(many), Malformed)
+
+
+def test_all_outside_of_strings_is_counted_and_nothing_inside() -> None:
+    """A message of just as much as is allowed is decoded; one more value is too much."""
+    random.seed(8)
+    for _ in range(10):
+        words = ["".join(random.choices('ab"\\\n{[,:é😀e-300', k=random.randrange(40))) for _ in range(2_000)]
+        data = message(json.dumps(words, ensure_ascii=random.random() < 0.5).encode()[:-1] + b",%s]")
+        room = MAX_STRUCTURE - outside(data) - 4
+        assert isinstance(decode(data % filled(b"{},", room)), Request)
+        assert isinstance(decode(data % filled(b"{},", room + 200)), Malformed)
+
+
+def test_a_small_message_may_hold_anything() -> None:
+    assert isinstance(decode(message(filled(b"5e-324,", SMALL - 100))), Request)
+
+
+def test_ordinary_numbers_with_exponents_are_taken() -> None:
+    numbers = [random.uniform(-1, 1) * 10.0 ** -random.randrange(1, 60) for _ in range(8_000)]
+    assert isinstance(decode(message(json.dumps(numbers).encode())), Request)
+    assert isinstance(decode(message(filled(b"1E-100,", MAX_EXTREMES * 7) + b" " * SMALL)), Request)
+    for number in (b"1E-1001,", b"1e+100,", b"1E100,"):
+        found = decode(message(filled(number, MAX_EXTREMES * 24)))
+        assert isinstance(found, Malformed) and "exponents" in found.error.message
+
+
+def lenient(size: int, structure: int = 0) -> Any:
+    tail = b',"\\ud800"'
+    data = message(filled(b"{},", structure + 2) + tail) if structure else message(b'"' + b"a" * size + b'\\ud800"')
+    return decode(data.replace(b'],"\\ud800"', b',"\\ud800"]'))
+
+
+def test_a_lone_surrogate_is_taken_in_a_message_of_some_size_only() -> None:
+    assert lenient(MAX_LENIENT - 200).params["a"][-1] == "?"
+    assert lenient(0, MAX_LENIENT_STRUCTURE - 200).params["a"][-1] == "?"
+    for refused in (lenient(MAX_LENIENT), lenient(0, MAX_LENIENT_STRUCTURE + 200)):
+        assert isinstance(refused, Malformed) and refused.error.code == -32700
+
+
+def test_an_id_is_short() -> None:
+    assert isinstance(decode(message(b"0", b'"%s"' % (b"a" * MAX_ID))), Request)
+    assert decode(message(b"0", b'"%s"' % (b"a" * (MAX_ID + 1)))) == Malformed(None, ANY)
+
+
+def test_a_tool_that_is_built_in_takes_texts_of_some_size(connect: Callable[..., Server]) -> None:
+    server = connect()
+    text = "#" + "a" * (MAX_ARGUMENT - 1)
+    (own,) = server.call("Bash", {"command": text})["content"]
+    assert own["text"].startswith("the command is 1,048,576 bytes")
+    (told,) = server.call("Bash", {"command": f"{text}a"})["content"]
+    assert told["text"] == "Bash: argument 'command' has 1048577 characters, at most 1048576 are allowed"
+
+
+def test_large_arguments_are_digested_as_small_ones_are(tmp_path: Path) -> None:
+    with site(tmp_path) as listening, spoken(listening, "http") as server:
+        arguments = {"command": "#" + "a" * 500_000}
+        server.call("Bash", arguments)
+        told = subprocess.run(
+            [COMMAND, "audit", "--json", "--state", str(listening.state)], capture_output=True, text=True, check=True
+        ).stdout
+        assert json.loads(told.splitlines()[-1])["digest"] == digest(arguments)
+
+
+def test_text_in_escapes_of_six_characters_is_taken_and_more_escapes_are_not() -> None:
+    assert isinstance(
+        decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"%s"}}' % (b"\\u00e9" * 2_796_000)), Request
+    )
+    found = decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"%s"}}' % (b"\\n" * (MAX_ESCAPES + 1)))
+    assert isinstance(found, Malformed) and "escaped" in found.error.message

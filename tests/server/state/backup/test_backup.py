@@ -1,0 +1,671 @@
+"""The state as one file, and back: beside a server that runs, out of hostile archives, into folders that are in use."""
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import os
+import pty
+import signal
+import sqlite3
+import stat
+import subprocess
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import COMMAND
+from tests.clients.raw_http_client import Site, site
+from tests.server.cli.test_cli import run
+from tests.server.cli.test_user_and_client import HELLO, PASSWORD, command, granted, is_let_in, refreshed, registered
+from tests.server.state.test_migrate import made, of, rows, version
+from toolgate.server.cli import backup
+from toolgate.server.progress import Progress
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import lock, snapshot
+from toolgate.server.state.backup import manifest as contents
+from toolgate.server.state.backup import read, restore_place, write
+from toolgate.server.state.backup.manifest import Refused
+from toolgate.server.state.store import VERSION, StateError, Store
+from toolgate.server.workspaces import archive as packing
+
+SILENT = Progress(None)
+LIST = {"action": "list", "query": ""}
+LATER = {"action": "set", "message": "later", "delay_seconds": 3600}
+ADA = "u-" + "ad" * 20
+
+
+def lasting(database: Path) -> dict[str, Any]:
+    """All that a backup has of a database: no sessions."""
+    return {name: held for name, held in rows(database).items() if name not in ("session", "session_message")}
+
+
+def called(at: Site, token: str, session: str, name: str, arguments: dict[str, Any]) -> tuple[int, str]:
+    message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    bearer = {"authorization": f"Bearer {token}", "mcp_session_id": session}
+    response, body, _ = at.ask("POST", "/mcp", message, **bearer)
+    return response.status, body.decode()
+
+
+def opened(at: Site, token: str) -> str:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    response, _, _ = at.ask("POST", "/mcp", message, authorization=f"Bearer {token}")
+    session = str(response.getheader("mcp-session-id"))
+    at.ask(
+        "POST",
+        "/mcp",
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        authorization=f"Bearer {token}",
+        mcp_session_id=session,
+    )
+    return session
+
+
+def test_a_backup_made_beside_a_server_brings_everybody_back_elsewhere(tmp_path: Path) -> None:
+    file, moved = tmp_path / "b.tar.gz", tmp_path / "moved"
+    with site(tmp_path, "--auth", "oauth") as at:
+        assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0
+        client = registered(at)
+        tokens = granted(at, client)
+        token, port = tokens["access_token"], str(at.port)
+        session = opened(at, token)
+        wanted = {"action": "create", "query": "write the report"}
+        assert "write the report" in called(at, token, session, "TaskManager", wanted)[1]
+        assert called(at, token, session, "SetCallback", LATER)[0] == 200
+        told = command(tmp_path, "backup", str(file))
+        assert told.returncode == 0 and f"database version {VERSION}, without workspaces" in told.stdout, told
+        assert "keys to this server" in told.stderr and "\r" not in told.stderr
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        for words in (("backup", "c.tar.gz", "--with-workspaces"), ("restore", str(file), "--replace")):
+            told = command(tmp_path, *words)
+            assert (told.returncode, told.stdout) == (1, "") and "a server uses it: stop that first" in told.stderr
+        assert called(at, token, session, "TaskManager", {"action": "create", "query": "too late"})[0] == 200
+    assert [path.name for path in tmp_path.glob("*.tar.gz*")] == ["b.tar.gz"]
+    moved.mkdir()
+    told = command(moved, "restore", str(file))
+    assert told.returncode == 0 and "token revoke all" in told.stderr, told
+    found = [moved / "state", *(moved / "state").rglob("*")]
+    assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+    assert command(moved, "audit", "verify").returncode == 0
+    with site(moved, "--auth", "oauth", "--port", port) as at:
+        assert called(at, token, session, "TaskManager", LIST)[0] == 404, "sessions are in no backup"
+        status, text = called(at, token, opened(at, token), "TaskManager", LIST)
+        assert status == 200 and "write the report" in text and "too late" not in text
+        assert "later" in called(at, token, opened(at, token), "SetCallback", {"action": "list"})[1]
+        status, renewed = refreshed(at, client, tokens)
+        assert status == 200 and is_let_in(at, renewed["access_token"])
+        told = command(moved, "token", "revoke", "all")
+        assert told.stdout == "1 grant ended; everybody is signed out\n"
+        assert refreshed(at, client, renewed)[0] == 400
+
+
+def state(folder: Path) -> Path:
+    """With all that a state may have in it."""
+    database = made(folder, of(str(VERSION)))
+    held = database.parent
+    for name, text in (
+        ("keys/signing", "k" * 32),
+        ("flags/plan", ""),
+        ("audit/audit.jsonl", "{}\n"),
+        ("audit/head", "head"),
+        (f"uses/{ADA}", ""),
+        (f"archive/{ADA}-20260101T000000Z.tar.gz", "an archive"),
+        (f"workspaces/{ADA}/deep/er/note", "hers"),
+        (f"spool/{ADA}/1/output", "what a command said"),
+        ("spool/.users", "no name of ours"),
+        ("cache/skills.json", "{}"),
+    ):
+        (held / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (held / name).write_text(text)
+    work = held / "workspaces" / ADA
+    (work / "link").symlink_to("/etc/passwd")
+    os.link(work / "deep" / "er" / "note", work / "again")
+    os.mkfifo(work / "pipe")
+    (work / "closed").write_text("to its owner too")
+    (work / "closed").chmod(0)
+    (work / "deep" / "er").chmod(0o500)
+    return held
+
+
+def backed_up(of: Path, *, workspaces: bool = True) -> bytes:
+    room, raw = of.parent / "room", io.BytesIO()
+    room.mkdir()
+    with lock.alone(of):
+        write.write(of, raw, room, workspaces=workspaces, progress=SILENT)
+    room.rmdir()  # nothing is left there
+    return raw.getvalue()
+
+
+def restored(data: bytes, to: Path, *, replace: bool = False) -> Path | None:
+    with restore_place.cleared(to, replace=replace) as room:
+        read.stage(io.BytesIO(data), room / "come", SILENT)
+        return restore_place.place(room / "come", to)
+
+
+def tree(folder: Path) -> dict[str, Any]:
+    """What is in a folder: text of files, target of links, None for the rest."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_file():
+            found[name] = path.read_bytes()
+        elif not path.is_dir():
+            found[name] = None
+    return found
+
+
+def test_all_of_a_state_comes_back_as_it_was_and_what_was_there_is_moved_aside(tmp_path: Path) -> None:
+    of_all = state(tmp_path / "one")
+    os.utime(of_all / "uses" / ADA, (1_700_000_000, 1_700_000_000))
+    data = backed_up(of_all)
+    kept = {name: text for name, text in tree(of_all).items() if not name.startswith(("cache", "state.db"))}
+    del kept["spool/.users"]
+    assert restored(data, tmp_path / "new" / "state") is None
+    assert {name: text for name, text in tree(tmp_path / "new" / "state").items() if name in kept} == kept
+    assert (tmp_path / "new" / "state" / "uses" / ADA).stat().st_mtime == 1_700_000_000, "when she called last"
+    assert lasting(tmp_path / "new" / "state" / "state.db") == lasting(of_all / "state.db")
+    assert sorted(os.listdir(tmp_path / "new" / "state")) == sorted(
+        ["archive", "audit", "flags", "keys", "spool", "state.db", "uses", "workspaces"]
+    )
+    work = tmp_path / "new" / "state" / "workspaces" / ADA
+    for packed in (work, of_all / "workspaces" / ADA):
+        assert stat.S_IMODE((packed / "closed").stat().st_mode) == 0
+    assert stat.S_IMODE((of_all / "workspaces" / ADA / "deep" / "er").stat().st_mode) == 0o500
+    assert (work / "again").stat().st_ino == (work / "deep" / "er" / "note").stat().st_ino
+
+    without = backed_up(of_all, workspaces=False)
+    (of_all / restore_place.STAGE).mkdir()  # of one that was killed
+    with pytest.raises(Refused, match="is not empty, it has archive: --replace"):
+        restored(without, of_all)
+    before = tree(of_all)
+    aside = restored(without, of_all, replace=True)
+    assert aside is not None and aside.parent == of_all
+    assert tree(aside) == before
+    assert (of_all / "keys" / "signing").read_bytes() == b"k" * 32 and not (of_all / "workspaces").exists()
+    assert not (of_all / restore_place.STAGE).exists()
+
+
+@pytest.mark.parametrize("error", [OSError("the disk fails"), KeyboardInterrupt("the disk fails")])
+def test_what_can_be_put_in_place_by_half_only_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    held = state(tmp_path)
+    data, before, rename = backed_up(held, workspaces=False), tree(held), Path.rename
+
+    def failing(path: Path, to: Path) -> Path:
+        if path.parent.name == "come" and path.name == contents.DATABASE:
+            raise error
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", failing)
+        with pytest.raises((Refused, KeyboardInterrupt), match="the disk fails"):
+            restored(data, held, replace=True)
+    assert tree(held) == before and not any(held.glob(f"{restore_place.REPLACED}*"))
+
+
+def test_what_has_come_is_on_the_disk_before_it_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = backed_up(made(tmp_path, of(str(VERSION))).parent)
+    found: list[list[str]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sync", lambda: found.append(os.listdir(tmp_path / "new")))
+        restored(data, tmp_path / "new")
+    assert [[name[: len(restore_place.STAGE)] for name in names] for names in found] == [[restore_place.STAGE]]
+
+
+def test_what_cant_be_taken_back_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = state(tmp_path)
+    data, before, rename = backed_up(held, workspaces=False), tree(held), Path.rename
+
+    def failing(path: Path, to: Path) -> Path:
+        if path.parent.name == "come" or to.parent.name == "come":
+            raise OSError("the disk fails")
+        if path.parent.name.startswith(restore_place.REPLACED):
+            raise OSError("the disk fails again")
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", failing)
+        with pytest.raises(Refused, match="the disk fails again; what was there is in ") as caught:
+            restored(data, held, replace=True)
+    (aside,) = held.glob(f"{restore_place.REPLACED}*")
+    assert str(aside) in str(caught.value) and tree(aside) == before
+    restored(data, held, replace=True)
+    assert lasting(held / contents.DATABASE) == lasting(aside / contents.DATABASE)
+
+
+def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = state(tmp_path)
+    (tmp_path / "b").write_bytes(backed_up(held, workspaces=False))
+    done: list[object] = []
+    monkeypatch.setattr(restore_place, "sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
+    monkeypatch.setattr(backup, "_tell", lambda *told: done.extend(told[2:]))
+    with backup._undertaken({}) as progress, pytest.raises(KeyboardInterrupt):
+        backup._from(held, str(tmp_path / "b"), True, progress)
+    (aside,) = held.glob(f"{restore_place.REPLACED}*")
+    assert done == [None, aside] and lasting(held / contents.DATABASE) == lasting(aside / contents.DATABASE)
+
+
+def unfolded(folder: Path) -> tuple[Path, bytes]:
+    """A database whose last row is in its log alone, as `kill -9` leaves it, and that log."""
+    database = made(folder, of(str(VERSION)))
+    copies = [database.with_name(database.name + end) for end in ("", "-wal")]
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("DELETE FROM plan")
+        connection.commit()
+        held = [path.read_bytes() for path in copies]
+    for path, data in zip(copies, held, strict=True):
+        path.write_bytes(data)
+    return database, held[1]
+
+
+def test_a_database_that_is_replaced_is_folded_into_one_file_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, (database, log) = backed_up(made(tmp_path, of(str(VERSION))).parent), unfolded(tmp_path / "killed")
+    moved: list[str] = []
+    rename = Path.rename
+
+    def told(path: Path, to: Path) -> Path:
+        moved.append(path.name)
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", told)
+        aside = restored(data, database.parent, replace=True)
+    assert log and moved[:2] == ["state.db", "state.db"]
+    assert aside is not None and rows(aside / database.name)["plan"] == [] != rows(database)["plan"]
+    database.write_bytes(b"nonsense" * 4096)
+    aside = restored(data, database.parent, replace=True)
+    assert aside is not None and (aside / database.name).read_bytes() == b"nonsense" * 4096
+
+
+def test_a_new_database_reads_no_log_of_another(tmp_path: Path) -> None:
+    database, log = unfolded(tmp_path)
+    database.unlink()
+    store = Store(database.parent)
+    try:
+        told = asyncio.run(store.transact(lambda held: held.exec_driver_sql("PRAGMA quick_check").scalar_one()))
+    finally:
+        store.close()
+    assert told == "ok" and rows(database)["plan"] == []
+    (left,) = database.parent.glob("state.db-wal.left-*")
+    assert left.read_bytes() == log
+
+
+def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_one_is_refused(tmp_path: Path) -> None:
+    database = made(tmp_path / "old", of("4"))
+    restored(backed_up(database.parent), tmp_path / "state")
+    assert version(tmp_path / "state" / "state.db") == 4
+    assert command(tmp_path, "user", "passwd", "ada", stdin=PASSWORD).returncode == 0
+    assert version(tmp_path / "state" / "state.db") == VERSION
+    assert (tmp_path / "state" / f"state.db.before-{VERSION}").exists()
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(Refused, match="its database has version 99"):
+        restored(backed_up(database.parent), tmp_path / "newer")
+    assert not (tmp_path / "newer").exists()
+
+
+def test_the_database_is_copied_as_it_was_in_one_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    before, copy = rows(database), snapshot._copy
+
+    def late(source: sqlite3.Connection, to: Path) -> None:
+        with contextlib.closing(sqlite3.connect(database)) as other, other:
+            other.execute("DELETE FROM plan")
+        copy(source, to)
+
+    def moment() -> str:
+        with contextlib.closing(sqlite3.connect(database, timeout=0)) as other, pytest.raises(sqlite3.OperationalError):
+            other.execute("DELETE FROM plan")
+        return "then"
+
+    monkeypatch.setattr(snapshot, "_copy", late)
+    assert snapshot.snapshot(database, tmp_path / "copy", moment) == (VERSION, "then")
+    assert rows(tmp_path / "copy") == before and rows(database)["plan"] == []
+    database.write_bytes(b"nonsense" * 4096)
+    with pytest.raises(StateError, match="damaged"):
+        snapshot.snapshot(database, tmp_path / "another", moment)
+    assert not (tmp_path / "another").exists()
+
+
+# Archives that nobody made with `toolgate backup`
+
+
+def digest(data: bytes) -> dict[str, Any]:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def archive(held: dict[str, bytes], /, *odd: tarfile.TarInfo, **said: Any) -> bytes:
+    """Files as in a backup, then what is odd, then the manifest, in which `said` replaces what it should say."""
+    told = {name: digest(data) for name, data in held.items()}
+    manifest: dict[str, Any] = {"format": 1, "toolgate": "0", "made": "", "schema": None, "workspaces": True}
+    text = json.dumps({**manifest, "files": told, **said}).encode()
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
+        for name, data in held.items():
+            tar.addfile(entry(name, len(data)), io.BytesIO(data))
+        for info in odd:
+            put(tar, info)
+        tar.addfile(entry(contents.MANIFEST, len(text)), io.BytesIO(text))
+    return raw.getvalue()
+
+
+def entry(name: str, size: int = 1, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname, info.mode = size, kind, link, 0o4777
+    return info
+
+
+def put(tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
+    """What it says, and a block of data, whatever it says: since 3.13 `addfile` takes no size without that much."""
+    assert tar.fileobj is not None
+    head = info.tobuf(tar.format or tarfile.GNU_FORMAT)
+    tar.fileobj.write(head + (b"x" * 512 if info.size else b""))
+    tar.offset += len(head)
+
+
+def packed(*entries: tarfile.TarInfo) -> bytes:
+    """Somebody's folder, as it is in a backup."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        for info in entries:
+            put(tar, info)
+    return raw.getvalue()
+
+
+def holed(name: str) -> bytes:
+    """A tar of one file that is a hole of 8 EiB."""
+    info = tarfile.TarInfo(name)
+    info.pax_headers = {
+        "GNU.sparse.major": "0",
+        "GNU.sparse.minor": "1",
+        "GNU.sparse.map": "0,0",
+        "GNU.sparse.size": str(2**62),
+    }
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info)
+    return raw.getvalue()
+
+
+KEYS = {"keys/signing": b"k" * 32}
+THEIRS = f"workspaces/{ADA}.tar.gz"
+ODD = [
+    ("/etc/cron.d/x", {}),
+    ("../outside", {}),
+    ("keys/../../outside", {}),
+    ("keys/.hidden", {}),
+    ("keys/", {"kind": tarfile.DIRTYPE, "size": 0}),
+    ("keys/link", {"kind": tarfile.SYMTYPE, "link": "/etc/passwd", "size": 0}),
+    ("keys/hard", {"kind": tarfile.LNKTYPE, "link": "keys/signing", "size": 0}),
+    ("keys/device", {"kind": tarfile.CHRTYPE, "size": 0}),
+    ("keys/pipe", {"kind": tarfile.FIFOTYPE, "size": 0}),
+    ("keys/what", {"kind": b"Z"}),
+    ("keys/hole", {"kind": tarfile.GNUTYPE_SPARSE}),
+    ("keys/signing", {}),
+    ("plugins/evil.py", {}),
+    ("workspaces/plain", {}),
+    ("keys/" + "x" * 150, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "how"), ODD)
+def test_what_no_backup_has_is_refused_and_nothing_comes_of_it(tmp_path: Path, name: str, how: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        restored(archive(KEYS, entry(name, **how)), tmp_path / "state")
+    assert os.listdir(tmp_path) == []
+
+
+def shortened(data: bytes, by: int) -> bytes:
+    return data[:-by]
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "no archive": (b"hello" * 1000, "damaged, or no backup"),
+    "nothing": (b"", "damaged, or no backup"),
+    "torn": (shortened(archive(KEYS), 60), "damaged, or no backup"),
+    "without its end": (packed(), "its end is missing"),
+    "changed": (archive(KEYS, files={"keys/signing": digest(b"l" * 32)}), "signing.* in it is not what was put"),
+    "lacking": (archive({}, files={"keys/signing": digest(b"")}), "signing.* in it is not what was put"),
+    "unannounced": (archive(KEYS, files={}), "signing.* in it is not what was put"),
+    "of another format": (archive(KEYS, format=2), "in a format that this one does not know"),
+    "of a manifest that is none": (archive(KEYS, files=[]), "its manifest is damaged"),
+    "more behind the end": (archive(KEYS, entry(contents.MANIFEST)), "comes twice, or behind its end"),
+    "without end": (archive({"state.db": b""}, entry("keys/big", 2**60)), "too much in it"),
+    "larger than the disk": (archive({}, entry("keys/big", 2**37)), "no room"),
+    "of a size below nothing": (archive({}, entry("keys/big", -512)), "damaged|nothing that a backup has"),
+    "a hole": (holed("keys/big"), "a header in it is too long|nothing that a backup has"),
+    "a database that is none": (archive({"state.db": b"SQLite format 3\0" * 99}), "in the backup, the state database"),
+    "theirs is none": (archive({THEIRS: b"none"}), "can't be unpacked"),
+    "theirs leads out": (archive({THEIRS: packed(entry("../../../outside"))}), "a name in it leads elsewhere"),
+    "theirs is absolute": (archive({THEIRS: packed(entry("/tmp/outside"))}), "a name in it leads elsewhere"),
+    "theirs is a device": (archive({THEIRS: packed(entry("disk", 0, tarfile.BLKTYPE))}), "never packed"),
+    "theirs is a hole": (archive({THEIRS: holed("big")}), "never packed"),
+    "theirs is without end": (archive({THEIRS: packed(entry("big", 2**40))}), "too much in it|damaged"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_an_archive_that_is_not_whole_is_refused_and_nothing_comes_of_it(tmp_path: Path, what: str) -> None:
+    data, said = BROKEN[what]
+    before = {"workspaces": b"", "keys": b""}
+    for name in before:
+        (tmp_path / "state" / name).mkdir(parents=True)
+    with pytest.raises(Refused, match=said):
+        restored(data, tmp_path / "state")
+    assert (sorted(os.listdir(tmp_path)), tree(tmp_path / "state")) == (["state"], {})
+
+
+DEEP = b"[" * 100_000, b'{"format": 1, "files": ' + b'{"a":' * 100_000
+
+
+@pytest.mark.parametrize("text", [b"", b"[1", b"\xff", *DEEP], ids=["empty", "torn", "no text", "deep", "deep inside"])
+def test_a_manifest_that_is_none_is_damaged(text: bytes) -> None:
+    with pytest.raises(Refused, match="its manifest is damaged"):
+        contents.read(text)
+
+
+def test_a_link_in_a_workspace_is_never_gone_through(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    link = entry("out", 0, tarfile.SYMTYPE, str(tmp_path / "outside"))
+    with pytest.raises((Refused, OSError)):
+        restored(archive({THEIRS: packed(link, entry("out/file"))}), tmp_path / "state")
+    assert os.listdir(tmp_path / "outside") == [] and not (tmp_path / "state").exists()
+
+
+def test_of_a_spool_only_files_and_folders_come_back(tmp_path: Path) -> None:
+    odd = [
+        entry("1", 0, tarfile.DIRTYPE),
+        entry("1/task.json", 0, tarfile.FIFOTYPE),
+        entry("1/output"),
+        entry("places", 0, tarfile.SYMTYPE, "/tmp"),
+        entry("last-id", 0, tarfile.FIFOTYPE),
+        entry("ended.lock", 0, tarfile.LNKTYPE, "1/output"),
+    ]
+    restored(archive({f"spool/{ADA}.tar.gz": packed(*odd)}), tmp_path / "state")
+    found = tmp_path / "state" / "spool" / ADA
+    assert sorted(str(path.relative_to(found)) for path in found.rglob("*")) == ["1", "1/output"]
+
+
+def test_a_server_serves_and_ends_whatever_a_spool_was_restored_from(tmp_path: Path) -> None:
+    odd = [entry("1", 0, tarfile.DIRTYPE)]
+    odd += [entry(name, 0, tarfile.FIFOTYPE) for name in ("1/task.json", "1/output", "last-id", "ended.lock")]
+    restored(archive({"spool/local.tar.gz": packed(*odd)}), tmp_path / "state")
+    with site(tmp_path) as at:
+        session = opened(at, "")
+        assert '"isError":false' in called(at, "", session, "ListBgTasks", {})[1].replace(" ", "")
+        assert "it runs" in called(at, "", session, "Bash", {"command": "echo it runs"})[1]
+
+
+@pytest.mark.parametrize("place", ["leaving/workspace", "leaving/rest"])
+def test_no_folder_of_the_servers_own_comes_back_as_a_link(tmp_path: Path, place: str) -> None:
+    folder, name = place.split("/")
+    link = packed(entry(name, 0, tarfile.SYMTYPE, "/tmp"))
+    with pytest.raises(Refused, match=f"{folder}/{ADA}/{name} in it is no folder"):
+        restored(archive({f"{folder}/{ADA}.tar.gz": link}), tmp_path / "state")
+    assert not (tmp_path / "state").exists()
+
+
+def test_headers_that_would_fill_the_memory_are_not_read(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1) as out:
+        out.write(entry("././@LongLink", 2**33, tarfile.GNUTYPE_LONGNAME).tobuf(tarfile.GNU_FORMAT))
+    for data in (raw.getvalue(), archive({THEIRS: raw.getvalue()})):
+        with pytest.raises(Refused, match="a header in it is too long"):
+            restored(data, tmp_path / "state")
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a state that the commands below only read."""
+    folder = tmp_path_factory.mktemp("small")
+    state(folder)
+    return folder
+
+
+def test_a_backup_goes_through_a_pipe_and_tells_a_terminal_how_far_it_is(small: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    line = f"{COMMAND} --state {small}/state backup - --with-workspaces | {COMMAND} --state {tmp_path}/state restore -"
+    try:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line], stderr=theirs, stdout=subprocess.PIPE, text=True, timeout=60
+        )
+        os.write(theirs, b"\x04")  # the system passes on what was written when it comes to that
+        said = ""
+        while not said.endswith("\x04"):
+            said += os.read(ours, 65_536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 0, said
+    assert done.stdout.startswith(f"restored to {tmp_path}/state: ")
+    assert "\rthe database" in said and "\rworkspaces … 1 of 1" in said
+    assert lasting(tmp_path / "state" / "state.db") == lasting(small / "state" / "state.db")
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_behind(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    words = f"{COMMAND} --state {small}/state backup {tmp_path}/disk/b.tar.gz; echo $?; ls -A {tmp_path}/disk"
+    mounts = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--size", "150000", "--tmpfs", str(tmp_path / "disk")]
+    done = subprocess.run(["bwrap", *mounts, "bash", "-c", words], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1\n", done
+    assert "the disk is full" in done.stderr or "can't grow" in done.stderr, done.stderr
+
+
+def test_a_state_and_a_folder_for_backups_may_be_links(small: Path, tmp_path: Path) -> None:
+    for name in ("state", "backups"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"to-{name}").symlink_to(name)
+    backup._to_file(small / "state", str(tmp_path / "to-backups" / "b"), False, SILENT)
+    backup._from(tmp_path / "to-state", str(tmp_path / "backups" / "b"), False, SILENT)
+    assert lasting(tmp_path / "state" / "state.db") == lasting(small / "state" / "state.db")
+
+
+def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    at = ("--state", str(small / "state"))
+    for words, code, said in (
+        (("backup",), 2, "the FILE to be made"),
+        (("backup", "a", "b"), 2, "the FILE to be made"),
+        (("backup", "there", *at), 1, "there is there already"),
+        (("backup", "no/such/b.tar.gz", *at), 1, "no/such"),
+        (("backup", "b", "--state", "nowhere"), 2, "there is no folder"),
+        (("backup", "b", "--state", "empty"), 1, "there is nothing in"),
+        (("backup", "b", "--replace"), 2, "--replace belongs to restore"),
+        (("restore", "b", "--with-workspaces"), 2, "--with-workspaces belongs to backup"),
+        (("restore", "no-such", "--state", "new"), 1, "no-such"),
+        (("restore", "there", "--state", "there"), 2, "is no folder"),
+        (("restore", "there", "--state", "new"), 1, "damaged, or no backup"),
+    ):
+        told = run(tmp_path, *words)
+        assert (told.returncode, told.stdout) == (code, "") and said in told.stderr, (words, told)
+    assert sorted(os.listdir(tmp_path)) == ["empty", "there"]
+    assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_a_workspace_that_cant_be_packed_is_named_and_the_rest_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = state(tmp_path / "one")
+    big = "u-" + "b" * 40
+    (held / "workspaces" / big).mkdir()
+    (held / "workspaces" / big / "data").write_bytes(b"data" * 2**14)
+    monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
+    with pytest.raises(Refused, match=rf"but what could not be packed: workspaces/{big} \(there is too much in it"):
+        backup._to_file(held, str(tmp_path / "b"), True, SILENT)
+    backup._from(tmp_path / "new", str(tmp_path / "b"), False, SILENT)
+    assert os.listdir(tmp_path / "new" / "workspaces") == [ADA]
+    assert f"is missing: workspaces/{big}" in capsys.readouterr().err
+
+
+def test_what_a_backup_leaves_out_is_told(tmp_path: Path) -> None:
+    held = state(tmp_path / "it")
+    for name in ("one", "two"):
+        os.mknod(held / "workspaces" / ADA / name, stat.S_IFSOCK | 0o600)
+    told = run(tmp_path, "backup", "b", "--with-workspaces", "--state", str(held))
+    assert told.returncode == 0, told
+    assert f"workspaces/{ADA} is in it without 2 entries (sockets, devices, files of others)\n" in told.stderr
+    assert run(tmp_path, "restore", "b", "--state", "new").returncode == 0
+
+
+def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_path: Path) -> None:
+    with lock.alone(small / "state"), pytest.raises(lock.InUse, match="it is being restored"):
+        backup._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
+    assert os.listdir(tmp_path) == []
+    with lock.shared(small / "state"):
+        backup._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_a_backup_into_a_file_that_others_can_read_says_so(
+    small: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mode: int,
+    told: bool,
+) -> None:
+    path = tmp_path / "b"
+    path.touch()
+    path.chmod(mode)
+    with path.open("w") as file, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", file)
+        backup._to_stream(small / "state", "-", False, SILENT)
+    assert ("others can read the file" in capsys.readouterr().err) == told
+    assert restored(path.read_bytes(), tmp_path / "new") is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_root_restores_nothing_into_the_state_of_somebody_else(tmp_path: Path) -> None:
+    config: Any = SimpleNamespace(state=tmp_path / "state", environment={})
+    config.state.mkdir()
+    os.chown(config.state, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to user 65534: run this as that user"):
+        backup.restore(config, ["b"], replace=True)
+    os.chown(config.state, 0, 0)
+    assert backup.restore(config, [str(tmp_path / "none")], replace=True) == 1
+
+
+def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
+    at = ("--state", str(small / "state"))
+    with lock.alone(small / "state"):
+        for words, code in ((("-t", "--auth", "none", *at), 2), (("user", "list", *at), 1)):
+            told = run(tmp_path, *words)
+            assert told.returncode == code and "it is being restored, or backed up" in told.stderr, told
+    assert run(tmp_path, "user", "list", *at).returncode == 0

@@ -1,0 +1,79 @@
+"""Writes that share a transaction, of which one can't be done."""
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.server.state.test_store import with_store
+from toolgate.server.state.batch import Batch
+from toolgate.server.state.live_processes import Processes
+from toolgate.server.state.sessions import SessionRecords
+from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.tables import tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+HALF = "\ud800"  # of a surrogate pair: JSON may carry one, UTF-8 has no such character
+
+
+def written(connection: "Connection") -> list[str]:
+    of = tables().session
+    return sorted(connection.execute(of.select().with_only_columns(of.c.id)).scalars())
+
+
+def test_what_cant_be_written_of_one_session_keeps_no_other_out(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        records = SessionRecords(store, Processes(tmp_path / "processes"), "")
+        await records.put("first", ("", "", ""), b"{}")
+        told = await asyncio.gather(
+            records.put("before", ("issuer", "ada", "client"), b"{}"),
+            records.put("half", ("issuer", HALF, "client"), b"{}"),
+            records.put("first", ("issuer", "again", "client"), b"{}"),  # a key that is taken
+            records.put("after", ("issuer", "bob", "client"), b"{}"),
+            return_exceptions=True,
+        )
+        assert [type(one) for one in told] == [type(None), StateError, StateError, type(None)]
+        assert await store.transact(written) == ["after", "before", "first"]
+
+    with_store(tmp_path, body)
+
+
+def test_half_a_write_is_taken_back_whole(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        batch, row = Batch(store), {"issuer": "", "subject": "", "client": "", "details": b"", "process": ""}
+        row |= {"began_at": 0.0, "seen_at": 0.0}
+
+        def put(connection: "Connection", *ids: str) -> None:
+            for id in ids:
+                connection.execute(tables().session.insert(), {**row, "id": id})
+
+        half = batch.add(lambda connection: put(connection, "one", HALF))
+        whole = batch.add(lambda connection: put(connection, "two"))
+        with pytest.raises(StateError):
+            await half
+        await whole
+        assert await store.transact(written) == ["two"]
+
+    with_store(tmp_path, body)
+
+
+def test_a_transaction_that_the_disk_ended_is_written_by_nobody(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        batch = Batch(store)
+
+        def put(connection: "Connection") -> None:
+            connection.exec_driver_sql("INSERT INTO session VALUES ('one', '', '', '', x'', '', 0, 0)")
+
+        def ended(connection: "Connection") -> None:
+            connection.exec_driver_sql("ROLLBACK")  # as SQLite does by itself
+            raise OSError(errno.ENOSPC, "the disk is full")
+
+        told = await asyncio.gather(*map(batch.add, (put, ended, put)), return_exceptions=True)
+        assert all(isinstance(one, OSError) and one.errno == errno.ENOSPC for one in told), told
+        assert await store.transact(written) == []
+
+    with_store(tmp_path, body)

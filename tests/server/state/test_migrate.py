@@ -1,0 +1,363 @@
+"""Databases of every schema there has been, opened by today's code; and upgrades that fail, are killed, or meet."""
+
+import asyncio
+import contextlib
+import multiprocessing
+import multiprocessing.process
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from tests.clients.raw_client import eventually
+from tests.server.cli.test_cli import run
+from tests.server.state import fixture
+from toolgate.server.state import grants, people
+from toolgate.server.state import migrate as upgrading
+from toolgate.server.state import store as store_module
+from toolgate.server.state.callback_timer import Clock
+from toolgate.server.state.callbacks import Callbacks
+from toolgate.server.state.plans import Plan
+from toolgate.server.state.sqlite import connected, disconnect
+from toolgate.server.state.store import VERSION, Newer, StateError, Store
+from toolgate.server.state.tables import tables
+from toolgate.server.state.tasks import Tasks
+
+FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.sql"))
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def made(folder: Path, fixture: Path) -> Path:
+    """A state folder with that database."""
+    (folder / "state").mkdir(mode=0o700, parents=True)
+    database = folder / "state" / "state.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.executescript(fixture.read_text())
+        connection.execute("PRAGMA journal_mode = WAL")
+    database.chmod(0o600)
+    return database
+
+
+def of(version: str) -> Path:
+    return next(path for path in FIXTURES if path.stem == version)
+
+
+def version(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def rows(database: Path) -> Rows:
+    """All there is, by table."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        found = [row["name"] for row in names if row["name"] != "alembic_version"]
+        return {name: [dict(row) for row in connection.execute(f'SELECT * FROM "{name}"')] for name in found}
+
+
+def opened(folder: Path, work: Callable[[Store], Any]) -> Any:
+    async def body() -> Any:
+        store = Store(folder / "state")
+        try:
+            await store.ready()
+            return await asyncio.wait_for(work(store), 60)
+        finally:
+            store.close()
+
+    return asyncio.run(body())
+
+
+def tasks(folder: Path) -> list[str]:
+    async def named(store: Store) -> list[str]:
+        return [task.name for task in await Tasks(store, "local", "").all()]
+
+    found: list[str] = opened(folder, named)
+    return found
+
+
+@pytest.fixture
+def differences() -> Iterator[Callable[[Path], list[Any]]]:
+    """What Alembic would have to change to make a database's schema the tables'."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    def compared(database: Path) -> list[Any]:
+        connection = connected(database)
+        try:
+            options = {"compare_type": True, "compare_server_default": True}
+            return list(compare_metadata(MigrationContext.configure(connection, opts=options), tables().metadata))
+        finally:
+            disconnect(connection)
+
+    yield compared
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
+def test_a_database_of_each_schema_there_was_is_upgraded_with_all_that_is_in_it(
+    tmp_path: Path, fixture: Path, differences: Callable[[Path], list[Any]]
+) -> None:
+    database = made(tmp_path, fixture)
+    before = rows(database)
+    assert all(before[table] for table in before), "every table of a fixture has rows"
+
+    async def used(store: Store) -> None:
+        (report, tidy) = await Tasks(store, "local", "").all()
+        assert [(step.text, step.completed) for step in report.steps] == [
+            ("collect figures, “über” all", True),
+            ("write", False),
+        ]
+        assert (report.current, report.completed, tidy.completed) == (True, False, True)
+        assert (await store.transact(Plan(store, "local", "")._read)).goal == "find out why it's slow"
+        callbacks = Callbacks(store, Clock(store, lambda _: None), "local", "")
+        (callback,) = await store.transact(callbacks._read)
+        assert (callback.message, callback.left) == ("look at the build", -1)
+        if "oauth_grant" in before:
+            (grant,) = await store.transact(lambda connection: grants.open_grants(connection, client="c-1"))
+            assert grant.id == before["oauth_grant"][0]["id"] and grant.family
+            assert (await store.transact(lambda connection: people.account(connection, "ada"))).subject
+            (token, own) = rows(database)["oauth_access"]
+            assert (token["subject"], own["subject"]) == ("s-ada", "c-1")
+
+    opened(tmp_path, used)
+    after = rows(database)
+    for table in before.keys() - {"oauth_question"}:  # what waited for ten minutes
+        kept = [{name: row[name] for name in before[table][0] if name in row} for row in after[table]]
+        lost = before[table][0].keys() - after[table][0].keys()
+        assert lost <= ({"redirect_uri"} if table == "oauth_code" else set())
+        assert kept == [{name: value for name, value in row.items() if name not in lost} for row in before[table]]
+    assert version(database) == VERSION
+    assert differences(database) == []
+    stem = int(fixture.stem[0])
+    copies = sorted(database.parent.glob("state.db.before-*"))
+    assert [copy.name for copy in copies] == ([f"state.db.before-{VERSION}"] if stem < VERSION else [])
+    for copy in copies:
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        assert (version(copy), rows(copy)) == (stem, before)
+
+
+def test_the_present_version_is_the_last_migration_and_has_a_fixture(
+    tmp_path: Path, differences: Callable[[Path], list[Any]]
+) -> None:
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(upgrading.MIGRATIONS))
+    assert scripts.get_heads() == [upgrading.revision(VERSION)]
+    assert {int(path.stem[0]) for path in FIXTURES} == set(range(1, VERSION + 1))
+    assert tasks(tmp_path) == []
+    database = tmp_path / "state" / "state.db"
+    assert differences(database) == []
+    with contextlib.closing(sqlite3.connect(database)) as new:
+        stamped = new.execute("SELECT version_num FROM alembic_version").fetchall()
+        own = new.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    assert stamped == [(upgrading.revision(VERSION),)]
+    older = made(tmp_path / "older", of("4"))
+    opened(tmp_path / "older", lambda store: store.ready())
+    with contextlib.closing(sqlite3.connect(older)) as upgraded:
+        assert upgraded.execute("SELECT version_num FROM alembic_version").fetchall() == stamped
+        assert upgraded.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone() == own
+
+
+@pytest.mark.soak
+def test_the_fixture_of_a_next_version_can_be_made(tmp_path: Path) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    (tmp_path / "now.sql").write_text(fixture.made(tmp_path / "used"))
+    now = rows(made(tmp_path / "now", tmp_path / "now.sql"))
+    assert now.keys() == rows(database).keys() and all(now.values())
+
+
+FIRST = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "{next:04}", "{last:04}"
+
+def upgrade():
+    with op.batch_alter_table("task") as batch:  # makes it anew: its rows' steps must not go with the old one
+        batch.add_column(sa.Column("colour", sa.String))
+    with open({marker!r}, "a") as file:
+        file.write("in the midst\\n")
+    {then}
+"""
+
+
+def next_migrations(folder: Path, then: str) -> Path:
+    """The migrations of a next version, which does something more behind its change."""
+    migrations = folder / "migrations"
+    shutil.copytree(upgrading.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
+    text = FIRST.format(next=VERSION + 1, last=VERSION, marker=str(folder / "marker"), then=then)
+    (migrations / "versions" / "next.py").write_text(text)
+    return migrations
+
+
+def of_the_next_version(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrading, "MIGRATIONS", next_migrations(folder, then))
+    monkeypatch.setattr(upgrading, "VERSION", VERSION + 1)
+    monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
+
+
+def test_a_table_made_anew_keeps_what_belongs_to_its_rows_and_the_last_two_copies_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    for name in ("3", "4", "mine"):
+        (database.parent / f"state.db.before-{name}").write_text(name)
+    before = rows(database)["step"]
+    of_the_next_version(tmp_path, "", monkeypatch)
+    assert tasks(tmp_path) == ["write the report", "tidy up"]
+    assert before and rows(database)["step"] == before
+    assert "colour" in rows(database)["task"][0] and version(database) == VERSION + 1
+    kept = {path.name.rpartition("-")[2] for path in database.parent.glob("state.db.before-*")}
+    assert kept == {"4", str(VERSION + 1), "mine"}
+
+
+def test_an_upgrade_that_fails_changes_nothing_and_says_where_the_copy_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    before = rows(database)
+    for then, said in (
+        ("raise LookupError('on purpose')", "on purpose"),
+        ("op.execute('DELETE FROM task')", "rows without what they belong to"),
+    ):
+        with monkeypatch.context() as patch:
+            of_the_next_version(tmp_path / said, then, patch)
+            with pytest.raises(StateError, match=f"it is as it was, and state.db.before-{VERSION + 1} beside it"):
+                tasks(tmp_path)
+        assert said in caplog.text
+        assert (version(database), rows(database)) == (VERSION, before)
+        assert rows(database.with_name(f"state.db.before-{VERSION + 1}")) == before
+    assert tasks(tmp_path) == ["write the report", "tidy up"]
+
+
+def test_an_upgrade_that_cant_be_written_down_changes_nothing_and_keeps_every_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = made(tmp_path, of("4"))
+    for name in ("2", "3", "4"):
+        (database.parent / f"state.db.before-{name}").write_text(name)
+    before, migrate = rows(database), upgrading.migrate
+
+    def full(_connection: Any) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorname = "SQLITE_FULL"
+        raise error
+
+    def migrated(connection: Any, found: int) -> None:
+        migrate(connection, found)
+        event.listen(connection.engine, "commit", full)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upgrading, "migrate", migrated)
+        with pytest.raises(StateError, match="the disk is full"):
+            tasks(tmp_path)
+    assert (version(database), rows(database)) == (4, before)
+    assert {path.name[-1] for path in database.parent.glob("state.db.before-*")} == {"2", "3", "4", str(VERSION)}
+    assert "is upgraded from" not in caplog.text
+
+
+def test_without_room_for_a_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = made(tmp_path, of("4"))
+    before = rows(database)
+
+    class Full(sqlite3.Connection):
+        def backup(self, *_: Any, **__: Any) -> None:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+
+    with monkeypatch.context() as patch:
+        connect = sqlite3.connect
+        patch.setattr(sqlite3, "connect", lambda *words, **how: connect(*words, **{"factory": Full, **how}))
+        with pytest.raises(StateError, match=r"no copy of the state database can be made before its upgrade: .*full"):
+            tasks(tmp_path)
+    assert (version(database), rows(database)) == (4, before)
+    assert [path.name for path in database.parent.glob("*before*")] == []
+
+
+def upgraded(database: Path, migrations: Path) -> multiprocessing.process.BaseProcess:
+    """Another process that upgrades to the next version; this one has Alembic imported already."""
+
+    def work() -> None:
+        upgrading.MIGRATIONS = migrations
+        store_module.VERSION = upgrading.VERSION = VERSION + 1
+        assert tasks(database.parent.parent) == ["write the report", "tidy up"]
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
+
+
+def test_kill_9_in_the_midst_changes_nothing_and_of_two_that_start_at_once_the_second_waits(tmp_path: Path) -> None:
+    database, gate, marker = made(tmp_path, of(str(VERSION))), tmp_path / "gate", tmp_path / "marker"
+    before = rows(database)
+    imports = "from pathlib import Path; from tests.clients.raw_client import eventually"
+    waits = f"{imports}; eventually(Path({str(gate)!r}).exists)"
+    migrations = next_migrations(tmp_path, waits)
+    first = upgraded(database, migrations)
+    assert eventually(lambda: marker.exists() and marker.read_text() == "in the midst\n")
+    first.kill()
+    first.join(20)
+    assert (version(database), rows(database)) == (VERSION, before)
+    others = [upgraded(database, migrations) for _ in range(2)]
+    assert eventually(lambda: marker.read_text() == "in the midst\n" * 2)  # the first's, and one of these
+    assert all(process.is_alive() for process in others)
+    gate.touch()
+    for process in others:
+        process.join(60)
+    assert [process.exitcode for process in others] == [0, 0]
+    assert marker.read_text() == "in the midst\n" * 2
+    assert version(database) == VERSION + 1 and rows(database)["step"] == before["step"]
+
+
+def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_any_more(tmp_path: Path) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+
+    async def work(store: Store) -> None:
+        tasks = Tasks(store, "local", "")
+        await tasks.create("before")
+        with contextlib.closing(sqlite3.connect(database)) as other:
+            other.execute("PRAGMA user_version = 99")
+        with pytest.raises(Newer, match="version 99"):
+            await tasks.create("after")
+
+    opened(tmp_path, work)
+    assert [row["name"] for row in rows(database)["task"]][-1] == "before"
+
+
+@pytest.mark.parametrize("words", [(), ("-t",), ("user", "add", "ada")])
+def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    database = made(tmp_path, of(str(VERSION)))
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    told = run(tmp_path, *words, "--state", "state", stdin="correct horse")
+    assert told.returncode == 2, told
+    assert "made by a newer Toolgate (version 99" in told.stderr and "--state" in told.stderr
+
+
+ORDINARY = """
+import asyncio, sys
+from pathlib import Path
+from toolgate.server.state.store import Store
+
+async def main():
+    store = Store(Path(sys.argv[1]))
+    await store.ready()
+    await store.transact(lambda _: None)
+    print([name for name in sys.modules if name.startswith("alembic")])
+    store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_an_ordinary_start_imports_no_alembic(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", ORDINARY, str(tmp_path / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done

@@ -1,0 +1,379 @@
+"""Workspaces of people who are gone or long idle: put away by a server that people sign in to, and by the operator."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE, eventually, processes_with
+from tests.server.auth.minted_tokens import Signed, asked, signed_site
+from tests.server.cli.test_cli import run
+from toolgate.server.app import App
+from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.config import load
+from toolgate.server.principal import Principal, subject_of
+from toolgate.server.protocol.session import Session
+from toolgate.server.state import grants
+from toolgate.server.state.people import BUILT_IN
+from toolgate.server.state.store import Store
+from toolgate.server.workspaces import archive as packing
+from toolgate.server.workspaces.folders import Folders
+from toolgate.server.workspaces.last_used import Uses
+from toolgate.server.workspaces.retention import Cleaner, Policy
+
+DAY = 86_400
+NEVER = Policy()
+ADA, BOB, EVE = (Principal(OURS, name, "").name for name in ("ada", "bob", "eve"))
+
+
+def text(signed: Signed, token: str, command: str) -> str:
+    """What a command says, with all that rides along."""
+    said = asked(signed, token, "tools/call", {"name": "Bash", "arguments": {"command": command}})[2]
+    assert not said["result"]["isError"], said
+    return "\n".join(block["text"] for block in said["result"]["content"])
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "--state", str(folder / "state"), *words)
+
+
+def idle(state: Path, name: str, days: float, ending: str = "") -> None:
+    """Have the last call of `name` been so many days ago."""
+    then = time.time() - days * DAY
+    os.utime(state / "uses" / (name + ending), (then, then))
+
+
+def archives(state: Path) -> list[str]:
+    return sorted(os.listdir(state / "archive")) if (state / "archive").exists() else []
+
+
+def filled(state: Path, *names: str) -> None:
+    for name in names:
+        for folder in ("workspaces", "spool"):
+            (state / folder / name).mkdir(parents=True)
+            (state / folder / name / "note").write_text(name)
+
+
+def look(cleaner: Cleaner) -> None:
+    async def once() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await cleaner.look()
+
+    asyncio.run(once())
+
+
+class House:
+    """A cleaner of one's own, with days that pass as one likes."""
+
+    def __init__(self, state: Path, idle: Policy, gone: Policy = NEVER) -> None:
+        state.mkdir(exist_ok=True)
+        self.state = state
+        self.days = 0.0
+        self.gone: Collection[str] | None = ()
+        self.ended: list[str] = []
+        self.cleaner = Cleaner(state, idle=idle, gone=gone, who_is_gone=self._gone, end=self._end, now=self._now)
+
+    def look(self) -> None:
+        look(self.cleaner)
+
+    async def _gone(self) -> Collection[str] | None:
+        return self.gone
+
+    async def _end(self, name: str) -> None:
+        self.ended.append(name)
+
+    def _now(self) -> float:
+        return 1_800_000_000 + self.days * DAY
+
+
+# -- by the server
+
+
+def test_who_comes_back_after_long_finds_a_new_workspace_and_is_told_once_where_the_old_one_is(tmp_path: Path) -> None:
+    with signed_site(tmp_path, workspace=False) as signed:
+        ada, bob = signed.token("ada", "one"), signed.token("bob", "one")
+        text(signed, ada, "echo hers > note; ln -s /etc/passwd link")
+        text(signed, bob, "echo his > note")
+        state = signed.site.state
+    idle(state, ADA, 91)
+    options = ("--idle-workspaces", "archive", "--idle-after", "90d", "--state", str(state))
+    with signed_site(tmp_path, *options, workspace=False) as signed:
+        signed.site.state = state
+        assert eventually((state / "uses" / f"{ADA}.word").exists)
+        assert not (state / "workspaces" / ADA).exists()
+        (archive,) = archives(state)
+        assert archive.startswith(ADA) and stat.S_IMODE((state / "archive" / archive).stat().st_mode) == 0o600
+        assert not (state / "spool" / ADA).exists()
+        again = Signed(signed.site)
+        said = text(again, again.token("ada", "two", jti="again", noted=False), "ls")
+        assert "note" not in said.splitlines()[0]
+        assert f"your workspace was archived after 91 days without a call, and a new one begun: {archive}" in said
+        said = text(again, again.token("ada", "two", jti="again", noted=False), "ls -A")
+        assert "archived" not in said
+        assert "his" in text(again, again.token("bob", "one", jti="again", noted=False), "cat note")
+    told = command(tmp_path, "workspace", "restore", archive)
+    assert (told.returncode, told.stderr) == (0, "") and str(state / "workspaces" / ADA) in told.stdout
+    assert (state / "workspaces" / ADA / "note").read_text() == "hers\n"
+    assert (state / "workspaces" / ADA / "link").is_symlink()
+
+
+def test_by_default_nothing_that_is_somebodys_is_touched(tmp_path: Path) -> None:
+    with signed_site(tmp_path, workspace=False) as signed:
+        text(signed, signed.token("ada", "one"), "echo hers > note")
+        state = signed.site.state
+    idle(state, ADA, 3_650)
+    with signed_site(tmp_path, "--state", str(state), workspace=False) as signed:
+        signed.site.state = state
+        assert eventually(lambda: (state / "leaving" / ".lock").exists())  # it has looked
+        again = Signed(signed.site)
+        assert "hers" in text(again, again.token("ada", "one", jti="again", noted=False), "cat note")
+    assert archives(state) == []
+
+
+def test_what_somebody_removed_left_is_archived(tmp_path: Path) -> None:
+    """Their account is gone; what still ran for them was ended, and after a month their folders go."""
+    state = tmp_path / "state"
+    name = Principal(OURS, subject_of(BUILT_IN, "a1"), "").name
+
+    def put(connection: Any) -> None:
+        row = {"issuer": BUILT_IN, "known_as": "a1", "name": "ada", "seen_at": time.time()}
+        grants.put_person(connection, subject_of(BUILT_IN, "a1"), **row)
+
+    store = Store(state)
+    asyncio.run(store.transact(put))
+    store.close()
+    filled(state, name)
+    (state / "uses").mkdir()
+    (state / "uses" / f"{name}.gone").touch()
+    idle(state, name, 31, ".gone")
+    listed = command(tmp_path, "workspace", "list").stdout.splitlines()
+    assert listed[0].split() == ["NAME", "WORKSPACE", "SIZE", "LAST", "CALL"]
+    assert listed[1].split()[:2] == ["ada", name] and "unknown" in listed[1]
+    with signed_site(tmp_path, "--state", str(state), workspace=False):
+        assert eventually((state / "uses" / f"{name}.word").exists)
+        assert len(archives(state)) == 1 and not (state / "workspaces" / name).exists()
+    assert "archived" in command(tmp_path, "workspace", "list").stdout
+
+
+def test_a_workspace_that_was_given_is_never_touched(tmp_path: Path) -> None:
+    options = ("--idle-workspaces", "delete", "--idle-after", "1h")
+    with signed_site(tmp_path, *options) as signed:
+        text(signed, signed.token("ada", "one"), "echo everybodys > note")
+        assert not (signed.site.state / "uses").exists()
+        assert not list((signed.site.state / "workspaces").iterdir())
+
+
+@pytest.mark.parametrize("words", [("--idle-after", "5m"), ("--gone-after", "x"), ("--idle-workspaces", "burn")])
+def test_a_policy_that_is_a_slip_is_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+    told = command(tmp_path, "-t", *words)
+    assert told.returncode == 2 and words[0] in told.stderr
+
+
+def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(tmp_path: Path) -> None:
+    given = {"http": "true", "auth": "none", "state": str(tmp_path / "state"), "idle_workspaces": "archive"}
+
+    async def scenario() -> None:
+        app = App(load.load(given, {"PATH": os.environ["PATH"]}))
+        assert app.cleaner is not None
+        try:
+            session = Session(ADA, stateless=True)
+            before = app.server.belongings(session).workspace
+            run = await before.start("touch mine; echo done; sleep 61.5417", background=True)
+            assert await before.grown(run, 0, PATIENCE)
+            assert app.cleaner.note(ADA) is None
+            app.cleaner._now = lambda: time.time() + 100 * DAY
+            await app.cleaner.look()
+            assert not processes_with("61.5417")
+            after = app.server.belongings(session).workspace
+            assert after is not before and after.root == before.root
+            run = await after.start("ls -A; echo new > note")
+            assert await after.wait(run, PATIENCE) and (await after.take(run, 1_000))[0] == ""
+            assert app.server.used is not None
+            app.server.used(ADA)
+            (notice,) = app.server.notices(ADA).take().values()
+            assert "archived after 100 days" in notice.text
+        finally:
+            await app.close()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+# -- the policy
+
+
+def test_nobody_is_idle_before_their_time_and_a_new_look_begins_to_count(tmp_path: Path) -> None:
+    house = House(tmp_path / "state", Policy("delete", 90 * DAY))
+    filled(house.state, ADA, BOB)
+    house.look()
+    for house.days in (50, 89):
+        house.cleaner.note(BOB)
+        house.look()
+        assert house.cleaner.folders.names() == sorted((ADA, BOB))
+    house.days = 90
+    house.look()
+    assert house.cleaner.folders.names() == [BOB] and house.ended == [ADA]
+    assert archives(house.state) == [] and house.cleaner.folders.unfinished() == []
+    assert "removed after 90 days" in str(house.cleaner.note(ADA))
+    assert house.cleaner.note(ADA) is None
+
+
+def test_who_is_gone_has_a_policy_of_their_own_and_loses_it_by_coming_back(tmp_path: Path) -> None:
+    house = House(tmp_path / "state", Policy(), Policy("archive", 30 * DAY))
+    filled(house.state, ADA, BOB)
+    house.gone = (ADA, BOB)
+    house.look()
+    house.days, house.gone = 20, (ADA,)
+    house.look()
+    house.days, house.gone = 31, (ADA, BOB)
+    house.look()
+    assert [name[:42] for name in archives(house.state)] == [ADA]
+    house.days = 45
+    house.gone = None  # nobody knows: nobody is judged
+    house.look()
+    house.gone = (ADA, BOB)
+    house.look()
+    assert house.cleaner.folders.names() == [BOB]
+    house.days = 62
+    house.look()
+    assert house.cleaner.folders.names() == []
+
+
+def test_only_folders_of_people_are_looked_at(tmp_path: Path) -> None:
+    house = House(tmp_path / "state", Policy("delete", 0), Policy("delete", 0))
+    filled(house.state, "local", "u-x", "other", ADA)
+    house.days = 1_000
+    house.look()
+    assert sorted(os.listdir(house.state / "workspaces")) == ["local", "other", "u-x"]
+
+
+def test_one_call_is_noted_a_minute(tmp_path: Path) -> None:
+    now = [1_000.0]
+    (tmp_path / "state").mkdir()
+    uses = Uses(tmp_path / "state" / "uses", lambda: now[0])
+    uses.note(ADA)
+    marker = tmp_path / "state" / "uses" / ADA
+    now[0] += 59
+    uses.note(ADA)
+    assert marker.stat().st_mtime == 1_000
+    now[0] += 2
+    uses.note(ADA)
+    assert marker.stat().st_mtime == 1_061
+    uses.note("local")
+    uses.note("../../x")
+    assert os.listdir(marker.parent) == [ADA]
+
+
+def test_what_cant_be_packed_is_put_back_as_it_was_and_nobody_else_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(tmp_path / "state", Policy("archive", 0))
+    filled(house.state, ADA, BOB)
+    (house.state / "workspaces" / ADA / "data").write_bytes(b"data" * 2**14)
+    monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
+    house.look()
+    assert house.cleaner.folders.names() == [ADA]
+    assert (house.state / "workspaces" / ADA / "note").read_text() == ADA
+    assert [name[:42] for name in archives(house.state)] == [BOB]
+    assert "too much" in caplog.text and "next try" in caplog.text
+    monkeypatch.setattr(packing, "MAX_BYTES", 1)
+    (house.state / "workspaces" / ADA / "data").unlink()
+    house.look()
+    assert (house.state / "workspaces" / ADA / "note").exists()
+    monkeypatch.undo()
+    house.look()
+    assert house.cleaner.folders.names() == [] and len(archives(house.state)) == 2
+    assert house.cleaner.folders.unfinished() == []
+
+
+def test_what_a_crash_broke_off_is_gone_on_with(tmp_path: Path) -> None:
+    house = House(tmp_path / "state", Policy())
+    filled(house.state, ADA, BOB)
+    folders = house.cleaner.folders
+    folders.set_aside(ADA)  # and then the end: it was to be archived
+    folders.give_up(folders.set_aside(BOB))  # that was done already
+    house.look()
+    assert [name[:42] for name in archives(house.state)] == [ADA]
+    assert folders.unfinished() == []
+
+
+def test_one_at_a_time_puts_away(tmp_path: Path) -> None:
+    house = House(tmp_path / "state", Policy("delete", 0))
+    filled(house.state, ADA)
+    with Folders(house.state).alone(), pytest.raises(OSError, match="already"):
+        house.look()
+    assert house.cleaner.folders.names() == [ADA]
+
+
+# -- by the operator
+
+
+def test_the_operator_archives_restores_and_removes(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    filled(state, ADA)
+    assert command(tmp_path, "workspace", "archive", ADA).returncode == 0
+    (archive,) = archives(state)
+    assert command(tmp_path, "workspace", "list").stdout.split()[5:7] == ["?", archive]
+    assert Uses(state / "uses").note(ADA) == (
+        f"your workspace was archived by the operator, and a new one begun: {archive} has what was in it"
+    )
+    assert command(tmp_path, "workspace", "restore", ADA).returncode == 0
+    assert (state / "workspaces" / ADA / "note").read_text() == ADA
+    again = command(tmp_path, "workspace", "restore", ADA)
+    assert again.returncode == 1 and "something in it" in again.stderr
+    assert command(tmp_path, "workspace", "remove", ADA).returncode == 0
+    assert command(tmp_path, "workspace", "remove", archive).returncode == 0
+    assert archives(state) == [] and len(command(tmp_path, "workspace", "list").stdout.splitlines()) == 1
+    assert os.listdir(state / "leaving") == [".lock"]
+
+
+def test_what_an_archive_leaves_out_is_told(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    filled(state, ADA)
+    os.mknod(state / "workspaces" / ADA / "socket", stat.S_IFSOCK | 0o600)
+    told = command(tmp_path, "workspace", "archive", ADA)
+    without = "without 1 entry (sockets, devices, files of others)"
+    assert told.returncode == 0 and told.stdout.endswith(f".tar.gz, {without}\n"), told
+    (archive,) = archives(state)
+    assert (Uses(state / "uses").note(ADA) or "").endswith(f": {archive}, {without}, has what was in it")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "list, archive, restore, remove"),
+        (["list", "ada"], 2, "ada"),
+        (["archive"], 2, "a person's name"),
+        (["archive", "ada"], 1, "nobody here is called 'ada'"),
+        (["archive", "../../etc"], 1, "nobody here"),
+        (["remove", "local"], 1, "nobody here"),
+        (["remove", BOB], 1, "has no workspace"),
+        (["restore", BOB], 1, "no archive"),
+        (["restore", "../archive/x.tar.gz"], 1, "nobody here"),
+    ],
+)
+def test_what_the_operator_cant_have_is_a_sentence(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+    told = command(tmp_path, "workspace", *words)
+    assert (told.returncode, told.stdout) == (code, "") and said in told.stderr, told
+    assert not (tmp_path / "state").exists()
+
+
+def test_what_a_server_has_in_use_is_not_taken_from_under_it(tmp_path: Path) -> None:
+    with signed_site(tmp_path, workspace=False) as signed:
+        ada = signed.token("ada", "one")
+        text(signed, ada, "echo hers > note; (sleep 61.4813 &) ")
+        for action in ("archive", "remove"):
+            told = command(tmp_path, "workspace", action, ADA)
+            assert told.returncode == 1 and "in use" in told.stderr, told
+        assert processes_with("61.4813")
+        assert "hers" in text(signed, ada, "cat note")
+    assert command(tmp_path, "workspace", "archive", ADA).returncode == 0

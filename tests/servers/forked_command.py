@@ -1,0 +1,261 @@
+"""The real command, begun in a copy of a process that has imported it already: most of a test's time would else go into
+importing the same modules again. What is about starting itself starts the command anew.
+
+Run as a script this is that process: it waits for what to start, forks, and tells how each copy ended.
+"""
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+COMMAND = str(Path(sys.executable).with_name("toolgate"))
+KNOWN = (
+    *("server.app", "server.cli.main", "server.http_app", "server.auth.setup", "server.server"),
+    *(
+        "server.state.db_thread",
+        "transports.stdio",
+        "transports.web.oauth_routes",
+        "server.plugins.reload",
+        "server.builtin_tools",
+    ),
+)
+OTHERS = (
+    *("sqlalchemy.dialects.sqlite.pysqlite", "jsonschema_rs", "uvloop", "uvicorn", "watchfiles", "httptools"),
+    "prometheus_client",
+)
+MOST = 1 << 20  # bytes of a command and its environment
+
+
+class Process:
+    """A copy, as `subprocess.Popen` would show it."""
+
+    def __init__(self, pid: int, stdin: IO[bytes] | None, stdout: IO[bytes] | None) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = None
+        self.returncode: int | None = None
+        self._ended = threading.Event()
+
+    def end(self, code: int) -> None:
+        self.returncode = code
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired("toolgate", timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Origin:
+    """The process that is copied, seen from the tests."""
+
+    def __init__(self, *modules: str) -> None:
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        command = [sys.executable, "-P", str(Path(__file__)), str(its.fileno()), *modules]
+        subprocess.run(command, pass_fds=[its.fileno()], env=environment, cwd="/", check=True)
+        its.close()
+        self._socket = ours
+        self._asking = threading.Lock()
+        self._answered = threading.Condition()
+        self._pid: int | None = None
+        self._living: dict[int, Process] = {}
+        self._early: dict[int, int] = {}
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def start(
+        self, words: Sequence[str], cwd: Path, env: Mapping[str, str], streams: Sequence[int], *pipes: IO[bytes] | None
+    ) -> Process:
+        order = json.dumps([list(words), str(cwd), dict(env)]).encode()
+        with self._asking:
+            socket.send_fds(self._socket, [order], list(streams))
+            with self._answered:
+                assert self._answered.wait_for(lambda: self._pid is not None, 20)
+                pid, self._pid = self._pid, None
+                assert pid is not None
+                process = self._living[pid] = Process(pid, *pipes)
+                if pid in self._early:
+                    self._living.pop(pid).end(self._early.pop(pid))
+        return process
+
+    def _listen(self) -> None:
+        while told := self._socket.recv(64):
+            pid, code = json.loads(told)
+            with self._answered:
+                if code is None:
+                    self._pid = pid
+                elif pid in self._living:
+                    self._living.pop(pid).end(code)
+                else:
+                    self._early[pid] = code
+                self._answered.notify_all()
+
+
+_knowing: list[tuple[str, ...]] = [()]
+_origin = functools.cache(Origin)
+
+
+@contextlib.contextmanager
+def knowing(*modules: str) -> Iterator[None]:
+    """What is started meanwhile is a copy of a process of its own, that has imported these as well."""
+    _knowing.append(modules)
+    try:
+        yield
+    finally:
+        _knowing.pop()
+
+
+def start(words: Sequence[str], *, stdin: Any, stdout: Any, stderr: Any, cwd: Path, env: Mapping[str, str]) -> Any:
+    """As `subprocess.Popen`, for what tests of the server need of it; another command, or an environment that Python
+    itself reads as it starts, gets a process of its own."""
+    if words[0] != COMMAND or any(name.startswith(("PYTHON", "LC_", "LD_")) for name in env):
+        return subprocess.Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+    with contextlib.ExitStack() as its:
+        ends: list[IO[bytes] | None] = []
+        streams = []
+        for given, ours in ((stdin, 1), (stdout, 0)):
+            if given == subprocess.PIPE:
+                pair = os.pipe()
+                ends.append(os.fdopen(pair[ours], "wb" if ours else "rb"))
+                streams.append(pair[1 - ours])
+                its.callback(os.close, pair[1 - ours])
+            elif given == subprocess.DEVNULL:
+                ends.append(None)
+                streams.append(os.open(os.devnull, os.O_RDWR))
+                its.callback(os.close, streams[-1])
+            else:
+                ends.append(None)
+                streams.append(given.fileno())
+        return _origin(*_knowing[-1]).start(words, cwd, env, [*streams, stderr.fileno()], *ends)
+
+
+def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run`, with `text` to read, to its end."""
+    with contextlib.ExitStack() as its:
+        given, said, complained = (its.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        given.write(text.encode())
+        given.seek(0)
+        process = start(words, stdin=given, stdout=said, stderr=complained, cwd=cwd, env=env)
+        code = process.wait(120)
+        told = []
+        for stream in (said, complained):
+            stream.seek(0)
+            told.append(stream.read().decode())
+    return subprocess.CompletedProcess(list(words), code, *told)
+
+
+# -- the process that is copied
+
+
+def _serve(control: socket.socket, modules: Sequence[str]) -> None:
+    for name in (*(f"toolgate.{name}" for name in KNOWN), *OTHERS, *modules):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a copy would make its own of every page
+    wake, woken = os.pipe()
+    for end in (wake, woken):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken)
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(control, selectors.EVENT_READ)
+        waiting.register(wake, selectors.EVENT_READ)
+        while True:
+            for key, _ in waiting.select():
+                if key.fd == wake:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(wake, 4096)
+                    _tell_ends(control)
+                    continue
+                order, streams, _, _ = socket.recv_fds(control, MOST, 3)
+                if not order:
+                    return
+                child = os.fork()
+                if not child:
+                    waiting.close()
+                    _become(streams, *json.loads(order))
+                for stream in streams:
+                    os.close(stream)
+                control.send(json.dumps([child, None]).encode())
+
+
+def _tell_ends(control: socket.socket) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            control.send(json.dumps([ended[0], os.waitstatus_to_exitcode(ended[1])]).encode())
+
+
+def _become(streams: Sequence[int], words: list[str], cwd: str, env: dict[str, str]) -> None:
+    """Be the command. Comes never back."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, 1024)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        mode, buffering = ("w" if number else "r"), (1 if number == 2 else -1)
+        stream = open(number, mode, buffering, encoding="utf-8", closefd=False)  # noqa: SIM115  # as Python does
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+    os.chdir(cwd)
+    sys.argv = words
+    from toolgate.server.__main__ import main
+
+    try:
+        code = main()
+    except SystemExit as end:
+        if not isinstance(end.code, int):
+            raise
+        code = end.code
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    """End as Python does, but for taking apart all that was ever imported: that takes longer than most commands."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(COMMAND).parent)]  # as it is for the command itself
+    if os.fork():
+        os._exit(0)  # nobody's child: tests count theirs
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -1,0 +1,206 @@
+"""The HTTP endpoints without sockets, in this process: with limits of one's own, and callers told apart by a header."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.clients.raw_client import PATIENCE, ROOT
+from toolgate.server.app import App
+from toolgate.server.config import load
+from toolgate.server.methods import lifecycle
+from toolgate.server.principal import Principal
+from toolgate.server.state.sessions import SessionRecords
+from toolgate.transports.http.host_origin import Scope
+from toolgate.transports.http.sessions import NOTE, Sessions
+from toolgate.transports.sse import Endpoints
+from toolgate.transports.streamable_http import Endpoint
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": "hello",
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "tests", "version": "1"},
+    },
+}
+
+
+ADA = Principal("tests", "ada", "client")
+
+
+def user(scope: Scope) -> Principal:
+    return Principal("tests", scope["toolgate.headers"].get(b"x-user", b"ada").decode(), "client")
+
+
+def named(user: str) -> str:
+    """The name of a user's folders and rows."""
+    return Principal("tests", user, "client").name
+
+
+class Exchange:
+    """One request and what comes back for it."""
+
+    def __init__(self, application: Any, method: str, path: str, body: bytes, headers: dict[str, str]) -> None:
+        path, _, query = path.partition("?")
+        told = {name.lower().encode(): value.encode() for name, value in headers.items()}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
+            "headers": list(told.items()),
+            "toolgate.headers": told,
+            "root_path": "",
+        }
+        self._body: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._gone = asyncio.Event()
+        self._came: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._started = asyncio.Event()
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self.task = asyncio.create_task(application(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body:
+            return self._body.pop()
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = dict(message["headers"])
+            self._started.set()
+            return
+        if message["body"]:
+            self._came.put_nowait(message["body"])
+        if not message.get("more_body"):
+            self._came.put_nowait(None)
+
+    async def started(self) -> "Exchange":
+        async with asyncio.timeout(PATIENCE):
+            await self._started.wait()
+        return self
+
+    async def events(self) -> AsyncIterator[dict[str, str]]:
+        """The events as they come; comments under ''."""
+        async with asyncio.timeout(PATIENCE):
+            while (chunk := await self._came.get()) is not None:
+                for part in chunk.decode().split("\r\n\r\n"):
+                    fields = (line.partition(":") for line in part.split("\r\n") if line)
+                    event = {name: value.removeprefix(" ") for name, _, value in fields}
+                    if event:
+                        yield event
+
+    async def messages(self) -> list[Any]:
+        """All messages until the end of the stream."""
+        return [json.loads(event["data"]) async for event in self.events() if event.get("data")]
+
+    async def first(self, method: str) -> dict[str, str]:
+        """The first event with a message of `method`."""
+        async for event in self.events():
+            if event.get("data") and json.loads(event["data"]).get("method") == method:
+                return event
+        raise AssertionError(f"no {method} came")
+
+    async def json(self) -> Any:
+        """The body, or the last message of a stream: what takes a while is answered by one."""
+        await self.started()
+        if self.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+            return (await self.messages())[-1]
+        async with asyncio.timeout(PATIENCE):
+            chunks = []
+            while (chunk := await self._came.get()) is not None:
+                chunks.append(chunk)
+        return json.loads(b"".join(chunks)) if chunks else None
+
+    async def hang_up(self) -> None:
+        self._gone.set()
+        async with asyncio.timeout(PATIENCE):
+            await self.task
+
+
+class Inside:
+    """`streamable` and `sse` endpoints over one real server core."""
+
+    def __init__(self, app: App, streamable: Endpoint, sse: Endpoints, sessions: Sessions) -> None:
+        self.app, self.streamable, self.sse, self.sessions = app, streamable, sse, sessions
+
+    def ask(self, method: str, message: Any = None, **headers: str) -> Exchange:
+        told = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        body = b"" if message is None else json.dumps(message).encode()
+        return Exchange(self.streamable, method, "/mcp", body, told)
+
+    async def session(self, revision: str = "2025-11-25", capabilities: Any = None, **headers: str) -> str:
+        """The id of a new session, past its handshake."""
+        params = {**HELLO["params"], "protocolVersion": revision, "capabilities": capabilities or {}}  # type: ignore[dict-item]
+        hello = await self.ask("POST", {**HELLO, "params": params}, **headers).started()
+        assert hello.status == 200, await hello.json()
+        id = hello.headers[b"mcp-session-id"].decode()
+        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        noted = await self.ask("POST", note, mcp_session_id=id, **headers).started()
+        assert noted.status == 202
+        return id
+
+    def call(self, session: str, id: Any, tool: str, arguments: Any = None, **headers: str) -> Exchange:
+        params = {"name": tool, "arguments": arguments or {}, "_meta": {"progressToken": f"of {id}"}}
+        message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+        return self.ask("POST", message, mcp_session_id=session, **headers)
+
+
+@contextlib.asynccontextmanager
+async def inside(
+    folder: Path,
+    *,
+    idle: float = 1_800.0,
+    most: int = 10_000,
+    pulse: float = 15.0,
+    each: int | None = None,
+    remembers: bool = False,
+    note: float = NOTE,
+    now: Callable[[], float] = time.time,
+    **limits: Any,
+) -> AsyncIterator[Inside]:
+    """Endpoints with limits of one's own; nothing may be left running in the end. One that `remembers` goes on with the
+    sessions of the one before it, by the clock `now`."""
+    plugins = [str(ROOT / "tests" / "plugins")]
+    options = load.load(
+        {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
+    )
+    app = App(options)
+    await app.plugins.look(PATIENCE)
+    records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
+    take_up = lifecycle.take_up(app.server)
+    sessions = Sessions(
+        app.server.close_session,
+        idle=idle,
+        most=most,
+        each=each,
+        records=records,
+        events=limits["shared"].events if "shared" in limits else None,
+        take_up=take_up,
+        note=note,
+    )
+    await sessions.recall()
+    streamable = Endpoint(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)
+    sse_sessions = Sessions(app.server.close_session)
+    before = asyncio.all_tasks()
+    try:
+        yield Inside(app, streamable, Endpoints(app.dispatcher, sse_sessions, user), sessions)
+    finally:
+        await sessions.suspend_all()
+        sse_sessions.close_all()
+        async with asyncio.timeout(PATIENCE):
+            while left := asyncio.all_tasks() - before:
+                await asyncio.wait(left)
+        await app.close()

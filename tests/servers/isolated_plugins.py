@@ -1,0 +1,77 @@
+"""Servers whose plugins run in processes of their own, and a look at those processes."""
+
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.clients.raw_client import Server, processes_with
+
+HOST = "toolgate.server.plugins.isolation.worker"
+Start = Callable[..., Server]
+
+CRASHING = """
+    @tool
+    async def crash() -> str:
+        "Crash."
+        os._exit(7)
+
+    @tool
+    async def shot() -> str:
+        "Crash by a signal."
+        os.kill(os.getpid(), signal.SIGSEGV)
+        await asyncio.sleep(60)
+
+    @tool
+    async def sleep(ctx: Context) -> str:
+        "Wait."
+        await ctx.progress(1)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await ctx.log("error", "cleaned up")
+        return "slept"
+
+    @tool
+    async def block(ctx: Context) -> str:
+        "Block."
+        await ctx.progress(1)
+        time.sleep(600)
+        return ""
+
+    @tool
+    async def pid() -> int:
+        "The process."
+        return os.getpid()
+"""
+
+
+def plugin_folder(folder: Path, body: str, name: str = "it") -> Path:
+    """A folder with a plugin in it."""
+    home = folder / "plugins"
+    home.mkdir(exist_ok=True)
+    begin = "import asyncio, os, signal, sys, time\nfrom toolgate.tools import *\n"
+    (home / f"{name}.py").write_text(begin + textwrap.dedent(body))
+    return home
+
+
+def isolated(start: Start, folder: Path, body: str, *options: str, **how: Any) -> Server:
+    return start("-p", str(plugin_folder(folder, body)), "--isolate-plugins", *options, **how)
+
+
+def hosts(server: Server) -> set[int]:
+    """The guards of plugins' processes: each is there until all that its plugin started is gone."""
+    return {pid for pid in processes_with(HOST) if f"\nPPid:\t{server.process.pid}\n" in status(pid)}
+
+
+def status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "\nState:\tZ"
+
+
+def resident(pid: int) -> int:
+    """The most memory a process ever had, in bytes."""
+    return int(re.findall(r"VmHWM:\s+(\d+)", status(pid))[0]) * 1024

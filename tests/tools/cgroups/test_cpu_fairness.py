@@ -1,0 +1,96 @@
+"""Who takes much of the processor gives way: judged on figures of one's own, and told to real groups."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from toolgate.tools import cgroups
+from toolgate.tools.cgroups import Cgroups
+from toolgate.tools.cgroups.cpu_fairness import EVERY, QUIET, Manners
+
+NAME = "abcdef0123456789"
+
+
+class Figures:
+    """A group as `Manners` sees it."""
+
+    def __init__(self) -> None:
+        self.used: float | None = 0.0
+        self.told: list[bool] = []
+
+    def cpu_seconds(self) -> float | None:
+        return self.used
+
+    def give_way(self, yes: bool) -> bool:
+        self.told.append(yes)
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.manners = Manners(lambda: self.now)
+
+    def passes(self, *groups: Any, shares: tuple[float, ...]) -> None:
+        """The time between two looks, in which each group used its share of a processor."""
+        self.now += EVERY
+        for group, share in zip(groups, shares, strict=True):
+            group.used += share * EVERY
+        self.manners.look(groups)
+
+
+def test_who_takes_much_gives_way_and_who_takes_little_does_not() -> None:
+    clock, busy, modest = Clock(), Figures(), Figures()
+    for _ in range(10):
+        clock.passes(busy, modest, shares=(1.9, 0.2))
+    assert (busy.told, modest.told) == ([True], [])
+
+
+def test_who_was_quiet_for_a_while_need_not_give_way_any_more() -> None:
+    clock, group = Clock(), Figures()
+    clock.passes(group, shares=(0.0,))
+    clock.passes(group, shares=(1.0,))
+    for _ in range(QUIET - 1):
+        clock.passes(group, shares=(0.0,))
+    clock.passes(group, shares=(0.4,))  # neither much nor little: it begins anew
+    for _ in range(QUIET - 1):
+        clock.passes(group, shares=(0.0,))
+    assert group.told == [True]
+    clock.passes(group, shares=(0.0,))
+    assert group.told == [True, False]
+
+
+def test_a_group_that_nobody_counts_is_left_alone() -> None:
+    clock, group = Clock(), Figures()
+    group.used = None
+    for _ in range(3):
+        clock.now += EVERY
+        clock.manners.look([group])  # type: ignore[list-item]
+    assert group.told == []
+
+
+@pytest.fixture
+def found() -> Iterator[Cgroups]:
+    made = cgroups.find()
+    assert isinstance(made, Cgroups), made
+    yield made
+    assert made.close()
+
+
+def weights(group: cgroups.Group) -> list[int]:
+    """On v1 1,024 are what 100 are on v2."""
+    shares = [entrance.parent / "cpu.shares" for entrance in group.entrances]
+    plain = [entrance.parent / "cpu.weight" for entrance in group.entrances]
+    return [int(file.read_text()) * 100 // 1024 for file in shares if file.exists()] + [
+        int(file.read_text()) for file in plain if file.exists()
+    ]
+
+
+def test_a_real_group_gives_way_and_comes_back(found: Cgroups) -> None:
+    group = found.group(NAME, processes=10)
+    assert weights(group) == [100], "no weight: it takes a cgroup with the cpu controller that can be written"
+    assert group.give_way(True) and 9 <= weights(group)[0] <= 10
+    assert group.give_way(False) and weights(group) == [100]
+    assert group.give_way(True) and group.kill() and group.close()
+    assert not group.give_way(False)

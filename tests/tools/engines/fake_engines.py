@@ -1,0 +1,84 @@
+"""A place on loopback with a stand-in for each engine, each at the path that is its name, and what asks them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from tests.tools.engines import answers as shapes
+from tests.tools.fake_web_site import Answer, Site, site
+from tests.tools.tool_calls import call
+from toolgate.tools.api.content import Output
+from toolgate.tools.api.context import Settings
+from toolgate.tools.search import Search, chosen, web_search
+from toolgate.tools.search.engines import KEYED
+from toolgate.tools.web.fetch import Web
+
+KEYS = {name: f"key-of-{name}" for name in KEYED}
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Street:
+    site: Site
+    web: Web
+    search: Search
+    clock: Clock
+
+    async def find(self, query: str = "frobs", hold: float = 45.0) -> Output:
+        return await call(web_search, {"query": query}, web=self.web, search=self.search, settings=Settings(hold=hold))
+
+    async def statuses(self, query: str = "frobs") -> dict[str, tuple[str, int]]:
+        return table(await self.find(query))
+
+    def asked(self, name: str) -> int:
+        """How many questions came to an engine."""
+        return sum(request.path == f"/{name}" for request in self.site.requests)
+
+
+def hasten(seconds: float) -> None:
+    """What the running loop would do within `seconds` it does now; whatever the machine is busy with."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    loop.time = lambda: time() + seconds  # type: ignore[method-assign]
+
+
+@contextlib.asynccontextmanager
+async def street(
+    answers: Mapping[str, Answer],
+    *,
+    deadline: float = 15.0,
+    seconds: Mapping[str, float] | None = None,
+    contact: str = "",
+    entries: Iterable[str] = (),
+) -> AsyncIterator[Street]:
+    pages = {f"/{name}": answer for name, answer in answers.items()}
+    if "searxng" in answers:
+        pages["/searxng/search"] = answers["searxng"]
+    async with site({"/": shapes.STARTPAGE_HOME, **pages}) as place:
+        named = [f"{name}={place.url('/' + name)}" for name in answers]
+        engines = [
+            msgspec.structs.replace(engine, seconds=(seconds or {}).get(engine.name, 40.0))
+            for engine in chosen([*named, *entries], None, KEYS)
+        ]
+        web = Web(["127.0.0.1"])
+        clock = Clock()
+        try:
+            yield Street(place, web, Search(web, engines, deadline=deadline, contact=contact, clock=clock), clock)
+        finally:
+            await web.close()
+
+
+def table(output: Output) -> dict[str, tuple[str, int]]:
+    return {row["name"]: (row["status"], row["count"]) for row in output.structured["engines"]}

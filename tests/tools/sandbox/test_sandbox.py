@@ -1,0 +1,444 @@
+"""The sandbox against what has broken it before: each test is a way out that was one."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.server.workspaces.test_folders import DEEP, nested
+from tests.servers.forked_command import COMMAND
+from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
+from toolgate.server.workspaces import rmtree
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.egress.sandbox_proxy import Outlet
+from toolgate.tools.sandbox import levels, users
+from toolgate.tools.sandbox import process as cell
+from toolgate.tools.sandbox.environment import Sandboxed
+from toolgate.tools.sandbox.levels import Sandbox, Wanted
+from toolgate.tools.web.address_policy import Allowed
+from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.process import MAX_SAID, Process
+from toolgate.tools.workspace.safe_walk import descend
+from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.zygote import Processes
+
+FIRST = 42_000 + os.getpid() % 350 * 20  # tests run side by side, and those of a user end all that runs as it
+UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+# Stops whatever else runs as its user, as fast as it can: nothing that has to run as that user too gets to do its work.
+STOPPER = """
+print("ready", flush=True)
+while True:
+    try:
+        os.kill(-1, signal.SIGSTOP)
+    except OSError:
+        pass
+"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One that every user can get to: pytest's are root's alone."""
+    made = Path(os.path.realpath("/tmp")) / f"toolgate-test-{os.urandom(8).hex()}"
+    made.mkdir(mode=0o711)
+    monkeypatch.setattr(users, "CLAIMS", made / "claims")  # those of servers in other tests are in the same range
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def as_user() -> Iterator[Callable[[int, str], "subprocess.Popen[bytes]"]]:
+    """Start a Python program as a user, and wait until it says something."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(uid: int, program: str) -> "subprocess.Popen[bytes]":
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [cell.PROGRAM, "-I", "-S", "-c", _becoming(uid) + program],
+                    stdout=subprocess.PIPE,
+                    cwd="/",
+                )
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            return process
+
+        yield begin
+
+
+def _becoming(uid: int) -> str:
+    """In the program itself: the interpreter may lie where only root can read it."""
+    return f"import os, signal, time; os.setgroups([]); os.setresgid(*[{uid}] * 3); os.setresuid(*[{uid}] * 3)\n"
+
+
+def sandbox(level: str, **how: object) -> Sandbox:
+    network = "public" if level == "bwrap" else "none"
+    wanted = Wanted(level, network, False, Limits(), os.environ["PATH"], uids=UIDS)  # type: ignore[arg-type]
+    return levels.chosen(replace(wanted, **how))  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> AsyncIterator[Workspace]:
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True, exist_ok=True)
+    outside = Processes()
+    quarters = Sandboxed(
+        kept,
+        root,
+        folder / "spools" / "ada",
+        alone=alone,
+        outside=outside,
+        outlet=lambda listener: Outlet(listener, Allowed.parse(())),
+        group=lambda limits: None,
+        memory=True,
+        resting=Resting(),
+    )
+    mine = Workspace(root, folder / "spools" / "ada", ENVIRONMENT, Notices(), quarters=quarters)
+    try:
+        yield mine
+    finally:
+        await mine.close(0.2)
+        await outside.close()
+
+
+def test_who_stops_all_of_its_user_is_ended_all_the_same(
+    as_user: Callable[[int, str], "subprocess.Popen[bytes]"],
+) -> None:
+    for _ in range(5):  # it was a race
+        stopper = as_user(UIDS[1], STOPPER)
+        began = time.monotonic()
+        cell.end(UIDS[1], UIDS[-1])
+        assert stopper.wait(BOUND) == -9
+        assert time.monotonic() - began < cell.END_WITHIN
+
+
+SURVIVOR = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_what_outlived_its_server_is_ended_by_the_next_and_nothing_of_one_that_lives(
+    folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
+) -> None:
+    def swept() -> list[str]:
+        return users.deserted(folder / "workspaces", folder / "spools", UIDS, lambda uid: cell.end(uid, UIDS[-1]))
+
+    async def body() -> None:
+        kept = sandbox("uid")
+        async with workspace(folder, kept) as mine:
+            uid = int(await ran(mine, "id -u"))
+            task = await mine.start("echo here; sleep 600")
+            await mine.grown(task, 0, BOUND)
+            assert await asyncio.to_thread(swept) == []
+            assert (await mine.run(task)).status == "running"
+        for is_at_its_call in (False, True):
+            survivor = as_user(uid, SURVIVOR)
+            if is_at_its_call:
+                async with workspace(folder, kept) as mine:
+                    assert await ran(mine, "echo here") == b"here\n"
+            else:
+                assert await asyncio.to_thread(swept) == ["ada"]
+            assert await asyncio.to_thread(survivor.wait, BOUND) == -9
+
+    asyncio.run(body())
+
+
+@needs_bwrap
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, level: str) -> None:
+    """Its commands could not say where they were from then on, and after an idle while none began."""
+
+    async def landed(mine: Workspace, name: str) -> str | None:
+        task = await mine.start(f"mkdir -p {name}; cd {name}")
+        assert await mine.wait(task, BOUND)
+        found = await mine.landed(task)
+        return None if found is None else found.name
+
+    async def body() -> None:
+        spool = folder / "spools" / "ada"
+        unmeasured = Limits(workspace=0, entries=0)
+        async with workspace(folder, sandbox(level, limits=unmeasured)) as mine:
+            assert await landed(mine, "one") == "one"
+            for removed, idle in ((spool / "places", True), (spool, False)):
+                busy = None if idle else await mine.start("sleep 600", background=True)
+                shutil.rmtree(removed)
+                assert await landed(mine, "two") == ("two" if idle or level == "uid" else None)
+                if busy is not None:
+                    await mine.kill(busy, 0)
+                assert await landed(mine, "three") == "three"
+            assert (spool / "places").stat().st_uid == mine._quarters.uid
+
+    asyncio.run(body())
+
+
+def test_a_user_that_something_still_runs_as_is_given_to_nobody(
+    folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
+) -> None:
+    """Its workspace is gone, and it isn't: whoever came next would share files and signals with it."""
+    survivor = as_user(UIDS[1], SURVIVOR)
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    assert users.settled(root, UIDS[:4]) == UIDS[2]
+    assert survivor.poll() is None
+
+
+def test_a_user_is_not_given_again_while_others_were_not(folder: Path) -> None:
+    """What it left in /tmp, or as shared memory, would be the next one's."""
+    given: list[int] = []
+    for _ in range(len(IDLE) - 2):
+        root = folder / "ada"
+        root.mkdir()
+        given.append(users.settled(root, IDLE))
+        root.rmdir()
+    assert sorted(given) == list(IDLE[1:-1])
+
+
+def test_a_workspace_is_given_with_what_was_its_owners_and_nothing_that_is_linked_there(folder: Path) -> None:
+    root, others = folder / "workspaces" / "ada", folder / "shadow"
+    (root / "deep").mkdir(parents=True)
+    others.write_text("root's")
+    (root / "deep" / "file").write_text("mine")
+    (root / "deep" / "link").symlink_to(others)
+    for path in (root, root / "deep", root / "deep" / "file", root / "deep" / "link"):
+        os.chown(path, 1, 1, follow_symlinks=False)
+    (root / "deep" / "hard").hardlink_to(others)
+    uid = users.settled(root, IDLE)
+    assert uid in IDLE
+    owners = {path.name: path.lstat().st_uid for path in (root, *root.rglob("*"))}
+    assert owners == {"ada": uid, "deep": uid, "file": uid, "link": uid, "hard": 0}
+    assert others.stat().st_uid == 0
+
+
+def test_servers_of_different_state_folders_begin_with_different_users(folder: Path) -> None:
+    given: set[int] = set()
+    for name in ("one", "two", "three", "four"):
+        root = folder / name / "ada"
+        root.mkdir(parents=True)
+        given.add(users.settled(root, range(40_000, 50_000)))
+    assert len(given) > 1
+
+
+def test_no_user_is_given_by_servers_of_two_state_folders(folder: Path) -> None:
+    roots = [folder / state / name for state in ("one", "two") for name in ("ada", "bob")]
+    for root in roots:
+        root.mkdir(parents=True)
+    given = [users.settled(root, UIDS[:6]) for root in roots]
+    assert len(set(given)) == 4
+    assert [users.settled(root, UIDS[:6]) for root in roots] == given
+    last = folder / "three" / "ada"
+    last.mkdir(parents=True)
+    with pytest.raises(users.Crowded):
+        users.settled(last, UIDS[:6])
+    roots[0].rmdir()
+    assert users.settled(last, UIDS[:6]) == given[0]
+
+
+def test_a_workspace_that_came_with_a_user_of_somebody_else_gets_one_of_its_own(folder: Path) -> None:
+    """A state folder that was copied here."""
+    here, copy = folder / "one" / "ada", folder / "two" / "ada"
+    here.mkdir(parents=True)
+    uid = users.settled(here, IDLE)
+    copy.mkdir(parents=True)
+    (copy / "file").write_text("mine")
+    for path in (copy, copy / "file"):
+        os.chown(path, uid, uid)
+    own = users.settled(copy, IDLE)
+    assert own != uid and own in IDLE
+    assert (copy / "file").stat().st_uid == copy.stat().st_uid == own
+    assert users.settled(here, IDLE) == uid
+
+
+def test_a_giving_that_was_broken_off_goes_on_with_the_same_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    for name in ("a", "b", "c"):
+        (root / name).write_text(name)
+    passed: list[str] = []
+
+    def killed(name: str, here: int, owner: int, uid: int) -> None:
+        if passed:
+            raise KeyboardInterrupt
+        passed.append(name)
+        whole(name, here, owner, uid)
+
+    with monkeypatch.context() as patched:
+        whole = users._pass_on
+        patched.setattr(users, "_pass_on", killed)
+        with pytest.raises(KeyboardInterrupt):
+            users.settled(root, IDLE)
+    other = folder / "workspaces" / "bob"
+    other.mkdir()
+    given = users.settled(other, IDLE)
+    uid = users.settled(root, IDLE)
+    assert uid == (root / passed[0]).stat().st_uid != given
+    assert {path.stat().st_uid for path in (root, *root.iterdir())} == {uid}
+
+
+def test_a_folder_of_claims_that_others_can_write_to_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "CLAIMS", folder / "claims")
+    (folder / "claims").mkdir()
+    (folder / "claims").chmod(0o777)
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    with pytest.raises(OSError, match="root's alone"):
+        users.settled(root, IDLE)
+
+
+def test_a_workspace_however_deep_is_given(folder: Path) -> None:
+    root = folder / "workspaces" / "ada"
+    root.mkdir(parents=True)
+    nested(root, DEEP)
+    uid = users.settled(root, IDLE)
+    assert {os.fstat(here).st_uid for here, _ in descend(root)} == {uid}
+    rmtree.remove(root)
+
+
+@needs_bwrap
+def test_without_a_user_of_their_own_commands_find_no_process_that_is_not_filtered(folder: Path) -> None:
+    """The first process of bwrap's has the same user: whoever writes to its memory would be without a filter."""
+
+    async def body() -> None:
+        kept = replace(sandbox("bwrap"), uids=None)  # as for a server that is not root
+        async with workspace(folder, kept) as mine:
+            said = await ran(mine, "grep -h ^Seccomp: /proc/[0-9]*/status | sort | uniq -c")
+            assert said.split()[1:] == [b"Seccomp:", b"2"], said
+            assert int(said.split()[0]) > 3
+
+    asyncio.run(body())
+
+
+@needs_bwrap
+def test_what_is_hidden_in_a_workspace_stays_so_whatever_is_renamed_above_it(folder: Path) -> None:
+    async def body() -> None:
+        root = folder / "workspaces" / "ada"
+        secret = root / "deep" / "down" / "state"
+        secret.mkdir(parents=True)
+        (secret / "key").write_text("geheim")
+        kept = replace(sandbox("bwrap", hidden=[secret]), uids=None)
+        for _ in range(2):  # the second sandbox finds what the first has left
+            async with workspace(folder, kept) as mine:
+                await ran(mine, "cd ~; mv deep/down deep/up; mv deep high; mkdir -p deep/down/state")
+                assert b"geheim" not in await ran(mine, "cat ~/*/*/state/key ~/deep/down/state/key")
+                assert await ran(mine, "echo kept > ~/deep/file; cat ~/deep/file") == b"kept\n"
+
+    asyncio.run(body())
+
+
+@needs_bwrap
+def test_what_is_left_where_commands_leave_word_is_removed_by_a_thread(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be any number of files, and everybody's answers come from the event loop."""
+    removed: dict[str, int] = {}
+    unlink = os.unlink
+
+    def noted(path: str, *more: object, **how: object) -> None:
+        removed[os.path.basename(path)] = threading.get_ident()
+        unlink(path, *more, **how)  # type: ignore[arg-type]
+
+    async def body() -> None:
+        async with workspace(folder, sandbox("bwrap")) as mine:
+            await ran(mine, f"touch {folder}/spools/ada/places/{{a,b}}")
+            monkeypatch.setattr(os, "unlink", noted)
+        assert {"a", "b"} <= removed.keys()
+        assert threading.get_ident() not in (removed["a"], removed["b"])
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("exited 1 " + "9" * 4000, "exited -99999999999999999999 0", "exited 256 0", "exited 0 -1", "exited 1"),
+        *("here x", "here 1\nstarted 0\nstarted 0", "nonsense", "x" * (MAX_SAID + 1), "exited 0 0\nexited 0 0"),
+    ],
+)
+def test_what_no_supervisor_says_ends_the_sandbox(said: str) -> None:
+    """What runs in it may say it; no number of it gets anywhere."""
+
+    async def body() -> None:
+        control, theirs = socket.socketpair()
+        output, write_end = os.pipe()
+        for descriptor in (control.fileno(), output):
+            os.set_blocking(descriptor, False)
+        ended: list[bool] = []
+        process = Process(control, output, lambda data: None, lambda: ended.append(True))
+        with theirs:
+            await asyncio.get_running_loop().sock_sendall(theirs, said.encode() + b"\n" * (len(said) < MAX_SAID))
+            assert await asyncio.wait_for(process.gone, BOUND) is False
+        os.close(write_end)
+        assert ended == [True]
+        assert process.ended.result() in (None, 0)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--sandbox", "bwrap", "--workspace", "/"], "/ is the system's"),
+        (["--sandbox", "bwrap", "--workspace", "/proc"], "/proc is the system's"),
+        (["--sandbox", "bwrap", "--workspace", "/proc/sys"], "/proc/sys is the system's"),
+        (["--sandbox", "uid", "--workspace", "/tmp"], "/tmp is the system's"),
+        (["--sandbox", "bwrap", "--workspace", "{0}", "--search-keys", "{0}/keys"], "comes into sight"),
+        (["--sandbox", "uid", "--workspace", "{0}", "--state", "{0}/deep/state"], "at level uid"),
+    ],
+)
+@needs_bwrap
+def test_a_workspace_that_no_sandbox_could_keep_is_refused(folder: Path, options: list[str], says: str) -> None:
+    os.chown(folder, UIDS[1], UIDS[1])
+    (folder / "keys").write_text("")
+    words = ["--state", str(folder / "state"), *(word.format(folder) for word in options)]
+    ended = subprocess.run([COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND, cwd=folder)
+    assert says in ended.stderr.decode()
+    assert ended.returncode == 2
+
+
+UNHEARD = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for number in (438, 440, 442, 443, 447, 457, 458, 467):
+    libc.syscall(number, 0, 0, 0, 0, 0, 0)
+    print(ctypes.get_errno(), end=" ")
+"""
+
+
+@needs_bwrap
+def test_calls_that_the_filter_s_library_never_heard_of_are_refused(folder: Path) -> None:
+    """Debian 12's knows none of those of Linux 6.8 and later, which its kernels from elsewhere have."""
+
+    async def body() -> None:
+        async with workspace(folder, sandbox("bwrap")) as mine:
+            said = await ran(mine, f"{shlex.quote(cell.PROGRAM)} -I -S -c {shlex.quote(UNHEARD)}")
+            assert set(map(int, said.split())) == {errno.EPERM}
+
+    asyncio.run(body())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become somebody else")
+@pytest.mark.parametrize("ids", [(64_001, 64_002), (64_002, 64_001)])
+def test_whoever_is_the_real_or_the_effective_user_of_a_process_is_active(ids: tuple[int, int]) -> None:
+    script = f"import os, sys; os.setresuid({ids[0]}, {ids[1]}, 0); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert set(ids) <= users.active()

@@ -1,0 +1,178 @@
+"""What the tests of commands share: a workspace of one's own, a caller of the shell tools, and looks at /proc."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.context import Belongings, Context, Place, Settings
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.schema import check
+from toolgate.tools.builtin.shell import TOOLS
+from toolgate.tools.workspace.environment import Open
+from toolgate.tools.workspace.limits import UNLIMITED
+from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.zygote import Processes
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
+BOUND = 30.0  # seconds for anything here that must come: these machines are slow at times
+
+
+@contextlib.asynccontextmanager
+async def workspace(folder: Path, notices: Notices | None = None) -> AsyncIterator[Workspace]:
+    root = folder / "root"
+    root.mkdir(exist_ok=True)
+    processes = Processes()
+    mine = Workspace(root, folder / "spool", ENVIRONMENT, notices or Notices(), quarters=Open(processes, UNLIMITED))
+    try:
+        yield mine
+    finally:
+        await mine.close(0.2)
+        await processes.close()
+
+
+def on_workspace(body: Callable[[Workspace], Coroutine[Any, Any, None]], folder: Path) -> None:
+    async def run() -> None:
+        async with workspace(folder) as mine:
+            await body(mine)
+
+    asyncio.run(run())
+
+
+async def ran(mine: Workspace, command: str, **how: Any) -> bytes:
+    """Run a command to the end of its tree; its output."""
+    task = await mine.start(command, **how)
+    assert await mine.wait(task, BOUND)
+    return await mine.read(task, 0, 2**20)
+
+
+class Caller:
+    """A client's end of a call that notes its progress messages, and a session's belongings."""
+
+    def __init__(self, workspace: Workspace, notices: Notices) -> None:
+        self.workspace = workspace
+        self.notices = notices
+        self.place = Place("session")
+        self.settings = Settings()
+        self.wants_progress = False
+        self.held = True
+        self.heard: list[tuple[float, str | None, float]] = []
+        self.on_progress: Callable[[], None] = lambda: None
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.heard.append((progress, message, time.monotonic()))
+        self.on_progress()
+
+    async def call(self, name: str, **arguments: Any) -> Output:
+        """Call a tool; its structured content, which must fit its schema, comes back as plain data."""
+        nothing: Any = None
+        lent = Belongings("me", self.place, self.workspace, nothing, nothing, nothing, nothing, nothing, self.settings)
+        peer: Any = self
+        tool = next(tool for tool in TOOLS if tool.name == name)
+        output = await asyncio.wait_for(tool.run(arguments, Context(lent, peer)), 30)
+        structured = msgspec.to_builtins(output.structured)
+        if structured is not None:
+            assert tool.output is not None
+            assert check(tool.output)(structured) is None
+        return Output(output.content, structured, output.is_error)
+
+    async def bash(self, command: str, **arguments: Any) -> Output:
+        return await self.call("Bash", command=command, **arguments)
+
+
+def text_of(output: Output) -> str:
+    (block,) = output.content
+    assert isinstance(block, Text)
+    return block.text
+
+
+def told(output: Output) -> str:
+    return str(output.structured["stdout_and_stderr"])
+
+
+@contextlib.asynccontextmanager
+async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Caller]:
+    root = folder / "root"
+    root.mkdir(exist_ok=True)
+    processes, notices = Processes(), Notices()
+    workspace = Workspace(root, folder / "spool", environment, notices, quarters=Open(processes, UNLIMITED))
+    try:
+        yield Caller(workspace, notices)
+    finally:
+        await workspace.close(0.2)
+        await processes.close()
+
+
+def on_caller(
+    body: Callable[[Caller], Coroutine[Any, Any, None]],
+    folder: Path,
+    environment: Mapping[str, str] = ENVIRONMENT,
+) -> None:
+    async def run() -> None:
+        async with caller(folder, environment) as me:
+            await body(me)
+
+    asyncio.run(run())
+
+
+def processes() -> Iterator[tuple[int, int, str, bytes]]:
+    """Every living process: id, parent, state, command line."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, parent, *_ = (path / "stat").read_text().rpartition(")")[2].split()
+            if state not in "ZX":
+                yield int(path.name), int(parent), state, (path / "cmdline").read_bytes()
+
+
+def living(word: str) -> set[int]:
+    return {pid for pid, _, _, line in processes() if word.encode() in line.split(b"\0")}
+
+
+def children_of(parent: int) -> set[int]:
+    """Descendants, by parentage."""
+    parents = {pid: up for pid, up, _, _ in processes()}
+    found = {parent}
+    while more := {pid for pid, up in parents.items() if up in found} - found:
+        found |= more
+    return found - {parent}
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Look again and again, for what nothing announces: another process's doing."""
+    async with asyncio.timeout(BOUND):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    asyncio.run(until(condition))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def hosted(script: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**ENVIRONMENT, "PYTHONDONTWRITEBYTECODE": "1"},
+    )

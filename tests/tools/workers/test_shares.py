@@ -1,0 +1,216 @@
+"""What one caller takes from the others by having much read: no memory to speak of, no turn of theirs, no time."""
+
+import asyncio
+import io
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pypdf import PdfWriter
+
+from tests.clients.raw_client import PATIENCE, Server
+from tests.tools.fake_web_site import Request, never, site
+from tests.tools.tool_calls import call, text
+from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.builtin.images import read_image
+from toolgate.tools.fair_queue import BusyError, Turns
+from toolgate.tools.web.fetch import SHARE, VISITS, Web
+from toolgate.tools.workers import pool
+from toolgate.tools.workspace.open_file import OpenFile
+
+Start = Callable[..., Server]
+MIB = 2**20
+MANY = 60
+LONG = 120.0  # seconds for all of them, on a busy machine
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is asked of /proc")
+
+
+def most_memory(server: Server) -> int:
+    """The most that it ever had, in bytes."""
+    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def large_png(size: int) -> bytes:
+    """Eight pixels by eight, and much that no picture needs."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(b"\0" * 8 * 25))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"juNk", bytes(size)) + pixels + chunk(b"IEND", b"")
+
+
+def large_pdf(size: int) -> bytes:
+    writer = PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.add_metadata({"/Title": "Large"})
+    writer.add_attachment("much", bytes(size))
+    body = io.BytesIO()
+    writer.write(body)
+    return body.getvalue()
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(MANY, marks=pytest.mark.soak)])
+def test_large_pictures_take_no_memory_of_the_server(start: Start, count: int) -> None:
+    server = start()
+    file = server.state.parent / "work" / "large.png"
+    file.write_bytes(large_png(61 * MIB))
+    given = {"name": "ReadImage", "arguments": {"file_path": str(file)}}
+    asked = [server.begin("tools/call", given) for _ in range(count)]
+    results = [server.result(id, LONG) for id in asked]
+    assert [result["content"][0]["type"] for result in results] == ["image"] * count
+    assert most_memory(server) < 200 * MIB
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(MANY, marks=pytest.mark.soak)])
+def test_large_pdfs_take_little_memory_of_the_server(start: Start, count: int) -> None:
+    """A few at once may be as large as they like: the others wait, or are told to."""
+    server = start("--allow-private", "127.0.0.1", "--browser", "none")
+    body = large_pdf(30 * MIB)
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with site({"/": (200, {"content-type": "application/pdf"}, body)}) as place:
+            given = {"name": "ReadDocs", "arguments": {"url": place.url()}}
+            asked = [server.begin("tools/call", given) for _ in range(count)]
+            return [await asyncio.to_thread(server.result, id, LONG) for id in asked]
+
+    results = asyncio.run(scenario())
+    texts = [result["content"][0]["text"] for result in results]
+    assert [text for text in texts if "Title: Large" not in text and "busy" not in text] == []
+    assert "Title: Large" in texts[0]
+    assert most_memory(server) < 300 * MIB
+
+
+class Shelf:
+    """A workspace with one file in it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
+        return OpenFile(io.BytesIO(self.data), path, len(self.data))
+
+
+def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waiting() -> None:
+    ended: list[str] = []
+
+    async def look(web: Web, principal: str) -> None:
+        output = await call(read_image, {"file_path": "/a.png"}, web=web, workspace=shelf, principal=principal)
+        assert not output.is_error, text(output)
+        ended.append(principal)
+
+    async def scenario() -> None:
+        web = Web()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(MANY):
+                    group.create_task(look(web, "eve"))
+                while dict(web.workers.depths()).get("picture", (0, 0))[1] < MANY - pool.MOST:
+                    await asyncio.sleep(0)
+                group.create_task(look(web, "ada"))
+        finally:
+            await web.close()
+
+    shelf = Shelf(large_png(1000))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+    assert len(ended) == MANY + 1
+    assert ended.index("ada") <= 2 * pool.MOST
+
+
+def test_pages_that_never_come_hold_up_nobody_elses() -> None:
+    async def scenario() -> None:
+        async with site({"/never": never, "/": b"<p>Here"}) as place:
+            web = Web(["127.0.0.1"])
+            asked = asyncio.Event()
+
+            async def noted(request: Request) -> None:
+                if sum(each.path == "/never" for each in place.requests) == SHARE:
+                    asked.set()
+                await never(request)
+
+            place.pages["/never"] = noted
+            eve = [
+                asyncio.ensure_future(call(read_docs, {"url": place.url("/never")}, web=web, principal="eve"))
+                for _ in range(VISITS + 2)
+            ]
+            await asked.wait()
+            output = await call(read_docs, {"url": place.url("/")}, web=web, principal="ada")
+            assert "Here" in text(output)
+            assert sum(request.path == "/never" for request in place.requests) == SHARE
+            for waiting in eve:
+                waiting.cancel()
+            await asyncio.gather(*eve, return_exceptions=True)
+            await web.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+
+
+def test_text_that_is_slow_to_decode_does_not_hold_up_the_loop() -> None:
+    body = b"\xff\xfe\xfd" * (8 * MIB // 3)
+
+    async def longest(work: "asyncio.Future[Any]") -> float:
+        """Of this process's own processor time between two turns of the loop, in seconds."""
+        gaps = [0.0]
+        last = time.process_time()
+        while not work.done():
+            await asyncio.sleep(0)
+            now = time.process_time()
+            gaps.append(now - last)
+            last = now
+        return max(gaps)
+
+    async def scenario() -> float:
+        pages = {f"/{n}": (200, {"content-type": "text/plain"}, body) for n in range(4)}
+        async with site(pages) as place:
+            web = Web(["127.0.0.1"])
+            await call(read_docs, {"url": place.url("/0")}, web=web)  # what is loaded for the first page, is once
+            work = asyncio.gather(*(call(read_docs, {"url": place.url(path)}, web=web) for path in pages))
+            gap = await longest(work)
+            assert ["first" in text(output) for output in work.result()] == [True] * 4
+            await web.close()
+            return gap
+
+    assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) < 0.1
+
+
+def test_one_has_its_share_and_another_finds_the_rest() -> None:
+    async def scenario() -> None:
+        turns = Turns(6, "pages", share=4)
+        taking = [asyncio.ensure_future(turns.take("eve", 5)) for _ in range(6)]
+        await asyncio.sleep(0)
+        assert (turns.running, turns.waiting) == (4, 2)
+        await turns.take("ada", 0.01)
+        turns.give("ada")
+        assert (turns.running, turns.waiting) == (4, 2)
+        turns.give("eve")
+        await asyncio.sleep(0)
+        assert (turns.running, turns.waiting) == (4, 1)
+        taking[5].cancel()
+        await asyncio.gather(*taking, return_exceptions=True)
+        assert (turns.running, turns.waiting) == (4, 0)
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_too_long_or_with_too_many_is_told_what_helps() -> None:
+    async def scenario() -> None:
+        turns = Turns(1, "pictures", line=2)
+        await turns.take("ada")
+        waiting = [asyncio.ensure_future(turns.take("ada", 0.05)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError, match="2 pictures of yours wait already; send fewer at once"):
+            await turns.take("ada", 5)
+        for late in waiting:
+            with pytest.raises(BusyError, match="the server is busy: 1 pictures at once; try again in a minute"):
+                await late
+        assert (turns.running, turns.waiting) == (1, 0)
+
+    asyncio.run(scenario())

@@ -1,0 +1,120 @@
+"""Sandboxes in which nothing runs: how many stay, which go first, and that a command finds its own or a new one."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tools.shell_commands import BOUND
+from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.workspace.process import Launch
+from toolgate.tools.workspace.zygote import SUPERVISOR, Processes
+
+HERE = Path("/")
+
+
+class Room:
+    """A cell without walls, which counts how often it was entered."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+        self.ended = 0
+
+    def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]":
+        self.entered += 1
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(SUPERVISOR), str(channel.fileno())],
+            pass_fds=[channel.fileno()],
+            env={},
+            start_new_session=True,
+        )
+        report.send(b"ready")
+        return process
+
+    def kill(self) -> None:
+        self.ended += 1
+
+
+def deaf(_: bytes) -> bool:
+    return True
+
+
+async def run(processes: Processes, command: str = "true") -> None:
+    launch = Launch(["bash", "-c", command], HERE, HERE, {"PATH": os.defpath})
+    process = await processes.start(launch, deaf)
+    async with asyncio.timeout(BOUND):
+        await process.gone
+        await asyncio.sleep(0)  # who else waited for that has its turn
+
+
+async def until_ended(room: Room, times: int) -> None:
+    async with asyncio.timeout(BOUND):
+        while room.ended < times:
+            await asyncio.sleep(0.01)
+
+
+def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
+    async def body() -> None:
+        resting = Resting(most=2)
+        rooms = [Room() for _ in range(3)]
+        houses = [Processes(room, resting=resting) for room in rooms]
+        await run(houses[0])
+        await run(houses[1])
+        await run(houses[0])  # now the second has rested longest
+        await run(houses[2])
+        await until_ended(rooms[1], 1)
+        assert [room.ended for room in rooms] == [0, 1, 0]
+        await run(houses[1])  # has a new one
+        await until_ended(rooms[0], 1)
+        assert [room.entered for room in rooms] == [1, 2, 1]
+        for house in houses:
+            await house.close()
+
+    asyncio.run(body())
+
+
+def test_a_sandbox_in_which_something_runs_is_not_idle() -> None:
+    async def body() -> None:
+        resting = Resting(most=1)
+        rooms = [Room() for _ in range(3)]
+        houses = [Processes(room, resting=resting) for room in rooms]
+        launch = Launch(["sleep", "600"], HERE, HERE, {"PATH": os.defpath})
+        lasting = await houses[0].start(launch, deaf)
+        await run(houses[0])
+        await run(houses[1])
+        await run(houses[2])
+        await until_ended(rooms[1], 1)
+        assert [room.ended for room in rooms] == [0, 1, 0] and not lasting.gone.done()
+        lasting.terminate(0.0)
+        async with asyncio.timeout(BOUND):
+            await lasting.gone
+        await until_ended(rooms[2], 1)
+        for house in houses:
+            await house.close()
+
+    asyncio.run(body())
+
+
+def test_a_command_that_comes_while_its_sandbox_ends_has_a_new_one() -> None:
+    async def body() -> None:
+        room = Room()
+        house = Processes(room, resting=Resting(most=0))
+        for _ in range(5):
+            await run(house)  # each time it is ended as soon as nothing runs there
+        await house.close()
+        assert (room.entered, room.ended) == (5, 5)
+
+    asyncio.run(body())
+
+
+def test_an_idle_sandbox_ends_after_a_while() -> None:
+    async def body() -> None:
+        room = Room()
+        house = Processes(room, resting=Resting(seconds=0.05))
+        await run(house)
+        await until_ended(room, 1)
+        await house.close()
+
+    asyncio.run(body())

@@ -1,0 +1,268 @@
+"""Process trees: how they start, and that nothing of them outlives its end."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tools.shell_commands import (
+    BOUND,
+    Caller,
+    alive,
+    children_of,
+    descriptors,
+    hosted,
+    living,
+    on_caller,
+    on_workspace,
+    processes,
+    ran,
+    text_of,
+    told,
+    until,
+    wait_for,
+    workspace,
+)
+from toolgate.tools.workspace.workspace import Workspace
+
+TREE = """
+(setsid bash -c 'trap "" TERM; echo $BASHPID > daemon; while :; do sleep 1; done' >/dev/null 2>&1 &)
+python3 -c '
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open("forked", "w").write(f"{os.getpid()}\\n")
+        time.sleep(600)
+    os._exit(0)
+os.wait()'
+sleep 600 &
+echo $! > child
+echo $$ > shell
+touch ready
+wait
+"""
+
+
+async def grown_tree(root: Path) -> list[int]:
+    """The processes of TREE, once they are all there."""
+    names = ["daemon", "forked", "child", "shell"]
+    await until(lambda: (root / "ready").exists() and all((root / name).exists() for name in names))
+    await until(lambda: all((root / name).read_text().endswith("\n") for name in names))
+    pids = [int((root / name).read_text()) for name in names]
+    assert all(alive(pid) for pid in pids)
+    return pids
+
+
+def test_a_timeout_ends_the_whole_tree_daemons_included(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        call = asyncio.ensure_future(me.bash(f"echo begun; {TREE}", timeout=1000))
+        pids = await grown_tree(me.workspace.root)
+        output = await call
+        assert not any(alive(pid) for pid in pids)
+        assert output.is_error
+        assert text_of(output).startswith("begun\ntimed out after 1000 ms; for what takes longer use a larger timeout")
+        assert output.structured["timed_out"] and output.structured["exit_code"] is None
+        assert output.structured["task_id"] is None
+        assert (await me.call("ListBgTasks")).structured == {"tasks": []}
+
+    on_caller(body, tmp_path)
+
+
+def test_a_cancelled_command_is_gone_with_its_tree_before_the_call_ends(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        call = asyncio.ensure_future(me.bash(TREE))
+        pids = await grown_tree(me.workspace.root)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert not any(alive(pid) for pid in pids)
+        assert (await me.call("ListBgTasks")).structured == {"tasks": []}
+
+    on_caller(body, tmp_path)
+
+
+def test_a_command_cancelled_as_it_starts_does_not_run_on(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        mark = f"600.{os.getpid()}"
+        for turns in range(12):
+            call = asyncio.ensure_future(me.bash(f"exec sleep {mark}"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        await until(lambda: not living(mark))
+
+    on_caller(body, tmp_path)
+
+
+def test_a_command_may_kill_its_supervisor_and_does_not_outlive_it(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        mark = f"601.{os.getpid()}"
+        output = await me.bash(f"echo hi; setsid sleep {mark} & kill -9 $PPID; sleep {mark}")
+        assert output.is_error
+        assert "is lost" in text_of(output) or "supervisor died" in text_of(output)  # before it could say that it began
+        await until(lambda: not living(mark))
+        assert told(await me.bash("echo well")) == "well\n"
+
+    on_caller(body, tmp_path)
+
+
+def test_a_call_in_flight_is_told_that_the_server_stopped(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        call = asyncio.ensure_future(me.bash("touch up; sleep 600"))
+        await until((me.workspace.root / "up").exists)
+        await me.workspace.close(0.2)
+        output = await call
+        assert output.is_error and "the server stopped" in text_of(output)
+
+    on_caller(body, tmp_path)
+
+
+def test_killing_the_server_kills_its_commands_and_their_daemons(tmp_path: Path) -> None:
+    mark = f"602.{os.getpid()}"
+    command = f"trap '' TERM; (setsid setsid sleep {mark} &) ; sleep {mark} & echo up; sleep {mark}"
+    script = f"""
+import asyncio, pathlib
+from tests.tools.shell_commands import workspace
+async def main():
+    async with workspace(pathlib.Path({str(tmp_path)!r})) as mine:
+        for _ in range(3):
+            await mine.start({command!r})
+        print("up", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    host = hosted(script)
+    try:
+        assert host.stdout is not None and host.stdout.readline() == "up\n"
+        wait_for(lambda: len(living(mark)) == 9)
+        below = children_of(host.pid)
+        assert len(below) >= 9 + 3 + 1  # sleeps, supervisors, the zygote
+    finally:
+        host.send_signal(signal.SIGKILL)
+        host.communicate()
+    wait_for(lambda: not living(mark))
+    wait_for(lambda: not below & {pid for pid, *_ in processes()})
+
+
+def test_closing_leaves_no_process_and_no_descriptor_in_time(tmp_path: Path) -> None:
+    async def run() -> float:
+        async with workspace(tmp_path) as mine:
+            await asyncio.gather(*(ran(mine, "true") for _ in range(50)))
+            for command in ("trap '' TERM; sleep 600; sleep 600", "(setsid sleep 600 &)", "exec sleep 600"):
+                await mine.start(command, background=True)
+            await mine.start("trap '' TERM; touch deaf; while :; do sleep 600; done")
+            await until((mine.root / "deaf").exists)
+            assert len(children_of(os.getpid())) > 5
+            began = time.monotonic()
+        return time.monotonic() - began
+
+    asyncio.run(run())
+    before = descriptors()
+    took = asyncio.run(run())
+    assert took < 0.5
+    assert descriptors() == before
+    assert children_of(os.getpid()) == set()
+
+
+def test_fifty_commands_cost_no_descriptor(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        await ran(mine, "true")
+        before = descriptors()
+        for _ in range(50):
+            task = await mine.start("echo hi")
+            await mine.wait(task, BOUND)
+            await mine.forget(task)
+        assert descriptors() == before
+        assert len(children_of(os.getpid())) <= 3  # the zygote, the one who waits, one that is just ending
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_zygote_that_died_is_replaced(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        await ran(mine, "true")
+        task = await mine.start("sleep 600", background=True)
+        (zygote,) = (pid for pid, up, _, _ in processes() if up == os.getpid())
+        os.kill(zygote, signal.SIGKILL)
+        assert await ran(mine, "echo well") == b"well\n"
+        assert (await mine.run(task)).status == "running"
+        assert (await mine.kill(task)).status == "killed"
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_zygote_that_does_not_answer_is_replaced_and_what_it_was_asked_happens_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolgate.tools.workspace.process.START_WITHIN", 0.3)
+    monkeypatch.setattr("toolgate.tools.workspace.zygote.END_WITHIN", 0.1)
+    monkeypatch.setattr("toolgate.tools.workspace.zygote.Zygote.wake", lambda *_: None)  # as if it were stopped again
+
+    async def body(mine: Workspace) -> None:
+        await ran(mine, "true")
+        (zygote,) = (pid for pid, up, _, _ in processes() if up == os.getpid())
+        await until(lambda: len(children_of(zygote)) == 1)
+        (waiting,) = children_of(zygote)
+        for pid in (zygote, waiting):
+            os.kill(pid, signal.SIGSTOP)
+        await ran(mine, "echo x >> log")
+        await until(lambda: not {zygote, waiting} & {pid for pid, *_ in processes()})
+        assert (mine.root / "log").read_text() == "x\n"
+
+    on_workspace(body, tmp_path)
+
+
+def test_many_commands_start_at_once(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        outputs = await asyncio.gather(*(ran(mine, f"echo {number}") for number in range(60)))
+        assert outputs == [f"{number}\n".encode() for number in range(60)]
+
+    on_workspace(body, tmp_path)
+
+
+def test_processes_that_never_stop_forking_are_killed(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        mark = f"603.{os.getpid()}"
+        chase = 'import os\nfor _ in range(2): os.fork()\nos.write(1, b"x")\n'
+        chase += "while True:\n if os.fork(): os._exit(0)\n os.setsid()"
+        task = await mine.start(f"python3 -c '{chase}' {mark} & python3 -c '{chase}' {mark}", background=True)
+        async with asyncio.timeout(BOUND):
+            while await mine.size(task) < 8:
+                await asyncio.sleep(0.01)
+        assert (await mine.kill(task, 0.0)).status == "killed"
+        assert living(mark) == set()
+
+    on_workspace(body, tmp_path)
+
+
+def test_stopped_processes_are_killed_too(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        task = await mine.start("touch up; kill -STOP $$", background=True)
+        await until((mine.root / "up").exists)
+        run = await mine.kill(task)
+        assert (run.status, run.exit_code) == ("killed", 143)
+
+    on_workspace(body, tmp_path)
+
+
+def test_how_a_command_ended_is_known_as_soon_as_it_is_waited_for(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        for _ in range(20):
+            starting = asyncio.ensure_future(mine.start("exit 3"))
+            while not starting.done():
+                await asyncio.sleep(0)
+                time.sleep(0.01)  # a busy loop: all that the supervisor says arrives at once
+            task = await starting
+            assert await mine.wait_shell(task, BOUND)
+            assert (await mine.run(task)).exit_code == 3
+            assert await mine.wait(task, BOUND)
+            assert (await mine.run(task)).status == "exited"
+
+    on_workspace(body, tmp_path)

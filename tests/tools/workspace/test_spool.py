@@ -1,0 +1,337 @@
+"""What commands leave on disk: ids, output and endings, and what becomes of them."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.tools.shell_commands import (
+    BOUND,
+    ENVIRONMENT,
+    Caller,
+    hosted,
+    living,
+    on_caller,
+    on_workspace,
+    ran,
+    text_of,
+    told,
+    until,
+    wait_for,
+    workspace,
+)
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.workspace import spool
+from toolgate.tools.workspace.environment import Open
+from toolgate.tools.workspace.limits import UNLIMITED
+from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.zygote import Processes
+
+
+def test_ids_are_unique_across_two_servers_on_one_spool_and_go_on_counting(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with workspace(tmp_path) as one, workspace(tmp_path) as two:
+            started = await asyncio.gather(*((one, two)[n % 2].start("true", background=True) for n in range(20)))
+            assert sorted(started) == list(range(1, 21))
+            for mine in (one, two):
+                assert [task.id for task in await mine.list()] == sorted(
+                    started[0::2] if mine is one else started[1::2]
+                )
+        async with workspace(tmp_path) as later:
+            assert [task.id for task in await later.list()] == list(range(1, 21))
+            for task in range(1, 21):
+                await later.forget(task)
+        (tmp_path / "spool" / "last-id").read_bytes()
+        async with workspace(tmp_path) as latest:
+            assert await latest.start("true") == 21
+
+    asyncio.run(run())
+
+
+def test_a_damaged_count_never_gives_an_id_that_is_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with workspace(tmp_path) as mine:
+            tasks = [await mine.start("true", background=True) for _ in range(3)]
+            (tmp_path / "spool" / "last-id").write_bytes(b"garbage")
+            assert await mine.start("true") == max(tasks) + 1
+
+    asyncio.run(run())
+
+
+def test_tasks_of_an_earlier_server_stay_readable_and_unended_ones_are_lost(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, os, pathlib
+from tests.tools.shell_commands import ran, until, workspace
+async def main():
+    async with workspace(pathlib.Path({str(tmp_path)!r})) as mine:
+        await ran(mine, "echo done; exit 3", background=True)
+        await mine.start("echo begun; sleep 600.{os.getpid()}", background=True)
+        assert await mine.grown(2, 0, 30.0) == len("begun\\n")  # what is still in the pipe ends with the server
+        print("up", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    host = hosted(script)
+    try:
+        line = host.stdout.readline()  # type: ignore[union-attr]  # it is a pipe
+        assert line == "up\n"
+    finally:
+        host.kill()
+        host.communicate()
+    wait_for(lambda: not living(f"600.{os.getpid()}"))
+
+    async def body(mine: Workspace) -> None:
+        first, second = await mine.list()
+        assert (first.id, first.status, first.exit_code, first.command) == (1, "exited", 3, "echo done; exit 3")
+        assert (second.id, second.status, second.exit_code) == (2, "lost", None)
+        assert await mine.take(1, 100) == ("done\n", False)
+        assert await mine.take(2, 100) == ("begun\n", False)
+        assert (await mine.kill(2)).status == "lost"
+        assert await mine.start("true") == 3
+
+    on_workspace(body, tmp_path)
+    assert list((tmp_path / "spool").glob("*.lock")) == []
+
+
+def test_two_hundred_megabytes_of_output_cost_no_memory_and_are_capped_with_a_note(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        await ran(mine, "true")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        task = await mine.start("head -c 200000000 /dev/zero; echo done >&2", background=True)
+        assert await mine.wait(task, 30)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
+        assert (await mine.run(task)).exit_code == 0
+        assert await mine.size(task) == spool.MAX_OUTPUT + len(spool.CAPPED)
+        assert await mine.read(task, spool.MAX_OUTPUT, 1000) == spool.CAPPED
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_full_disk_does_not_stop_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    async def body(mine: Workspace) -> None:
+        task = await mine.start("head -c 3000000 /dev/zero && touch done", background=True)
+        assert await mine.wait(task, BOUND)
+        assert (mine.root / "done").exists()
+        assert await mine.size(task) == 2**20
+
+    async def run() -> None:
+        async with workspace(tmp_path) as mine:
+            await ran(mine, "true")  # the zygote keeps the old limit
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+            try:
+                await body(mine)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    asyncio.run(run())
+
+
+def test_old_tasks_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "KEPT", 3)
+    monkeypatch.setattr(spool, "KEPT_BYTES", 1000)
+
+    async def kept(mine: Workspace) -> list[int]:
+        listed = [task.id for task in await mine.list()]
+
+        def left() -> list[int]:
+            return sorted(int(path.name) for path in (tmp_path / "spool").iterdir() if path.is_dir())
+
+        await until(lambda: left() == listed)  # what is forgotten is removed beside the loop
+        return listed
+
+    async def run() -> None:
+        async with workspace(tmp_path) as mine:
+            for _ in range(5):
+                await ran(mine, "echo hi", background=True)
+            assert await kept(mine) == [3, 4, 5]
+            await ran(mine, "head -c 995 /dev/zero", background=True)
+            assert await kept(mine) == [5, 6]
+            with pytest.raises(KeyError):
+                await mine.run(1)
+        monkeypatch.setattr(spool, "KEPT", 1)
+        async with workspace(tmp_path) as later:
+            assert await kept(later) == [6]
+        monkeypatch.setattr(spool, "KEPT_FOR", -1)
+        async with workspace(tmp_path) as latest:
+            assert await kept(latest) == []
+
+    asyncio.run(run())
+
+
+def test_the_spool_is_private(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        task = await mine.start("true", background=True)
+        assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o700
+        assert mine.output_path(task).stat().st_mode & 0o777 == 0o600
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_spool_that_can_not_be_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("")
+
+    async def body(mine: Workspace) -> None:
+        for _ in range(2):
+            with pytest.raises(ToolError, match="no place for the command and its output: file exists"):
+                await mine.start("true")
+
+    on_workspace(body, tmp_path)
+
+
+def test_capped_output_is_not_said_to_be_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "MAX_OUTPUT", 100_000)
+
+    async def body(me: Caller) -> None:
+        output = await me.bash("yes | head -c 200000")
+        file = output.structured["output_file"]
+        place = f"the first 100,000 bytes of it are in {file}]"
+        assert told(output).partition("\n")[0].endswith(f"; {place}") and told(output).endswith(f"[{place}")
+        assert Path(file).stat().st_size == 100_000 + len(spool.CAPPED)
+
+    on_caller(body, tmp_path)
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """No file can grow: what a full disk comes to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_commands_run_though_nothing_can_be_written(tmp_path: Path) -> None:
+    full = "the disk is full: of the output little is kept, and `cd` does not last"
+
+    async def body(me: Caller) -> None:
+        await me.bash("true")  # the zygote keeps the old limit
+        with no_room():
+            output = await me.bash("echo hi; cd /; exit 3")
+            assert text_of(output) == f"hi\nexit code: 3\n{full}"
+            assert output.structured["output_file"] is None
+            output = await me.bash("seq 1000000")
+            assert output.structured["truncated"] and output.structured["output_file"] is None
+            assert len(told(output)) <= 30_000 and "in no file" in told(output)
+            output = await me.call("BackgroundBash", command="seq 3; rm -f large")
+            assert full in text_of(output)
+            task = output.structured["task_id"]
+            assert await me.workspace.wait(task, BOUND)
+            assert (await me.call("ReadBgOutput", task_id=task)).structured["output"] == "1\n2\n3\n"
+        assert (await me.call("ListBgTasks")).structured["tasks"][0]["exit_code"] == 0
+        later = await me.call("BackgroundBash", command="cd /; pwd")
+        assert later.structured["task_id"] > task
+        assert text_of(await me.bash("cd /; pwd")) == "/\n"
+        assert str(me.place.cwd) == "/"
+
+    on_caller(body, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "spool").iterdir() if path.is_dir()) == ["5"]
+
+
+def test_on_a_full_disk_old_output_makes_room(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+
+    async def body(me: Caller) -> None:
+        old = (await me.call("BackgroundBash", command="head -c 1000000 /dev/zero")).structured["task_id"]
+        assert await me.workspace.wait(old, BOUND)
+        read = (await me.call("ReadBgOutput", task_id=old)).structured
+        assert read["truncated"]
+        output = await me.bash("cd /; echo well")
+        assert (text_of(output), output.structured["cwd"]) == ("well\n", "/")
+        assert (await me.call("ReadBgOutput", task_id=old)).is_error
+        (folder / "filler").write_bytes(b"")
+        with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        assert told(await me.bash(f"rm {folder}/filler; echo freed")) == "freed\n"
+        assert text_of(await me.bash("echo well")) == "well\n"
+
+    try:
+        on_caller(body, tmp_path)
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_spool_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        first = (await me.call("BackgroundBash", command="echo one; exec sleep 600")).structured["task_id"]
+        await me.bash(f"rm -rf {tmp_path}/spool")
+        assert text_of(await me.bash("echo well; cd /")) == "well\n"
+        assert str(me.place.cwd) == "/"
+        second = (await me.call("BackgroundBash", command="true")).structured["task_id"]
+        assert second > first + 2
+        assert (await me.call("ReadBgOutput", task_id=first)).structured["output"] == "one\n"
+        assert (await me.call("KillBgTask", task_id=first)).structured["status"] == "killed"
+
+    on_caller(body, tmp_path)
+
+
+def test_what_takes_the_place_of_a_file_of_the_spool_holds_nobody_up(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    (folder / "2").mkdir(parents=True)
+    for pipe in (folder / "last-id", folder / "ended.lock", folder / "2" / "output"):
+        os.mkfifo(pipe)
+    ended = spool.Run(2, "true", "ended", time.time(), background=True, status="exited", exit_code=0)
+    (folder / "2" / "task.json").write_bytes(msgspec.json.encode(ended))
+    os.mkfifo(folder / "2" / "task.new")
+    for number, odd in enumerate((os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")), 4):
+        (folder / str(number)).mkdir()
+        odd(folder / str(number) / "task.json")
+    (folder / "3").write_bytes(b"no folder")
+
+    async def body(mine: Workspace) -> None:
+        async with asyncio.timeout(BOUND):
+            assert [task.id for task in await mine.list()] == [2]
+            assert (await mine.take(2, 1_000), await mine.size(2)) == (("", False), 0)
+            assert await mine.start("true") == 4
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_count_of_ids_that_is_a_folder_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "spool" / "last-id" / "deep").mkdir(parents=True)
+
+    async def body(mine: Workspace) -> None:
+        assert await mine.start("true") == 1
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_workspace_closes_though_its_spool_can_not_be_opened(tmp_path: Path) -> None:
+    reached, release = threading.Event(), threading.Event()
+
+    class Hanging(Open):
+        def settle(self) -> None:
+            reached.set()
+            release.wait(BOUND)
+
+    async def run() -> None:
+        quarters = Hanging(Processes(), UNLIMITED)
+        mine = Workspace(tmp_path, tmp_path / "spool", ENVIRONMENT, Notices(), quarters=quarters)
+        asked = asyncio.create_task(mine.start("true"))
+        await asyncio.to_thread(reached.wait, BOUND)
+        async with asyncio.timeout(BOUND / 2):
+            await mine.close(grace=0.1)
+        asked.cancel()
+
+    try:
+        asyncio.run(run())
+        assert not release.is_set()
+    finally:
+        release.set()

@@ -1,0 +1,195 @@
+"""The listening socket of a service manager, handed over as systemd does: who connects while no server runs is answered
+by the next one."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.raw_client import COMMAND, PATIENCE, eventually, surroundings
+
+# What systemd does between fork and exec: the socket is descriptor 3, and the process named is this one
+HAND_OVER = """
+import os, sys
+count, command = sys.argv[1], sys.argv[2:]
+os.environ.update(LISTEN_FDS=count, LISTEN_FDNAMES="toolgate.socket")
+os.environ.setdefault("LISTEN_PID", str(os.getpid()))
+os.execv(command[0], command)
+"""
+
+
+class Manager:
+    """Holds the socket, as a service manager does, and starts servers on it."""
+
+    def __init__(self, folder: Path, held: socket.socket) -> None:
+        self.held = held
+        self.port = held.getsockname()[1] if held.family != socket.AF_UNIX else 0
+        self.log = folder / "log"
+        self._work, self._environment = surroundings(folder, folder / "state", None)
+
+    def start(self, *options: str, count: str = "1", **more: str) -> "subprocess.Popen[bytes]":
+        words = [COMMAND, "-t", "--auth", "none", "--sandbox", "none", "--workspace", str(self._work), *options]
+        held = self.held.fileno()
+
+        def as_third() -> None:
+            os.dup2(held, 3)
+
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", HAND_OVER, count, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**self._environment, **more},
+                pass_fds=(3,),
+                preexec_fn=as_third,
+                cwd=self._work,
+            )
+
+    def ask(self) -> socket.socket:
+        """A connection that has asked for something."""
+        asking = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+        asking.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        return asking
+
+
+@contextlib.contextmanager
+def running(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def answer(asking: socket.socket) -> bytes:
+    with asking:
+        return asking.makefile("rb").read()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as held:
+        yield Manager(tmp_path, held)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_who_connects_while_no_server_runs_is_answered_by_the_next_one(manager: Manager, number: int) -> None:
+    port = str(manager.port)
+    before = manager.ask()
+    with running(manager.start("--port", port)) as first:
+        assert b"200 OK" in answer(before)
+        assert f"http://127.0.0.1:{port}/mcp, on the socket that was handed over" in manager.log.read_text()
+        first.send_signal(number)
+        first.wait(PATIENCE)
+        between = [manager.ask() for _ in range(20)]
+        with running(manager.start("--port", "0")):
+            assert all(b"200 OK" in answer(asking) for asking in between)
+
+
+def test_no_request_on_a_kept_connection_is_lost_as_the_server_ends(manager: Manager) -> None:
+    """Each is answered, and the last answer says that it is."""
+    kept = socket.create_connection(("127.0.0.1", manager.port), PATIENCE)
+    with running(manager.start("--port", str(manager.port))) as process, kept:
+
+        def ask() -> bytes:
+            kept.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            return kept.recv(4096)
+
+        assert b"200 OK" in ask()
+        process.send_signal(signal.SIGTERM)
+        answers = [ask()]
+        while b"connection: close" not in answers[-1].lower():
+            answers.append(ask())
+        assert all(b"200 OK" in each for each in answers)
+        assert kept.recv(1) == b""
+        assert process.wait(PATIENCE) == 0
+
+
+def test_commands_inherit_neither_the_socket_nor_what_was_said_of_it(manager: Manager, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.mkdir()
+    told = tmp_path / "told"
+    (plugin / "look.py").write_text(
+        "import subprocess\n"
+        f"subprocess.run(['sh', '-c', 'env; ls -l /proc/self/fd'], stdout=open({str(told)!r}, 'w'), close_fds=False)\n"
+    )
+    asking = manager.ask()
+    with running(manager.start("--port", str(manager.port), "-p", str(plugin))):
+        assert b"200 OK" in answer(asking)
+        assert eventually(told.exists)
+        assert eventually(lambda: "fd" in told.read_text() or "->" in told.read_text())
+    assert "LISTEN_" not in told.read_text()
+    assert "socket:" not in told.read_text()
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "said"),
+    [
+        ("2", {}, "2 sockets were handed over, and one is served"),
+        ("x", {}, "must be numbers"),
+        ("", {}, "must be numbers"),
+        ("1", {"LISTEN_PID": "me"}, "must be numbers"),
+        ("9" * 5_000, {}, "must be numbers"),
+    ],
+)
+def test_what_is_said_wrongly_is_a_wrong_command_line(
+    manager: Manager, count: str, more: dict[str, str], said: str
+) -> None:
+    with running(manager.start("--port", str(manager.port), count=count, **more)) as process:
+        assert process.wait(PATIENCE) == 2
+    assert said in manager.log.read_text() and len(manager.log.read_text()) < 500
+
+
+def test_a_socket_elsewhere_than_the_options_say_is_refused(manager: Manager) -> None:
+    for options in (("--port", "1"), ("--host", "127.0.0.2", "--port", str(manager.port))):
+        with running(manager.start(*options)) as process:
+            assert process.wait(PATIENCE) == 2
+    assert manager.log.read_text().count("the socket that was handed over") == 2
+
+
+def test_without_signing_in_no_socket_off_loopback_is_served(tmp_path: Path) -> None:
+    with contextlib.closing(socket.create_server(("0.0.0.0", 0))) as held:
+        manager = Manager(tmp_path, held)
+        for host in ("127.0.0.1", "0.0.0.0"):
+            with running(manager.start("--host", host, "--port", str(manager.port))) as process:
+                assert process.wait(PATIENCE) == 2
+
+
+@pytest.mark.parametrize("kind", ["unix", "connected", "udp", "file"])
+def test_what_is_no_listening_tcp_socket_is_refused(tmp_path: Path, kind: str) -> None:
+    with contextlib.ExitStack() as stack:
+        if kind == "unix":
+            held = socket.socket(socket.AF_UNIX)
+            held.bind(str(tmp_path / "s"))
+            held.listen()
+        elif kind == "udp":
+            held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        elif kind == "connected":
+            held = socket.socket()
+        else:
+            held = socket.socket()
+            file = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
+            os.dup2(file, held.fileno())
+        stack.callback(held.close)
+        manager = Manager.__new__(Manager)
+        manager.held, manager.port, manager.log = held, 0, tmp_path / "log"
+        manager._work, manager._environment = surroundings(tmp_path, tmp_path / "state", None)
+        with running(manager.start("--port", "0")) as process:
+            assert process.wait(PATIENCE) == 2
+        assert "LISTEN_FDS: " in manager.log.read_text()
+
+
+def test_what_was_meant_for_another_process_is_left_alone(manager: Manager) -> None:
+    with running(manager.start("--port", "0", LISTEN_PID="1")) as process:
+        assert eventually(lambda: "serving http" in manager.log.read_text())
+        assert "handed over" not in manager.log.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0

@@ -1,0 +1,101 @@
+"""A refusal waits for the end of the body: whoever is in between would hang up on a client that still sends."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE
+from toolgate.transports.http import drain
+from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
+
+PARTS = 4
+
+
+def happened(
+    *headers: tuple[str, str], status: int = 401, parts: Iterator[bytes] | None = None, begun: bool = False
+) -> list[Any]:
+    """What is read and sent, in order, when a request is refused unread, or once a part of it was read."""
+    told: list[Any] = []
+    coming = parts or iter([b"x" * 50_000] * PARTS)
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        if begun:
+            await receive()
+        await refuse(send, status, "no")
+
+    async def receive() -> dict[str, Any]:
+        body = next(coming, b"")
+        told.append(len(body))
+        return {"type": "http.request", "body": body, "more_body": bool(body)}
+
+    async def send(message: Any) -> None:
+        told.append(message.get("status", "body"))
+
+    async def main() -> None:
+        given = [(name.encode(), value.encode()) for name, value in headers]
+        async with asyncio.timeout(PATIENCE):
+            await drain.Unread(app)({"type": "http", "headers": given}, receive, send)
+
+    asyncio.run(main())
+    return told
+
+
+WHOLE = [50_000] * PARTS + [0]
+
+
+@pytest.mark.parametrize("header", [("content-length", "200000"), ("transfer-encoding", "chunked")])
+def test_a_refusal_waits_for_the_end_of_a_large_body(header: tuple[str, str]) -> None:
+    assert happened(header) == [*WHOLE, 401, "body"]
+
+
+def test_what_is_small_or_waits_for_leave_or_was_too_slow_is_refused_at_once() -> None:
+    assert happened(("content-length", "2000")) == [401, "body"]
+    assert happened(("content-length", "200000"), ("expect", "100-continue")) == [401, "body"]
+    assert happened(("content-length", "200000"), status=408) == [408, "body"]
+
+
+def test_who_was_given_leave_to_send_is_waited_for() -> None:
+    """Behind a proxy what it still sends would else be taken for its next request."""
+    assert happened(("content-length", "200000"), ("expect", "100-continue"), begun=True) == [*WHOLE, 401, "body"]
+
+
+def test_a_proxy_that_passes_the_word_on_is_not_believed_to_wait() -> None:
+    told = (("content-length", "200000"), ("expect", "100-continue"), ("x-forwarded-for", "192.0.2.1"))
+    assert happened(*told) == [*WHOLE, 401, "body"]
+
+
+def test_where_many_send_for_nothing_one_more_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain, "AT_ONCE", 0)
+    assert happened(("content-length", "200000")) == [401, "body"]
+
+
+def test_no_more_is_read_for_nothing_than_four_times_what_is_ever_taken() -> None:
+    endless = itertools.repeat(b"x" * 2**20)
+    told = happened(("transfer-encoding", "chunked"), parts=endless)
+    assert told == [2**20] * 64 + [401, "body"]
+
+
+def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain, "TIME", 0.05)
+    told: list[Any] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await refuse(send, 401, "no")
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        told.append(message["type"])
+
+    async def main() -> None:
+        scope = {"type": "http", "headers": [(b"content-length", b"200000")]}
+        async with asyncio.timeout(PATIENCE):
+            await drain.Unread(app)(scope, receive, send)
+
+    asyncio.run(main())
+    assert told == ["http.response.start", "http.response.body"]

@@ -1,0 +1,190 @@
+"""Time limits of the HTTP server, shortened: slow heads, slow bodies, readers that are stuck. In this process, over
+real sockets."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE
+from tests.servers.http_in_process import inside
+from tests.transports.test_streamable_http import modern
+from toolgate.transports.http import server as http
+from toolgate.transports.http.connections import Connections
+from toolgate.transports.http.host_origin import Guard
+
+HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def serving(
+    folder: Path,
+    body: Callable[[int, Any], Awaitable[None]],
+    *,
+    connections: Connections | None = None,
+    **limits: float,
+) -> None:
+    """Run `body(port, inside)` against a listening server in this process, which serves nothing but `/mcp`'s endpoint;
+    `/probe` is a probe to it."""
+
+    async def main() -> None:
+        async with asyncio.timeout(2 * PATIENCE), inside(folder, **limits) as here:
+            bound = http.bind("127.0.0.1", 0)
+            port = bound.getsockname()[1]
+
+            async def finish() -> None:
+                here.sessions.close_all()
+
+            guard = Guard(here.streamable, [], [], loopback=True, behind_proxy=False)
+            shared: Any = {
+                "connections": Connections() if connections is None else connections,
+                "answers": here.app.dispatcher.answers,
+            }
+            server = asyncio.create_task(http.serve(guard, bound, finish, probes=["/probe"], **shared))
+            try:
+                await body(port, here)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+                await server
+
+    asyncio.run(main())
+
+
+def drip(port: int, data: bytes, begin: bytes = b"") -> tuple[bytes, float]:
+    """Send a byte every 20 ms until the server has had enough: what it said, and after how many seconds."""
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
+        wire.sendall(begin)
+        wire.settimeout(0.02)
+        came = b""
+        for n in range(1_000):
+            try:
+                part = wire.recv(65_536)
+                came += part
+                if not part:
+                    break
+            except TimeoutError:
+                pass
+            except ConnectionResetError:
+                break
+            try:
+                wire.sendall(data[n % len(data) :][:1])
+            except OSError:
+                break
+        return came, time.monotonic() - begun
+
+
+def test_a_head_that_comes_a_byte_at_a_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEADER_TIME", 0.4)
+
+    async def body(port: int, here: Any) -> None:
+        for begin, data in (
+            (b"", b"GET /mcp HTTP/1.1\r\n" + b"X-Filler: aaaaaaaaaaa\r\n" * 100),
+            (b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /mcp HTTP/1.1\r\n" + b"X: a\r\n" * 500),
+            (b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\r\n"),
+        ):
+            came, took = await asyncio.to_thread(drip, port, data, begin)
+            assert took < 5
+            assert came.count(b"HTTP/1.1") == (1 if begin else 0)
+
+    serving(tmp_path, body)
+
+
+def test_a_connection_that_says_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEADER_TIME", 0.3)
+
+    def silent(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
+            return wire.recv(1)
+
+    async def body(port: int, here: Any) -> None:
+        assert await asyncio.to_thread(silent, port) == b""
+
+    serving(tmp_path, body)
+
+
+def test_a_body_that_comes_a_byte_at_a_time_is_408(tmp_path: Path) -> None:
+    async def body(port: int, here: Any) -> None:
+        for framing in (b"Content-Length: 5000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
+            came, took = await asyncio.to_thread(drip, port, b"1\r\na\r\n", HEAD + framing)
+            assert came.startswith(b"HTTP/1.1 408")
+            assert took < 5
+
+    serving(tmp_path, body, slow=0.4)
+
+
+def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEADER_TIME", 0.4)
+
+    async def body(port: int, here: Any) -> None:
+        for head in (HEAD.replace(b"application/json", b"text/plain"), HEAD.replace(b"POST", b"PUT")):
+            came, took = await asyncio.to_thread(drip, port, b"a", head + b"Content-Length: 999999\r\n\r\n")
+            assert came.startswith((b"HTTP/1.1 415", b"HTTP/1.1 405"))
+            assert took < 5
+
+    serving(tmp_path, body)
+
+
+def test_the_rest_of_a_large_refused_body_does_not_count_as_a_head(tmp_path: Path) -> None:
+    def post_twice(port: int) -> bytes:
+        head = HEAD.replace(b"application/json", b"text/plain")
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
+            wire.sendall(head + b"Content-Length: 3000000\r\n\r\n")
+            first = wire.recv(65_536)
+            wire.sendall(b"x" * 3_000_000 + b"PUT /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return first + wire.recv(65_536)
+
+    async def body(port: int, here: Any) -> None:
+        came = await asyncio.to_thread(post_twice, port)
+        assert came.startswith(b"HTTP/1.1 415")
+        assert b"HTTP/1.1 405" in came
+
+    serving(tmp_path, body)
+
+
+def test_a_call_longer_than_the_head_may_take_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEADER_TIME", 0.3)
+    message, told = modern("tools/call", {"name": "wait", "arguments": {"seconds": 0.9}})
+
+    async def body(port: int, here: Any) -> None:
+        data = json.dumps(message).encode()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items()).encode()
+        head = HEAD + b"Connection: close\r\n" + lines + f"Content-Length: {len(data)}\r\n\r\n".encode()
+        assert b"waited" in await asyncio.to_thread(whole, port, head + data)
+
+    def whole(port: int, sent: bytes) -> bytes:
+        came = b""
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
+            wire.sendall(sent)
+            while part := wire.recv(65_536):
+                came += part
+        return came
+
+    serving(tmp_path, body)
+
+
+def test_a_reader_that_takes_nothing_is_disconnected_and_its_call_called_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "SEND_TIME", 0.4)
+    message, told = modern("tools/call", {"name": "flood", "arguments": {}})
+    message["params"]["_meta"]["progressToken"] = 1
+
+    async def body(port: int, here: Any) -> None:
+        data = json.dumps(message).encode()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items()).encode()
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1_024)
+        writer.write(HEAD + lines + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        while not here.streamable.running:
+            await asyncio.sleep(0.01)
+        while here.streamable.running:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+
+    serving(tmp_path, body)

@@ -1,0 +1,99 @@
+"""A question's schema as a form, and what comes back."""
+
+import pytest
+
+from toolgate.server.calls import forms
+from toolgate.server.calls.pending_questions import Waiting
+from toolgate.transports.web import elicitation_form
+from toolgate.transports.web.home_data import _fields
+from toolgate.transports.web.templates import Pages
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Your name", "minLength": 2, "maxLength": 30},
+        "mail": {"type": "string", "format": "email"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "rate": {"type": "number", "default": 0.5},
+        "sure": {"type": "boolean", "default": True},
+        "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"], "default": "l"},
+        "tone": {"type": "string", "oneOf": [{"const": "a", "title": "Calm"}, {"const": "b", "title": "Loud"}]},
+        "days": {"type": "array", "items": {"enum": ["mo", "tu"]}, "default": ["tu"]},
+    },
+    "required": ["name"],
+}
+
+
+def test_each_kind_of_field_is_shown_as_what_it_is() -> None:
+    told = [
+        (shown.name, shown.field.kind, shown.type, shown.value, shown.limits)
+        for shown in elicitation_form.shown(SCHEMA)
+    ]
+    assert told == [
+        ("f0", "text", "text", "", {"minlength": "2", "maxlength": "30"}),
+        ("f1", "text", "email", "", {"maxlength": "20000"}),
+        ("f2", "integer", "number", "", {"min": "0", "max": "150", "step": "1"}),
+        ("f3", "number", "number", "0.5", {"step": "any"}),
+        ("f4", "yes_no", "text", "on", {}),
+        ("f5", "choice", "text", "l", {}),
+        ("f6", "choice", "text", "", {}),
+        ("f7", "choices", "text", "", {}),
+    ]
+    chosen = {
+        shown.name: [(o.name, o.value, o.title, o.chosen) for o in shown.options]
+        for shown in elicitation_form.shown(SCHEMA)
+    }
+    assert chosen["f5"] == [("f5.0", "s", "Small", False), ("f5.1", "l", "Large", True)]
+    assert chosen["f7"] == [("f7.0", "mo", "mo", False), ("f7.1", "tu", "tu", True)]
+
+
+def test_what_was_typed_becomes_an_answer_of_the_schemas_types() -> None:
+    typed = {
+        "f0": "Ada",
+        "f1": "",
+        "f2": "36",
+        "f3": "1e3",
+        "f5": "s",
+        "f6": "",
+        "f7.0": "on",
+        "f7.1": "on",
+        "f99": "x",
+    }
+    answer = elicitation_form.content(SCHEMA, typed)
+    assert answer == {"name": "Ada", "age": 36, "rate": 1000.0, "sure": False, "size": "s", "days": ["mo", "tu"]}
+    assert forms.wrong(SCHEMA, answer) is None
+
+
+def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
+    answer = elicitation_form.content(SCHEMA, {"f0": "Ada", "f2": "old", "f4": "on"})
+    assert answer == {"name": "Ada", "age": "old", "sure": True}
+    assert forms.wrong(SCHEMA, answer) == "age: this is to be a number."
+    assert elicitation_form.content({}, {"f0": "x"}) == {}
+    assert elicitation_form.content({"properties": {"a": 1}}, {"f0": "x"}) == {}
+
+
+def test_numbers_beyond_reading_say_nothing_in_a_schema() -> None:
+    for number in (10**400, -(10**400), float("inf"), float("nan"), 1e15):
+        declared = {"type": "number", "minimum": number, "maximum": number, "default": number}
+        (field,) = elicitation_form.shown({"properties": {"n": declared}})
+        assert (field.value, field.limits) == ("", {"step": "any"}), number
+        text = {"type": "string", "maxLength": number, "default": number}
+        (field,) = elicitation_form.shown({"properties": {"t": text}})
+        assert (field.value, field.limits) == ("", {"maxlength": "20000"}), number
+
+
+def test_a_question_that_cant_be_shown_can_be_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_schema: object) -> None:
+        raise OverflowError
+
+    waiting = Waiting("q1", "t", "c", 0.0, 1.0, "how many?", {}, False, "")
+    monkeypatch.setattr(elicitation_form, "shown", fails)
+    it = {"csrf": "c", "names": {}, "questions": [(waiting, _fields(waiting))]}
+    html = Pages("", "t").part("home_parts", "questions", it)
+    assert "how many?" in html and 'name="decline"' in html and 'name="accept"' not in html
+
+
+def test_choices_that_need_not_be_made_are_left_out_where_nothing_is_ticked() -> None:
+    schema = {"properties": {"days": {"type": "array", "items": {"enum": ["mo", "tu"]}, "minItems": 1}}}
+    assert elicitation_form.content(schema, {}) == {}
+    assert elicitation_form.content({**schema, "required": ["days"]}, {}) == {"days": []}

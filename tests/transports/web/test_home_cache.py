@@ -1,0 +1,78 @@
+"""One look for all pages of a person, how soon the next one is, and how long a page's stream lives."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.dashboard import Going, ShownCallback
+from toolgate.transports.web import home_events
+from toolgate.transports.web.forms import NOBODY, Forms, Visitor
+from toolgate.transports.web.home import Home
+from toolgate.transports.web.home_cache import REST, Look
+from toolgate.transports.web.home_data import PARTS
+
+COST = 0.02  # seconds
+
+
+class _Home:
+    """As much of the first page as a look needs."""
+
+    def __init__(self) -> None:
+        self.forms = Forms("http://127.0.0.1:1", "t")
+        self.looks = 0
+        self.glance = self
+
+    async def visitor(self, _incoming: Any) -> Visitor:
+        return Visitor(Person("http://127.0.0.1:1", "ada", "Ada"))
+
+    async def follow(self, _principal: str, _tell: Callable[[], None]) -> None:
+        await asyncio.Event().wait()
+
+    async def parts(self, _visitor: Any, csrf: str) -> dict[str, Any]:
+        self.looks += 1
+        await asyncio.sleep(COST)
+        going = Going([], callbacks=[ShownCallback(1, "m", 60, 0.0, 1)])
+        return {"csrf": csrf, "going": going, "questions": [], "sessions": [], "more_sessions": 0, "grants": []} | {
+            "names": {}
+        }
+
+
+def test_pages_share_a_look_and_a_costly_one_is_followed_by_a_pause() -> None:
+    async def body() -> None:
+        home = _Home()
+        seen = Look(cast(Home, home), NOBODY)
+        now = time.monotonic()
+        assert await asyncio.gather(*(seen.since(now) for _ in range(8))) == [0.0] * 8
+        assert home.looks == 1 and tuple(seen.parts) == PARTS
+        bound = seen.bound(seen.parts["callbacks"], "mine")
+        assert 'name="csrf" value="mine"' in bound and bound != seen.parts["callbacks"]
+        due = await seen.since(time.monotonic())
+        assert home.looks == 1 and due - now >= COST * (REST + 1) * 0.9
+        await asyncio.sleep(due - time.monotonic())
+        assert await seen.since(due) == 0.0 and home.looks == 2
+
+    asyncio.run(body())
+
+
+def test_where_a_proxy_says_who_it_is_a_stream_soon_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home_events, "PROXIED", 0.05)
+    monkeypatch.setattr(home_events, "PACE", 0.01)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def body() -> None:
+        async with asyncio.timeout(PATIENCE):
+            scope = {"method": "GET", "path": "/events", "toolgate.headers": {}}
+            await home_events.Live(cast(Home, _Home()), look=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+
+    asyncio.run(body())
+    assert sent[0]["status"] == 200 and sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    assert b"event: part" in b"".join(message.get("body", b"") for message in sent)
+    assert b"event: bye" not in b"".join(message.get("body", b"") for message in sent)

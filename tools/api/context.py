@@ -1,0 +1,427 @@
+"""What a running tool may ask for: its caller's belongings, progress, logs, and questions to the person.
+
+Knows nothing of JSON-RPC, revisions or transports: the server hands in a `Peer` that does. What belongs to whom
+is decided by whoever built the `Belongings`; a tool only ever sees its own caller's.
+"""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime  # the types are read at run time (server/plugins/isolation/api.py); msgspec has it loaded
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from toolgate.tools.api import schema as schemas
+from toolgate.tools.api.errors import ToolError, Unanswered
+
+if TYPE_CHECKING:
+    from toolgate.tools.builtin.skills.skills import Skills
+    from toolgate.tools.search import Search
+    from toolgate.tools.web.fetch import Web
+    from toolgate.tools.workers.pool import Workers
+    from toolgate.tools.workspace.workspace import Workspace
+
+T = TypeVar("T")
+ELICIT = "elicitation/create"
+PAUSE = 10.0  # seconds between two tries to write down a place: each may wait for seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Elicited:
+    """A person's answer: `action` is "accept", "decline" or "cancel"; `content` is the form's values when accepted."""
+
+    action: str
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int  # counts from 1 within its task
+    text: str
+    completed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: int
+    name: str
+    current: bool
+    completed: bool
+    steps: Sequence[Step]
+
+
+class Tasks(Protocol):
+    """The caller's persistent tasks. Ids are never reused. Every method is one transaction.
+
+    An id that is not the caller's raises KeyError.
+    """
+
+    async def create(self, name: str) -> Task: ...  # and makes it current
+    async def add(self, task_id: int, text: str) -> Task: ...
+    async def complete(self, task_id: int, step: int | None = None) -> Task: ...  # unknown step: LookupError
+    async def switch(self, task_id: int) -> Task: ...
+    async def kept(self) -> bool: ...  # the cheap question, asked whenever resources are listed: may there be any
+    async def all(self) -> Sequence[Task]: ...  # by id
+    async def current(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState:
+    active: bool
+    goal: str
+    plan_file: str | None
+    started_at: datetime | None  # UTC
+
+
+class Plan(Protocol):
+    """The caller's plan: of the session where there is one, else of the principal."""
+
+    async def active(self) -> bool: ...  # the cheap question, asked before each call that changes things
+    async def state(self) -> PlanState: ...
+    async def enter(self, goal: str, plan_file: str | None) -> PlanState: ...
+    async def exit(self, plan_file: str | None = None) -> PlanState: ...  # inactive, goal and file kept
+    async def reset(self) -> PlanState: ...  # as if there never was one
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    id: int  # the slot, 0 to 7
+    message: str
+    delay: int  # seconds between firings
+    fires_in_ms: int
+    left: int  # firings left, -1 for ever
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A callback that fired."""
+
+    id: int  # the slot it had
+    message: str
+    at: datetime  # UTC
+
+
+class Callbacks(Protocol):
+    """The caller's callbacks: eight slots of a principal."""
+
+    async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
+    async def list(self) -> Sequence[Callback]: ...
+    async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
+    async def fired(self) -> Sequence[Fired]: ...  # the latest, newest first
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a caller stands: of the session where there is one, of the principal in the stateless era.
+
+    `key` names it: the digest of a session's id, or "" for the principal's. `cwd` is None until a command has moved it.
+    `plan` is a session's own; a principal's is in the state. `save` writes both down where they outlive the process,
+    and `saved` is the `cwd` that it wrote last.
+    """
+
+    key: str = ""
+    cwd: Path | None = None
+    plan: PlanState | None = None
+    save: Callable[[], Awaitable[None]] | None = None
+    saved: Path | None = None
+    pause_until: float = 0.0  # of the monotonic clock
+
+    async def keep(self) -> None:
+        """Write down where a command has moved to, unless that is written down, or ends with the process. Where it
+        can't be, the calls of the next seconds go without the wait."""
+        cwd = self.cwd
+        if self.save is None or cwd == self.saved or time.monotonic() < self.pause_until:
+            return
+        await self.save()
+        if self.saved != cwd:
+            self.pause_until = time.monotonic() + PAUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options that tools read. Sizes in bytes or pixels, times in seconds."""
+
+    hold: float = 45.0  # longest a call is held; clients kill calls at about 60
+    image_bytes: int = 1_000_000  # of base64: desktop clients refuse more
+    image_pixels: int = 2_000  # long edge
+    any_file: bool = True  # may ReadImage leave the workspace: true for the local user, false over HTTP
+
+
+def _nobody(uri: str) -> None:
+    """Nobody is subscribed."""
+
+
+def _unlisted() -> None:
+    """Nobody lists."""
+
+
+async def _unwatched(path: Path) -> AsyncIterator[None]:
+    """Nobody finds out."""
+    return
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What the server lends a tool for one call, already bound to its principal and session."""
+
+    principal: str  # opaque and stable
+    place: Place
+    workspace: "Workspace"
+    tasks: Tasks
+    plan: Plan
+    callbacks: Callbacks
+    skills: "Skills"
+    web: "Web"
+    settings: Settings
+    updated: Callable[[str], None] = _nobody  # tell the principal's subscribers that the resource of this URI changed
+    listed: Callable[[], None] = _unlisted  # tell the principal's clients that their list of resources changed
+    changes: Callable[[Path], AsyncIterator[object]] = _unwatched  # something each time that file or folder changed
+    search: "Search | None" = None  # not lent to a process of its own: it knows keys
+
+
+class Peer(Protocol):
+    """The client's end of one call, as the server's core presents it."""
+
+    @property
+    def wants_progress(self) -> bool: ...
+
+    def can(self, capability: str) -> bool:
+        """Can `capability` be asked for: "elicitation", "sampling", "roots". The client has declared it, or the person
+        can answer elsewhere."""
+        ...
+
+    def knows(self, feature: str) -> bool:
+        """Does the caller's revision have `feature`: a column of the revisions table, such as "multi_select"."""
+        ...
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    def close_stream(self) -> None: ...
+
+    @property
+    def held(self) -> bool:
+        """Whether the call ends after the hold: not one that is a task, or can become one by itself."""
+        ...
+
+    async def as_task(self, required: bool) -> bool: ...
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when `held` or `wants_progress` changes."""
+        ...
+
+    async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
+
+    def at_once(self, key: str) -> bool:
+        """Whether the answer to the question `key` came sooner than a person can read it, as far as that is known."""
+        ...
+
+    async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any: ...
+
+
+class Context:
+    """A tool's view of the call it is in. Take it as a parameter annotated `Context`; it stays out of the schema.
+
+    Revision 2026-07-28 has no requests to the client: there a question ends the call, and the client calls again
+    with the answer. **The tool then runs again from its first line.** Answers already given are replayed in order;
+    wrap in `await ctx.once(key, function)` what must not happen twice.
+    """
+
+    __slots__ = ("_asked", "_belongings", "_peer")
+
+    def __init__(self, belongings: Belongings, peer: Peer) -> None:
+        self._belongings = belongings
+        self._peer = peer
+        self._asked = 0
+
+    @property
+    def principal(self) -> str:
+        """Whose call this is: opaque, stable across sessions and restarts."""
+        return self._belongings.principal
+
+    @property
+    def place(self) -> Place:
+        """Where the caller stands: the working directory of its shell commands."""
+        return self._belongings.place
+
+    @property
+    def workspace(self) -> "Workspace":
+        return self._belongings.workspace
+
+    @property
+    def tasks(self) -> Tasks:
+        return self._belongings.tasks
+
+    @property
+    def plan(self) -> Plan:
+        return self._belongings.plan
+
+    @property
+    def callbacks(self) -> Callbacks:
+        return self._belongings.callbacks
+
+    @property
+    def skills(self) -> "Skills":
+        return self._belongings.skills
+
+    @property
+    def web(self) -> "Web":
+        return self._belongings.web
+
+    @property
+    def search(self) -> "Search":
+        """The search engines."""
+        if self._belongings.search is None:
+            raise ToolError("search engines are not lent here")
+        return self._belongings.search
+
+    @property
+    def workers(self) -> "Workers":
+        """Processes that read foreign pages and pictures, and may be killed."""
+        return self._belongings.web.workers
+
+    @property
+    def settings(self) -> Settings:
+        return self._belongings.settings
+
+    @property
+    def hold(self) -> float | None:
+        """The seconds this call may be held from its beginning; None while it is a task, or may become one by itself.
+        It can change under a call that waits."""
+        return self._belongings.settings.hold if self._peer.held else None
+
+    def after(self, seconds: float) -> "Context":
+        """The same, for what begins when the call has been held for so many seconds."""
+        settings = self._belongings.settings
+        left = replace(settings, hold=max(settings.hold - seconds, 0.0))
+        return Context(replace(self._belongings, settings=left), self._peer)
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the caller sent a progress token. Nothing may depend on it but the cost of making progress."""
+        return self._peer.wants_progress
+
+    def can(self, capability: str) -> bool:
+        """Whether there is anybody to ask: "elicitation", "sampling" or "roots"."""
+        return self._peer.can(capability)
+
+    def knows(self, feature: str) -> bool:
+        """Whether the caller's revision of the protocol has `feature`, such as "multi_select"."""
+        return self._peer.knows(feature)
+
+    def updated(self, uri: str) -> None:
+        """Tell those of the caller's clients that subscribed to the resource `uri` that it has changed."""
+        self._belongings.updated(uri)
+
+    def changes(self, path: Path) -> AsyncIterator[object]:
+        """Gives something each time the file or folder `path` has changed, came or went. Where it may be is asked by
+        whoever names it."""
+        return self._belongings.changes(path)
+
+    def list_changed(self) -> None:
+        """Tell the caller's clients that what a template lists (`listing`) has changed."""
+        self._belongings.listed()
+
+    def close_stream(self) -> None:
+        """Let the client hang up while the call goes on, and come back for the answer, where its revision and
+        transport can do that (Streamable HTTP of 2025-11-25); nothing happens elsewhere."""
+        self._peer.close_stream()
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, which must grow from call to call; dropped when nobody asked or the client is slow."""
+        self._peer.progress(progress, total, message)
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send `data` (any JSON value) to the client's log at one of the eight RFC 5424 levels, "debug" upwards.
+
+        Raises ValueError when the level is none of the eight.
+        """
+        self._peer.log(level, data, logger)
+
+    async def as_task(self, *, required: bool = False) -> bool:
+        """Let the rest of this call be a task, where the client knows tasks (2026-07-28, extension
+        io.modelcontextprotocol/tasks): it is answered at once, and the client asks for the result later. Whether it
+        is one.
+
+        From then on no time limit but the task's own applies, progress is shown as the task's status, and a question
+        waits for its answer without ending the call. Raises NoTasks when `required` and the client knows none, and
+        ToolError when there are too many tasks, or it can't be kept.
+        """
+        return await self._peer.as_task(required)
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when `hold` or `wants_progress` changes: the call has become a task, or can't."""
+        self._peer.when_changed(tell)
+
+    async def elicit(
+        self, message: str, schema: dict[str, Any], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited:
+        """Ask the person by a form. `schema` is a flat object of primitive properties (client/elicitation).
+
+        A client that shows no forms has it shown on the server's own page, where there is one: to who has that open.
+
+        Raises CannotAsk when the client declared no elicitation, Unanswered when nobody answered within
+        `timeout` seconds (up to 2025-11-25; default: as long as a call is held) or what came does not fit `schema`,
+        StillWaiting when the question stays
+        on the page: the same call, made again, takes the answer.
+        """
+        params = {"message": message, "requestedSchema": schema}
+        answer = await self._ask_one(ELICIT, params, key, timeout)
+        return Elicited(answer.get("action", "cancel"), answer.get("content") or {})
+
+    async def sample(
+        self, params: dict[str, Any], *, key: str | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Have the client's model write: `params` and the result are those of sampling/createMessage."""
+        return await self._ask_one("sampling/createMessage", params, key, timeout)
+
+    async def roots(self, *, key: str | None = None, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The folders the client works in: `[{"uri": …, "name"?: …}]`."""
+        answer = await self._ask_one("roots/list", {}, key, timeout)
+        roots: list[dict[str, Any]] = answer.get("roots") or []
+        return roots
+
+    async def ask(self, requests: Mapping[str, dict[str, Any]], *, timeout: float | None = None) -> dict[str, Any]:
+        """Several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
+        answers = await self._peer.ask(requests, timeout)
+        return {key: _fitting(requests[key], answer) for key, answer in answers.items()}
+
+    def answered_at_once(self, key: str) -> bool:
+        """Whether the answer to the question `key` came sooner than a person can read it: a program gave it, and
+        nobody may be there. False also where that is not known."""
+        return self._peer.at_once(key)
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        """Run `function` the first time only; on a retry of the call give back what it returned (a JSON value)."""
+        result: T = await self._peer.once(key, function)
+        return result
+
+    async def _ask_one(
+        self, method: str, params: dict[str, Any], key: str | None, timeout: float | None
+    ) -> dict[str, Any]:
+        self._asked += 1
+        key = key or f"question-{self._asked}"
+        answers = await self.ask({key: {"method": method, "params": params}}, timeout=timeout)
+        answer: dict[str, Any] = answers[key]
+        return answer
+
+
+def _fitting(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer; of an accepted form less the nulls, which some clients send for what was left open. Raises Unanswered
+    for a form that came back with what it had no place for."""
+    form = (request.get("params") or {}).get("requestedSchema")
+    if request.get("method") != ELICIT or answer.get("action") != "accept" or not isinstance(form, dict):
+        return answer
+    content = answer.get("content") or {}
+    try:
+        if None in content.values():
+            never_null = schemas.never_null(form)
+            content = {name: value for name, value in content.items() if value is not None or name not in never_null}
+        finding = schemas.check(form, "field")(content)
+    except schemas.UnusableSchema:  # the asker's own: nothing can be held against it
+        return answer
+    if finding is not None:
+        raise Unanswered(f"the answer does not fit the form that was sent: {finding}", {"elicitation": {}})
+    return {**answer, "content": content}

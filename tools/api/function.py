@@ -1,0 +1,66 @@
+"""A function that a part is made of, and how it is called: plain or async, with a context or without.
+
+Knows nothing of tools, prompts or resources.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from toolgate.tools.api import schema
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.threads import Busy, Threads
+
+MAX_PLAIN = 32  # calls at once of a plain function, those that were given up and still run included
+
+
+class Function:
+    """`context` is the name of the parameter that takes the Context; None where there is none. `file` is where it comes
+    from, unless that is where it is written."""
+
+    __slots__ = ("_file", "_is_async", "_threads", "call", "context")
+
+    def __init__(self, call: Callable[..., Any], file: str | None = None) -> None:
+        self.call = call
+        self._file = file
+        self.context = schema.context_parameter(call, Context)
+        self._is_async = inspect.iscoroutinefunction(call)
+        self._threads = Threads(MAX_PLAIN)
+
+    @property
+    def source(self) -> str:
+        """The file it comes from, for the text of a collision."""
+        return self._file or inspect.getsourcefile(inspect.unwrap(self.call)) or "?"  # not of what it may be wrapped in
+
+    @property
+    def description(self) -> str:
+        """Its docstring."""
+        return inspect.cleandoc(self.call.__doc__ or "")
+
+    async def __call__(self, keywords: Mapping[str, Any], context: Context) -> Any:
+        """What the function gives. A refusal from inside a task group is raised as itself. Raises ToolError."""
+        given = dict(keywords)
+        if self.context is not None:
+            given[self.context] = context
+        try:
+            if self._is_async:
+                return await self.call(**given)
+            return await self._threads.run(partial(self.call, **given))  # it may block
+        except Busy:
+            raise ToolError(f"{MAX_PLAIN} calls of it still run; try again later") from None
+        except ExceptionGroup as group:
+            refusal = _refusal(group)
+            if refusal is None:
+                raise
+            raise refusal from None
+
+
+def _refusal(group: BaseExceptionGroup[BaseException]) -> ToolError | None:
+    """The first ToolError of a group that holds nothing else."""
+    refusals, others = group.split(ToolError)
+    if others is not None or refusals is None:
+        return None
+    first = refusals.exceptions[0]
+    return _refusal(first) if isinstance(first, BaseExceptionGroup) else first

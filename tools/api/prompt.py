@@ -1,0 +1,195 @@
+"""One prompt: a typed function that writes messages, and what a person is told of it. Knows nothing of the wire.
+
+Source: MCP server/prompts.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, overload
+
+import msgspec
+
+from toolgate.tools.api.completion import Completions, F
+from toolgate.tools.api.content import ROLES, Audio, EmbeddedResource, Image, Message, ResourceLink, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import WrongArguments
+from toolgate.tools.api.function import Function
+
+MAX_NAME = 128  # characters, as of a tool's
+
+
+class Argument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An argument as `prompts/list` spells it. Its value is always a string."""
+
+    name: str
+    description: str | None = None
+    required: bool = False
+
+
+class Prompt:
+    """A named function that writes messages for a model. `role` is that of a message returned as a plain string."""
+
+    kind: ClassVar = "prompts"
+
+    def __init__(
+        self,
+        function: Function,
+        name: str,
+        title: str,
+        description: str,
+        role: str,
+        scope: str,
+        icons: Sequence[Mapping[str, Any]] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        arguments: Sequence[Argument] | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.title = title
+        self.description = description
+        self.role = role
+        self.scope = scope
+        self.icons = icons
+        self.meta = meta
+        self.completions = Completions(function.call, lambda: [argument.name for argument in self.arguments])
+        self._arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"<prompt {self.name} from {self.source}>"
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def source(self) -> str:
+        return self.function.source
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        """All that a plugin wrote for it."""
+        return (self.function, *self.completions.functions)
+
+    @cached_property
+    def arguments(self) -> Sequence[Argument]:
+        if self._arguments is not None:
+            return self._arguments
+        hints = typing.get_type_hints(self.function.call, include_extras=True)
+        parameters = inspect.signature(self.function.call).parameters
+        return [_argument(parameters[name], hints.get(name)) for name in parameters if name != self.function.context]
+
+    def completion(self, argument: str) -> Callable[[F], F]:
+        """A decorator for the function that suggests values for `argument`."""
+        return self.completions.declare(argument)
+
+    def verify(self) -> None:
+        """Raise TypeError or UnicodeError for what no client can be told."""
+        told: list[object] = [self.name, self.title, self.description]  # a plugin may have put anything there
+        if not all(isinstance(word, str) for word in told):
+            raise TypeError(f"name, title and description of {self.name!r} must be strings"[:200])
+        if not 0 < len(self.name) <= MAX_NAME or not self.name.isprintable():
+            raise TypeError(f"a prompt's name is 1 to {MAX_NAME} printable characters, not {self.name!r}"[:200])
+        if self.role not in ROLES:
+            raise TypeError(f"the role of a prompt's message is 'user' or 'assistant', not {self.role!r}"[:200])
+        msgspec.json.encode([*told, self.arguments, self.icons, self.meta])  # raises for what no message could hold
+        self.completions.verify()
+
+    async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
+        """Raises WrongArguments for arguments that do not fit, ToolError for what the prompt says no to."""
+        return self._messages(await self.function(self._fitted(arguments), context))
+
+    def _fitted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        known = {argument.name: argument for argument in self.arguments}
+        for name, value in arguments.items():
+            if name not in known:
+                raise WrongArguments(f"prompt {self.name!r} has no argument {name[:180]!r}"[:300])
+            if not isinstance(value, str):
+                raise WrongArguments(f"argument {name[:180]!r} must be a string")
+        missing = [name for name, argument in known.items() if argument.required and name not in arguments]
+        if missing:
+            raise WrongArguments(f"missing argument {', '.join(map(repr, missing))}")
+        if self._arguments is not None:
+            return dict(arguments)
+        hints = typing.get_type_hints(self.function.call, include_extras=True)
+        return {name: _cast(name, value, hints.get(name, str)) for name, value in arguments.items()}
+
+    def _messages(self, value: Any) -> list[Message]:
+        if not isinstance(value, (list, tuple)):
+            value = [value]
+        return [self._message(part) for part in value]
+
+    def _message(self, part: Any) -> Message:
+        match part:
+            case Message():
+                content, role = part.content, part.role
+            case str() | Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
+                content, role = part, self.role
+            case _:
+                raise TypeError(f"prompt {self.name!r} gave a {type(part).__name__}, which is no message")
+        return Message(role, Text(content) if isinstance(content, str) else content)
+
+
+@overload
+def prompt(function: Callable[..., Any], /) -> Prompt: ...
+
+
+@overload
+def prompt(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    role: str = "user",
+    icons: Sequence[Mapping[str, Any]] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    scope: str = "tools:plugins",
+) -> Callable[[Callable[..., Any]], Prompt]: ...
+
+
+def prompt(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    role: str = "user",
+    icons: Sequence[Mapping[str, Any]] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    scope: str = "tools:plugins",
+) -> Prompt | Callable[[Callable[..., Any]], Prompt]:
+    """Make a typed function a prompt. Its docstring is its description: it is written to the person who chooses.
+
+    The parameters are the prompt's arguments, strings on the wire; those without a default are required. It returns a
+    string, a content block, a Message, or a list of those. `role`: of a message that names none; "user" or
+    "assistant", anything else is refused when the plugin is loaded.
+    """
+
+    def declare(call: Callable[..., Any]) -> Prompt:
+        made = Function(call)
+        called = call.__name__ if name is None else name
+        text = description or made.description
+        if not text:
+            raise TypeError(f"prompt {called!r} has no docstring: nobody would know what it is for")
+        return Prompt(made, called, title or called, text, role, scope, icons, meta)
+
+    return declare if function is None else declare(function)
+
+
+def _argument(parameter: inspect.Parameter, hint: Any) -> Argument:
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise TypeError(f"argument {parameter.name!r} can't be given by name")
+    words = [word for word in getattr(hint, "__metadata__", ()) if isinstance(word, str)]
+    return Argument(parameter.name, " ".join(words) or None, parameter.default is parameter.empty)
+
+
+def _cast(name: str, value: str, hint: Any) -> Any:
+    """What the parameter's type makes of the string."""
+    if typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    try:
+        return msgspec.convert(value, hint, strict=False)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise WrongArguments(f"argument {name!r}: {error}"[:300]) from None

@@ -1,0 +1,126 @@
+"""The parts on offer, by kind, by name and in order: tools, prompts, resources. A registry never changes: a change is a
+new one, swapped in whole."""
+
+import fnmatch
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from toolgate.tools.api import uri_templates
+from toolgate.tools.api.errors import Collision
+from toolgate.tools.api.prompt import Prompt
+from toolgate.tools.api.resource import Resource
+from toolgate.tools.api.tool import Tool
+
+Part = Tool | Prompt | Resource
+P = TypeVar("P", Tool, Prompt, Resource)
+
+LONG = 512  # characters of a URI that costs next to nothing to match; a batch may have hundreds of them
+MAX_MATCHED = 1_024  # URIs of which it is remembered what they match, a kilobyte each
+NOTHING: frozenset[str] = frozenset()
+
+
+class Registry:
+    """`tools` and `prompts` by name, `resources` by URI and `templates` by URI template; all of them are `parts`."""
+
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
+        self._parts: dict[tuple[str, str], Part] = {}
+        for part in parts:
+            self._add(part)
+        found = self._parts.values()
+        self.tools = _by_key(part for part in found if isinstance(part, Tool))
+        self.prompts = _by_key(part for part in found if isinstance(part, Prompt))
+        resources = [part for part in found if isinstance(part, Resource)]
+        self.resources = _by_key(part for part in resources if not part.is_template)
+        self.templates = _by_key(part for part in resources if part.is_template)
+        self._matched: dict[str, tuple[Resource, dict[str, str]] | None] = {}  # one request asks more than once
+        self._of_scheme = _by_scheme(self.templates.values())
+        self._scopes = {scheme: frozenset(part.scope for part in held) for scheme, held in self._of_scheme.items()}
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        return iter(self._parts.values())
+
+    def of_kind(self, kind: str) -> list[Part]:
+        """The parts of one kind: "tools", "prompts" or "resources"."""
+        return [part for part in self._parts.values() if part.kind == kind]
+
+    def resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        """The resource that `uri` is read from, with the values of its variables; None where there is none."""
+        if len(uri) > uri_templates.MAX_URI:
+            return None
+        fixed = self.resources.get(uri)
+        if fixed is not None:
+            return fixed, {}
+        if uri not in self._matched:
+            found = self._matching(uri)
+            if len(uri) > LONG:
+                return found
+            if len(self._matched) >= MAX_MATCHED:
+                self._matched.clear()
+            self._matched[uri] = found
+        return self._matched[uri]
+
+    def _matching(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        templates = self._of_scheme.get(uri_templates.scheme(uri), ())
+        spelled = uri_templates.normalise(uri) if templates else None
+        if spelled is None:
+            return None
+        for template in templates:
+            values = template.template.match_normal(spelled)
+            if values is not None:
+                return template, values
+        return None
+
+    def scopes_of(self, uri: str) -> frozenset[str]:
+        """The scopes of what `uri` is read from; none where nothing is.
+
+        Whoever asks may not be allowed to: a URI is matched only where the templates of its scheme differ in their
+        scopes. One that is long needs all of theirs then.
+        """
+        if len(uri) > uri_templates.MAX_URI:
+            return NOTHING
+        fixed = self.resources.get(uri)
+        if fixed is not None:
+            return frozenset((fixed.scope,))
+        scopes = self._scopes.get(uri_templates.scheme(uri), NOTHING)
+        if len(scopes) < 2 or len(uri) > LONG:
+            return scopes
+        found = self.resource(uri)
+        return NOTHING if found is None else frozenset((found[0].scope,))
+
+    def with_parts(self, parts: Iterable[Part]) -> "Registry":
+        """This registry and more. Raises Collision, which names both places, when a name is taken."""
+        return Registry([*self.parts, *parts])
+
+    def replacing(self, part: Part) -> "Registry":
+        """This registry with `part` in the place of its namesake."""
+        return Registry(part if (held.kind, held.key) == (part.kind, part.key) else held for held in self.parts)
+
+    def without(self, patterns: Iterable[str]) -> "Registry":
+        """This registry less the tools whose names match one of the patterns, case ignored."""
+        hidden = [pattern.lower() for pattern in patterns]
+        return Registry(part for part in self.parts if not (isinstance(part, Tool) and _matches(part.name, hidden)))
+
+    def _add(self, part: Part) -> None:
+        held = self._parts.get((part.kind, part.key))
+        if held is not None:
+            what = part.kind.removesuffix("s")
+            raise Collision(f"{what} {part.key!r} is declared twice: in {held.source} and in {part.source}")
+        self._parts[part.kind, part.key] = part
+
+
+def _by_key(parts: Iterable[P]) -> Mapping[str, P]:
+    return MappingProxyType({part.key: part for part in parts})
+
+
+def _by_scheme(templates: Iterable[Resource]) -> Mapping[str, list[Resource]]:
+    held: defaultdict[str, list[Resource]] = defaultdict(list)
+    for template in templates:
+        held[uri_templates.scheme(template.uri)].append(template)
+    return dict(held)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)

@@ -1,0 +1,226 @@
+"""One resource, or a family of them behind a URI template: a function that reads it. Knows nothing of the wire.
+
+Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py).
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import msgspec
+
+from toolgate.tools.api import uri_templates
+from toolgate.tools.api.completion import Completions, F
+from toolgate.tools.api.content import Contents, ResourceLink
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.function import Function
+
+MAX_LISTED = 1_000  # of one template in resources/list: more is no list a person reads
+
+log = logging.getLogger(__name__)
+
+
+class Resource:
+    """What is read at one URI; with variables in it (`{name}`), a template for many.
+
+    `uri` is the URI or the template. `annotations` (audience, priority, lastModified), `icons` and `meta` are sent as
+    they are, to revisions that know them.
+    """
+
+    kind: ClassVar = "resources"
+
+    def __init__(
+        self,
+        function: Function,
+        uri: str,
+        name: str,
+        title: str,
+        description: str,
+        mime_type: str | None,
+        scope: str,
+        annotations: Mapping[str, Any] | None = None,
+        icons: Sequence[Mapping[str, Any]] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.uri = uri
+        self.name = name
+        self.title = title
+        self.description = description
+        self.mime_type = mime_type
+        self.scope = scope
+        self.annotations = annotations
+        self.icons = icons
+        self.meta = meta
+        self.completions = Completions(function.call, lambda: self.variables)
+        self.lists: Function | None = None
+        self.watches: Function | None = None
+        self._is_told = False  # in the log, that it lists what can't be listed: once, for lists are asked for often
+
+    def __repr__(self) -> str:
+        return f"<resource {self.uri} from {self.source}>"
+
+    @property
+    def key(self) -> str:
+        return self.uri
+
+    @property
+    def source(self) -> str:
+        return self.function.source
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        """All that a plugin wrote for it."""
+        declared = (self.function, self.lists, self.watches)
+        return (*(function for function in declared if function is not None), *self.completions.functions)
+
+    @property
+    def is_template(self) -> bool:
+        return "{" in self.uri
+
+    @cached_property
+    def template(self) -> uri_templates.Template:
+        return uri_templates.Template(self.uri)
+
+    @property
+    def variables(self) -> Sequence[str]:
+        return self.template.variables if self.is_template else ()
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The values of the variables when `uri` is one of this resource's, else None."""
+        if self.is_template:
+            return self.template.match(uri)
+        return {} if uri == self.uri else None
+
+    def completion(self, variable: str) -> Callable[[F], F]:
+        """A decorator for the function that suggests values for `variable`."""
+        return self.completions.declare(variable)
+
+    def listing(self, call: F) -> F:
+        """A decorator for a template: the function gives the ResourceLinks that resources/list shows of it, to the
+        caller whose Context it may take."""
+        self.lists = Function(call)
+        return call
+
+    def watching(self, call: F) -> F:
+        """A decorator for an async generator function with the template's variables: it yields each time the resource
+        has changed. It runs while somebody is subscribed."""
+        self.watches = Function(call)
+        return call
+
+    def verify(self) -> None:
+        """Raise TypeError, ValueError or UnicodeError for what no client can be told or no URI be matched with."""
+        told: list[object] = [self.uri, self.name, self.title, self.description]
+        if not all(isinstance(word, str) for word in told) or not self.name:
+            raise TypeError(f"URI, name, title and description of {self.uri!r} must be strings"[:200])
+        if self.is_template:
+            try:
+                _ = self.template
+            except uri_templates.UnusableTemplate as error:
+                raise uri_templates.UnusableTemplate(f"{self.uri!r}: {error}") from None
+        else:
+            uri_templates.check(self.uri)
+        msgspec.json.encode([*told, self.mime_type, self.annotations, self.icons, self.meta])
+        if self.lists is not None and not self.is_template:
+            raise TypeError(f"{self.uri} is one resource: only a template lists others")
+        if self.watches is not None and not inspect.isasyncgenfunction(self.watches.call):
+            raise TypeError(f"what watches {self.uri} must be an async generator function")
+        for function in (self.function, self.watches):
+            if function is not None:
+                self._verify_parameters(function)
+        self.completions.verify()
+
+    async def read(self, uri: str, variables: Mapping[str, str], context: Context) -> list[Contents]:
+        """What is at `uri`, whose variables are given. Raises NotFound and ToolError."""
+        value = await self.function(variables, context)
+        parts = value if isinstance(value, list) and value and all(isinstance(p, Contents) for p in value) else [value]
+        return [self._contents(uri, part) for part in parts]
+
+    async def listed(self, context: Context) -> list[ResourceLink]:
+        """What resources/list shows of a template, for this caller; at most MAX_LISTED."""
+        if self.lists is None:
+            return []
+        found: Iterable[ResourceLink] = await self.lists({}, context)
+        links = list(found)
+        for link in links[:MAX_LISTED]:
+            if not isinstance(link, ResourceLink):  # pyright: ignore[reportUnnecessaryIsInstance]  # a plugin's word
+                raise TypeError(f"{self.uri} listed a {type(link).__name__}, which is no ResourceLink")
+        return self.sound(links)
+
+    def sound(self, links: Sequence[ResourceLink]) -> list[ResourceLink]:
+        """Of the first MAX_LISTED those that a client can name: one that it can't may cost it the whole list."""
+        sound = [link for link in links[:MAX_LISTED] if _can_be_named(link)]
+        if len(sound) < len(links[:MAX_LISTED]) and not self._is_told:
+            self._is_told = True
+            log.warning("%s from %s listed what has no name or no uri: it is left out", self.uri, self.source)
+        return sound
+
+    def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:
+        """Gives something each time the resource has changed; None where nobody finds that out."""
+        if self.watches is None:
+            return None
+        given: dict[str, Any] = dict(variables)
+        if self.watches.context is not None:
+            given[self.watches.context] = context
+        changes: AsyncIterator[object] = self.watches.call(**given)
+        return changes
+
+    def _verify_parameters(self, function: Function) -> None:
+        parameters = inspect.signature(function.call).parameters
+        taken = set(parameters) - {function.context}
+        needed = {name for name in taken if parameters[name].default is inspect.Parameter.empty}
+        optional = set(self.template.optional) if self.is_template else set[str]()
+        if not set(self.variables) <= taken or not needed <= set(self.variables) - optional:
+            names = ", ".join(self.variables) or "none"
+            raise TypeError(f"the function of {self.uri} must take its variables ({names}), not {sorted(taken)}")
+
+    def _contents(self, uri: str, value: Any) -> Contents:
+        match value:
+            case Contents():
+                return value
+            case str():
+                return Contents(uri, self.mime_type or "text/plain", value)
+            case bytes():
+                return Contents(uri, self.mime_type or "application/octet-stream", blob=value)
+            case _:
+                return Contents(uri, self.mime_type or "application/json", msgspec.json.encode(value).decode())
+
+
+def _can_be_named(link: ResourceLink) -> bool:
+    told: list[object] = [link.uri, link.name]
+    try:
+        uri_templates.check(link.uri)
+    except (ValueError, TypeError):  # TypeError: a plugin's word need not be a string
+        return False
+    return all(isinstance(word, str) and word for word in told)
+
+
+def resource(
+    uri: str,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    mime_type: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    icons: Sequence[Mapping[str, Any]] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    scope: str = "tools:plugins",
+) -> Callable[[Callable[..., Any]], Resource]:
+    """Make a function the resource `uri`; with `{variables}` in it (RFC 6570) a template, whose variables are the
+    function's parameters and strings. Its docstring is the description.
+
+    It returns text, bytes, Contents, a list of Contents, or any JSON value, and raises NotFound for what is not there.
+    """
+
+    def declare(call: Callable[..., Any]) -> Resource:
+        function = Function(call)
+        called = name or call.__name__
+        text = description or function.description
+        if not text:
+            raise TypeError(f"resource {uri!r} has no docstring: nobody would know what it is")
+        return Resource(function, uri, called, title or called, text, mime_type, scope, annotations, icons, meta)
+
+    return declare

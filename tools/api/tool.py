@@ -1,0 +1,325 @@
+"""One tool: a typed function, what a model is told of it, and how a call of it runs. Knows nothing of the wire."""
+
+import copy
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, overload
+
+import msgspec
+
+from toolgate.tools.api import schema
+from toolgate.tools.api.content import Content, Output, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import CannotAsk, ToolError
+from toolgate.tools.api.function import Function
+
+MAX_ARGUMENT = 2**20  # characters of one text for a tool that is built in: no model writes as much at once
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The four hints of ToolAnnotations, each stated and each truthful."""
+
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    open_world: bool
+
+
+class Tool:
+    """A named function that a client may call.
+
+    `input` and `output` are JSON Schemas; one that was handed in raw reaches clients verbatim. `icons` and `meta` are
+    sent as they are, to revisions that know them. `as_task`: a call that takes long becomes a task. `lean`: its payload
+    is text or a picture, and it has an output schema with `--structured-output full` only.
+    """
+
+    kind: ClassVar = "tools"
+
+    def __init__(
+        self,
+        function: Function,
+        name: str,
+        title: str,
+        description: str,
+        annotations: Annotations,
+        input: dict[str, Any] | None,
+        output: Any,
+        scope: str,
+        icons: Sequence[Mapping[str, Any]] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        as_task: bool = False,
+        lean: bool = False,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.title = title
+        self.description = description
+        self.annotations = annotations
+        self.scope = scope
+        self.icons = icons
+        self.meta = meta
+        self.as_task = as_task
+        self.lean = lean
+        self.plugin: str | None = None  # the name of the plugin that it comes from; None: it is built in
+        self._input = input
+        self._output = output
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name} from {self.source}>"
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def source(self) -> str:
+        return self.function.source
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        """All that a plugin wrote for it."""
+        return (self.function,)
+
+    @cached_property
+    def input(self) -> dict[str, Any]:
+        return self._input if self._input is not None else schema.parameters(self.function.call, self.function.context)
+
+    @cached_property
+    def output(self) -> dict[str, Any] | None:
+        if self._output is None or isinstance(self._output, dict):
+            return self._output
+        return schema.add_news(schema.of_type(self._output))
+
+    @cached_property
+    def allows_news(self) -> bool:
+        """Whether structured content with news in it (`schema.NEWS`) still fits the output schema."""
+        return self.output is not None and schema.allows_news(self.output)
+
+    @cached_property
+    def mirrored(self) -> dict[str, tuple[str, ...]]:
+        """The parameters that clients mirror into HTTP headers: the header's name after `mcp-param-`, in lower case,
+        and the path of the property."""
+        return schema.mirrored(self.input)
+
+    def described(self, description: str) -> "Tool":
+        """The same tool under another description."""
+        other = copy.copy(self)
+        other.description = description
+        return other
+
+    def verify(self) -> None:
+        """Raise TypeError, UnicodeError or UnusableSchema for what no client can be told or no call checked against."""
+        told: list[object] = [self.name, self.title, self.description]  # a plugin may have put anything there
+        if not all(isinstance(word, str) for word in told):
+            raise TypeError(f"name, title and description of {self.name!r} must be strings"[:200])
+        if not NAME.fullmatch(self.name):
+            raise TypeError(f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ . -, not {self.name!r}"[:200])
+        if self.input.get("type") != "object":
+            raise schema.UnusableSchema(f'the input schema of {self.name} must have "type": "object"')
+        msgspec.json.encode(
+            [*told, self.input, self.output, self.icons, self.meta]
+        )  # raises for what no message could hold
+        schema.guard(self.input)
+        schema.mirrored(self.input)
+        if self._input is not None:
+            schema.check(self._input)  # a raw schema may be anything; ours are right by construction
+        if self.output is not None:
+            schema.guard(self.output)
+
+    def without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, less each null that stands for an argument left out: some clients write it for all of them."""
+        if None not in arguments.values():
+            return arguments
+        return {name: value for name, value in arguments.items() if value is not None or name not in self._never_null}
+
+    def finding(self, arguments: Mapping[str, Any]) -> str | None:
+        """What is wrong with these arguments; None: nothing that the schema knows of."""
+        return self._check(arguments)
+
+    async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
+        """Validate, call, and turn what came back into an Output. A ToolError becomes an `is_error` Output.
+
+        CannotAsk passes through: what it means depends on the caller's revision.
+        """
+        finding = self._too_long(arguments) or self._check(arguments)
+        if finding is not None:
+            return Output([Text(f"{self.name}: {finding}")], is_error=True)
+        try:
+            given = {name: cast(arguments[name]) for name, cast in self._casts.items() if name in arguments}
+            value = await self.function({**arguments, **given} if given else arguments, context)
+        except CannotAsk:
+            raise
+        except ToolError as error:
+            return Output([Text(error.text)], is_error=True)
+        return self._shaped(value)
+
+    def _too_long(self, arguments: Mapping[str, Any]) -> str | None:
+        """Which argument is; plugins say themselves what they take."""
+        if self.plugin is not None:
+            return None
+        for name, value in arguments.items():
+            if isinstance(value, str) and len(value) > MAX_ARGUMENT:
+                what = repr(name[: schema.MAX_SHOWN])
+                return f"argument {what} has {len(value)} characters, at most {MAX_ARGUMENT} are allowed"
+        return None
+
+    @cached_property
+    def _check(self) -> schema.Check:
+        return schema.check(self.input)
+
+    @cached_property
+    def _never_null(self) -> frozenset[str]:
+        return schema.never_null(self.input)
+
+    @cached_property
+    def _casts(self) -> dict[str, Callable[[Any], Any]]:
+        """What JSON leaves open: 3.0 is an integer there, and a struct arrives as an object."""
+        if self._input is not None:
+            return {}
+        casts: dict[str, Callable[[Any], Any]] = {}
+        for name, declared in self.input["properties"].items():
+            kind = declared.get("type")
+            if kind == "integer":
+                casts[name] = int
+            elif kind not in ("string", "boolean", "number") and "enum" not in declared:
+                casts[name] = self._convert(name)
+        return casts
+
+    def _convert(self, name: str) -> Callable[[Any], Any]:
+        hint = inspect.get_annotations(self.function.call, eval_str=True)[name]
+
+        def convert(value: Any) -> Any:
+            try:
+                return msgspec.convert(value, hint)
+            except msgspec.ValidationError as error:
+                raise ToolError(f"{self.name}: argument {name!r}: {error}") from None
+
+        return convert
+
+    def _shaped(self, value: Any) -> Output:
+        match value:
+            case Output(content=[]) if value.structured is not None:
+                return Output([Text(_to_json(value.structured))], value.structured, value.is_error)
+            case Output():
+                return value
+            case str():
+                return Output([Text(value)])
+            case None:
+                return Output([])
+            case list() if value and all(isinstance(block, Content) for block in value):
+                return Output(value)
+            case _ if isinstance(value, Content):
+                return Output([value])
+            case _:
+                return Output([Text(_to_json(value))], value if self.output is not None else None)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool = True,
+    input: dict[str, Any] | None = None,
+    output: Any = None,
+    icons: Sequence[Mapping[str, Any]] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    scope: str = "tools:plugins",
+    as_task: bool = False,
+    lean: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool = True,
+    input: dict[str, Any] | None = None,
+    output: Any = None,
+    icons: Sequence[Mapping[str, Any]] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    scope: str = "tools:plugins",
+    as_task: bool = False,
+    lean: bool = False,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a typed function a tool. Its docstring is its description: it is written to the model.
+
+    `read_only`, `destructive`, `idempotent`, `open_world`: the hints of ToolAnnotations; a tool that is not read-only
+    counts as destructive unless it says otherwise. `input`: a raw JSON Schema in place of the signature's.
+    `output`: a type or a JSON Schema that the structured content fits; by default the return type, when it is a
+    struct, a dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds
+    becomes a task by itself, where the client knows tasks (`Context.as_task`). `lean`: the text or picture is the whole
+    answer, so structured content is sent with `--structured-output full` only. A plain `def` runs in a thread.
+    """
+
+    def declare(call: Callable[..., Any]) -> Tool:
+        function = Function(call)
+        called = call.__name__ if name is None else name
+        text = description or function.description
+        if not text:
+            raise TypeError(f"tool {called!r} has no docstring: a model would not know what it is for")
+        hints = Annotations(
+            read_only=read_only,
+            destructive=not read_only if destructive is None else destructive,
+            idempotent=read_only if idempotent is None else idempotent,
+            open_world=open_world,
+        )
+        shape = output if output is not None else _returned(call)
+        return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task, lean)
+
+    return declare if function is None else declare(function)
+
+
+def _to_json(value: Any) -> str:
+    """The value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    """The return type, where it is data with a schema of its own."""
+    hint = inspect.get_annotations(function, eval_str=True).get("return")
+    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+    kind = typing.get_origin(bare) or bare
+    if not isinstance(kind, type) or issubclass(kind, (Output, Content)):
+        return None
+    is_typed_dict = issubclass(kind, dict) and hasattr(kind, "__required_keys__")
+    if issubclass(kind, msgspec.Struct) or hasattr(kind, "__dataclass_fields__") or is_typed_dict:
+        return hint
+    if issubclass(kind, Mapping) or (issubclass(kind, (list, tuple)) and _are_data(typing.get_args(bare))):
+        return hint if schema.has_schema(hint) else None
+    return None
+
+
+def _are_data(items: Sequence[Any]) -> bool:
+    """Whether no item of these types can be a content block: a list of blocks is content."""
+    flat = [part for item in items for part in (typing.get_args(item) if _is_union(item) else (item,))]
+    kinds = [typing.get_origin(part) or part for part in flat]
+    return bool(items) and not any(
+        kind in (typing.Any, object) or (isinstance(kind, type) and issubclass(kind, Content)) for kind in kinds
+    )
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)

@@ -1,0 +1,142 @@
+"""Stands between Playwright's driver and Chromium, and ends all of Chromium when the server or the driver is gone.
+
+    server ── driver (Node) ── doorman ── keeper ── Chromium ── its processes
+
+A program, run as `python -I -S reaper.py LINE FOLDER UID PRIVILEGES PROGRAM ARGUMENTS…`: LINE is a unix socket at which
+the server listens and says nothing, and its end is Chromium's; FOLDER is removed at the end; UID is the user, and the
+group, that Chromium runs as (-1: this one); PRIVILEGES is `none` where it may gain none: its sandbox may need some.
+Descriptors 3 and 4 are Playwright's pipe: Chromium has them, and only Chromium.
+
+Playwright's driver kills what it started, with all of its process group, whenever it likes: also while the keeper
+removes the folder. So what it started is a doorman, and the keeper, in a session of its own, takes his end as a word.
+
+Like a command's supervisor (tools/workspace/supervisor.py) it adopts every orphan below it, and ends last.
+Standard library only.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolgate.tools.workspace import supervisor
+else:  # without site-packages the package has no name; the file has its place
+    _spec = importlib.util.spec_from_file_location(
+        "supervisor", Path(__file__).parents[1] / "workspace" / "supervisor.py"
+    )
+    supervisor = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(supervisor)
+
+PIPE = (3, 4)
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
+SERVER_GONE = 3  # the keeper's exit code
+FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_score_adj)
+
+
+class Keeper(supervisor.Supervisor):
+    """Its tree ends with its first process."""
+
+    def say(self, line: str) -> bool:
+        if line.startswith("exited"):
+            self.abandoned = self.deadline = time.monotonic()
+        return True
+
+
+def main() -> None:
+    driver = os.getppid()
+    for number in supervisor.DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    theirs, ours = os.pipe()
+    keeper = os.fork()
+    if not keeper:
+        os.close(ours)
+        os.setsid()
+        sys.exit(_keep(theirs))
+    for descriptor in (theirs, *PIPE):
+        os.close(descriptor)
+    code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
+    if code == SERVER_GONE and os.getppid() == driver:
+        os.kill(driver, signal.SIGCONT)  # it ends by itself when the server does, unless it is stopped
+
+
+def _keep(doorman: int) -> int:
+    """See Chromium to its end: the exit code. `doorman` ends when he does."""
+    line, folder, uid, privileges, *command = sys.argv[1:]
+    supervisor.keep_watch()
+    control = socket.socket(socket.AF_UNIX)
+    try:
+        control.connect(line)
+        wake, _ = supervisor.wake_on_child()
+        os.chdir(folder)  # where the server is, is none of its business
+        keeper = Keeper(control, -1, wake)
+        keeper.shell = _started(command, int(uid), privileges == "none")
+        for descriptor in PIPE:
+            os.close(descriptor)  # that the driver sees the end of it when Chromium closes it
+        threading.Thread(target=_listen, args=(doorman, control), daemon=True).start()
+        keeper.watch()
+        return 0 if _is_there(control) else SERVER_GONE
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _listen(doorman: int, control: socket.socket) -> None:
+    """When the doorman is gone, it is as if the server were."""
+    os.read(doorman, 1)
+    with contextlib.suppress(OSError):
+        control.shutdown(socket.SHUT_RD)
+
+
+def _is_there(control: socket.socket) -> bool:
+    try:
+        return bool(control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return True
+
+
+def _started(command: list[str], uid: int, confined: bool) -> int:
+    keeper = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        for number in supervisor.SIGNALS - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        _confine(uid, confined)
+        if os.getppid() == keeper:  # else it died before we would have heard of it
+            os.execv(command[0], command)  # noqa: S606  # the arguments are a list
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+    os._exit(127)
+
+
+def _confine(uid: int, confined: bool) -> None:
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if uid >= 0:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    if supervisor.LINUX:
+        try:
+            with open("/proc/self/oom_score_adj", "wb") as file:
+                file.write(FIRST_TO_GO)
+        except OSError:
+            pass  # it is higher already, or /proc is not ours
+        prctl = ctypes.CDLL(None).prctl
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if confined:
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main()

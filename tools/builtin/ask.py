@@ -1,0 +1,326 @@
+"""AskUserQuestion: puts up to four questions to the person in one form. Knows nothing of how a form is shown,
+or whether it is asked in a request or in a result.
+
+    parse(questions_json) → questions → form(questions) → the person → answers(questions, content)
+
+What comes back was typed by a person into somebody else's program. It is held against the form's schema
+(`Context.elicit`), and against its fields here: an answer that does not fit is told as none, with the field
+at fault. A choice that was not on offer does not fit: a person's own words have a field of their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import StillWaiting, ToolError, Unanswered
+from toolgate.tools.api.text import check_texts
+from toolgate.tools.api.tool import tool
+
+MAX_JSON = 50_000  # characters: four questions at all their limits fit
+MAX_QUESTIONS = 4
+MIN_OPTIONS, MAX_OPTIONS = 2, 4
+MAX_HEADER = 12  # characters, as the contract says
+MAX_QUESTION = 2_000
+MAX_LABEL = 200
+MAX_DESCRIPTION = 1_000
+MAX_OTHER = 4_000  # characters of a person's own words that reach the model
+MAX_TITLE = 60  # characters of a question that stands for the header it has not got
+KEY = "questions"
+
+SHAPE = (
+    'questions_json is {"questions": [{"question": "…", "header": "…", "options": ["…", '
+    '{"label": "…", "description": "…"}], "multiSelect": false}]}, or the bare list'
+)
+IN_WORDS = "Ask the person in the conversation, and wait for the answer:"
+NO_FORM = "No form can be shown here."
+DECLINED = "The person declined to answer."
+CANCELLED = "The person closed the questions without answering."
+AT_ONCE = "The questions were {} at once: likely nobody is there to see a form."
+
+Outcome = Literal["answered", "declined", "cancelled", "unanswered"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    question: str
+    selected: str | list[str]
+
+
+class Answers(msgspec.Struct, frozen=True):
+    answers: list[Answer]
+    outcome: Outcome
+    note: str | None  # what to do now, where there is no answer
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    label: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    key: str  # its property in the form
+    text: str
+    header: str
+    options: Sequence[Option]
+    multiple: bool
+
+    @property
+    def other(self) -> str:
+        return f"{self.key}_other"
+
+    def option(self, number: int) -> str:
+        """The property of an option that is a box to tick, where the revision has no multi-select."""
+        return f"{self.key}_option_{number}"
+
+
+@tool(
+    name="AskUserQuestion",
+    title="Ask the user",
+    read_only=True,
+    destructive=False,
+    idempotent=True,
+    open_world=False,
+    output=Answers,
+    scope="tools:workflow",
+)
+async def ask_user_question(
+    questions_json: Annotated[str, '{"questions":[{"question","header"?,"options":[…],"multiSelect"?}]}'],
+    ctx: Context,
+) -> Output:
+    """Ask the person to decide, when you can't and it matters.
+
+    1 to 4 questions, each with 2 to 4 options (a label, or {"label","description"}), header up to 12 characters; they
+    can always answer in their own words. Returns {"answers":[{"question","selected"}]}, or why there is no answer and
+    what to do then.
+    """
+    questions = parse(questions_json)
+    if not ctx.can("elicitation"):
+        return _without("unanswered", _in_words(questions, NO_FORM))
+    asked = form(questions, ctx.knows("multi_select"))
+    try:
+        reply = await ctx.elicit(_message(questions), asked, key=KEY)
+    except StillWaiting as question:
+        waits = f"The same form waits elsewhere, too: {question.text}."
+        return _without("unanswered", f"{_in_words(questions, NO_FORM)}\n\n{waits}")
+    except Unanswered as refusal:
+        return _without("unanswered", _in_words(questions, f"There is no answer: {refusal.text}."))
+    is_hasty = ctx.answered_at_once(KEY)
+    match reply.action:
+        case "accept":
+            unknown = sorted(reply.content.keys() - asked["properties"].keys())
+            if unknown:
+                finding = f"the form came back with {unknown[0][:MAX_LABEL]!r}, which is no field of it"
+                return _without("unanswered", _in_words(questions, f"There is no answer: {finding}."))
+            found = answers(questions, reply.content)
+            text = msgspec.json.encode({"answers": found}).decode()
+            return Output([Text(text)], Answers(found, "answered", None))
+        case "decline":
+            told = _in_words(questions, AT_ONCE.format("declined")) if is_hasty else DECLINED
+            return _without("declined", told)
+        case _:
+            told = _in_words(questions, AT_ONCE.format("closed")) if is_hasty else CANCELLED
+            return _without("cancelled", told)
+
+
+def _without(outcome: Outcome, note: str) -> Output:
+    """The result where there is no answer."""
+    return Output([Text(note)], Answers([], outcome, note))
+
+
+def parse(text: str) -> list[Question]:
+    """The questions in `questions_json`. Raises ToolError that names the question at fault and what was
+    expected."""
+    if len(text) > MAX_JSON:
+        raise ToolError(f"questions_json has {len(text)} characters, at most {MAX_JSON} are allowed")
+    try:
+        given = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ToolError(f"questions_json is not JSON ({error}): {SHAPE}") from None
+    if isinstance(given, dict):
+        surplus = sorted(set(given) - {"questions"})
+        if surplus:
+            raise ToolError(f"questions_json has {surplus[0][:MAX_LABEL]!r}, which means nothing here: {SHAPE}")
+        given = given.get("questions")
+    if not isinstance(given, list):
+        raise ToolError(SHAPE)
+    if not 1 <= len(given) <= MAX_QUESTIONS:
+        raise ToolError(f"there are {len(given)} questions: ask 1 to {MAX_QUESTIONS} at once")
+    questions = [_question(number, item) for number, item in enumerate(given, 1)]
+    _refuse_twice("the questions", [question.text for question in questions])
+    return questions
+
+
+def form(questions: Sequence[Question], has_multi_select: bool) -> dict[str, Any]:
+    """The `requestedSchema` of an elicitation: flat, of strings, enums and booleans (client/elicitation).
+
+    Nothing is required, since a person may answer any question in their own words alone.
+    """
+    properties: dict[str, Any] = {}
+    for question in questions:
+        properties.update(_choices(question, has_multi_select))
+        properties[question.other] = {
+            "type": "string",
+            "title": f"Other ({_title(question)})",
+            "description": f"In your own words, {'besides the options' if question.multiple else 'not an option'}",
+        }
+    return {"type": "object", "properties": properties}
+
+
+def answers(questions: Sequence[Question], content: Mapping[str, Any]) -> list[Answer]:
+    """What the accepted form, which fits its schema, says question by question; "" or [] for one left open."""
+    return [Answer(question.text, _selected(question, content)) for question in questions]
+
+
+def _selected(question: Question, content: Mapping[str, Any]) -> str | list[str]:
+    labels = [option.label for option in question.options]
+    value = content.get(question.key, [])
+    chosen = [value] if isinstance(value, str) else value
+    ticked = [label for number, label in enumerate(labels, 1) if content.get(question.option(number)) is True]
+    known = [label for label in labels if label in chosen or label in ticked]
+    words = content.get(question.other, "").strip()[:MAX_OTHER]
+    if question.multiple:
+        return [*known, words] if words else known
+    return words or next(iter(known), "")
+
+
+def _choices(question: Question, has_multi_select: bool) -> dict[str, Any]:
+    labels = [option.label for option in question.options]
+    about = {"title": _one_line(question.header or question.text)}
+    described = _described(question)
+    if described:
+        about["description"] = described
+    if not question.multiple:
+        return {question.key: {"type": "string", **about, "enum": labels}}
+    if has_multi_select:
+        return {question.key: {"type": "array", **about, "items": {"type": "string", "enum": labels}}}
+    return {
+        question.option(number): {
+            "type": "boolean",
+            "title": _one_line(option.label),
+            "description": _one_line(option.description or question.text),
+            "default": False,
+        }
+        for number, option in enumerate(question.options, 1)
+    }
+
+
+def _described(question: Question) -> str:
+    """The question, where the title is another, and what each option means: an enum has no place for that on every
+    revision. On one line: some clients show a line break as a character that is none."""
+    meanings = [f"{option.label}: {option.description}" for option in question.options if option.description]
+    told = [question.text] if question.header else []
+    return _one_line(" ".join([*told, f"({'; '.join(meanings)})"] if meanings else told))
+
+
+def _title(question: Question) -> str:
+    """What a question is called in a word or two."""
+    text = _one_line(question.text)
+    return _one_line(question.header) or (text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _message(questions: Sequence[Question]) -> str:
+    if len(questions) == 1:
+        return questions[0].text
+    return "\n".join(f"{number}. {question.text}" for number, question in enumerate(questions, 1))
+
+
+def _in_words(questions: Sequence[Question], why: str) -> str:
+    """The questions as text, after the reason."""
+    lines = [f"{why} {IN_WORDS}"]
+    for number, question in enumerate(questions, 1):
+        several = " (several may be chosen)" if question.multiple else ""
+        lines += ["", f"{number}. {question.text}{several}"]
+        for option in question.options:
+            meaning = f": {option.description}" if option.description else ""
+            lines.append(f"   - {option.label}{meaning}")
+        lines.append("   - or something else, in their own words")
+    return "\n".join(lines)
+
+
+def _question(number: int, item: Any) -> Question:
+    where = f"question {number}"
+    if not isinstance(item, dict):
+        raise ToolError(f"{where} must be an object: {SHAPE}")
+    item = _without_nulls(item)
+    _refuse_unknown(where, item, {"question", "text", "header", "options", "multiSelect"})
+    if ("question" in item) == ("text" in item):
+        raise ToolError(f"{where} needs its text in 'question' (or in 'text', not in both)")
+    name = "question" if "question" in item else "text"
+    multiple = item.get("multiSelect", False)
+    if not isinstance(multiple, bool):
+        raise ToolError(f"{where}: 'multiSelect' must be true or false")
+    return Question(
+        key=f"question_{number}",
+        text=_string(where, name, item[name], MAX_QUESTION),
+        header=_optional(where, "header", item, MAX_HEADER),
+        options=_options(where, item.get("options")),
+        multiple=multiple,
+    )
+
+
+def _options(where: str, given: Any) -> list[Option]:
+    if not isinstance(given, list) or not MIN_OPTIONS <= len(given) <= MAX_OPTIONS:
+        count = f", not {len(given)}" if isinstance(given, list) else ""
+        raise ToolError(f"{where}: 'options' must be a list of {MIN_OPTIONS} to {MAX_OPTIONS}{count}")
+    options = [_option(f"{where}, option {number}", item) for number, item in enumerate(given, 1)]
+    _refuse_twice(f"the options of {where}", [option.label for option in options])
+    return options
+
+
+def _option(where: str, item: Any) -> Option:
+    if isinstance(item, str):
+        return Option(_string(where, "label", item, MAX_LABEL), "")
+    if not isinstance(item, dict):
+        raise ToolError(f'{where} must be a string, or {{"label": "…", "description": "…"}}')
+    item = _without_nulls(item)
+    _refuse_unknown(where, item, {"label", "description"})
+    label = _string(where, "label", item.get("label"), MAX_LABEL)
+    return Option(label, _optional(where, "description", item, MAX_DESCRIPTION))
+
+
+def _without_nulls(item: Mapping[str, Any]) -> dict[str, Any]:
+    """A null is how some write that they leave something out."""
+    return {name: value for name, value in item.items() if value is not None}
+
+
+def _optional(where: str, name: str, item: Mapping[str, Any], limit: int) -> str:
+    value = item.get(name)
+    return "" if value in (None, "") else _string(where, name, value, limit)
+
+
+def _string(where: str, name: str, value: Any, limit: int) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ToolError(f"{where}: {name!r} must be a text that is not empty")
+    text = value.strip()
+    try:
+        check_texts(**{name: text})
+    except ToolError as error:
+        raise ToolError(f"{where}: {error.text}") from None
+    if len(text) > limit:
+        raise ToolError(f"{where}: {name!r} has {len(text)} characters, at most {limit} are allowed")
+    return text
+
+
+def _refuse_unknown(where: str, item: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(item) - known)
+    if unknown:
+        raise ToolError(
+            f"{where} has {unknown[0][:MAX_LABEL]!r}, which means nothing here: known are {', '.join(sorted(known))}"
+        )
+
+
+def _refuse_twice(what: str, texts: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for text in texts:
+        if text in seen:
+            raise ToolError(f"{text!r} is there twice among {what}: each must be told from the others")
+        seen.add(text)

@@ -1,0 +1,135 @@
+"""SetCallback: have a message come back later, once or on a cadence. Knows nothing of clocks or delivery."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.context import Callback, Context
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.resource import resource
+from toolgate.tools.api.text import check_texts, clipped
+from toolgate.tools.api.tool import tool
+
+SLOTS = 8
+MAX_MESSAGE = 2_048  # characters
+MAX_REPEATS = 1_000_000  # eleven days at one a second: beyond that it is for ever, which is -1
+INBOX = "callback://inbox"
+
+Delay = Annotated[int | None, msgspec.Meta(ge=1, le=3600), "seconds between firings, 1 to 3600"]
+
+
+class Slot(msgspec.Struct, frozen=True):
+    callback_id: int
+    message: str
+    fires_in_ms: int
+    left: int
+    delay_seconds: int
+
+
+class Slots(msgspec.Struct, frozen=True, omit_defaults=True):
+    callbacks: list[Slot]
+    note: str | None = None  # what was done
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    callback_id: int
+    fired_at: datetime
+    message: str
+
+
+class Inbox(msgspec.Struct, frozen=True):
+    fired: list[Arrival]  # newest first
+
+
+@resource(INBOX, name="inbox", title="Inbox of callbacks", mime_type="application/json", scope="tools:workflow")
+async def inbox(ctx: Context) -> Inbox:
+    """The callbacks that fired last, the newest first."""
+    return Inbox([Arrival(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.fired()])
+
+
+@tool(
+    name="SetCallback",
+    title="Set callback",
+    read_only=False,
+    destructive=True,  # cancel
+    idempotent=False,
+    open_world=False,
+    output=Slots,
+    scope="tools:workflow",
+)
+async def set_callback(
+    action: Literal["set", "list", "cancel"],
+    ctx: Context,
+    message: Annotated[str | None, "up to 2048 characters"] = None,
+    delay_seconds: Delay = None,
+    repeat_count: Annotated[int, "firings, default 20; 1: once, -1: until cancelled"] = 20,
+    callback_id: Annotated[int | None, "0 to 7; cancel without it cancels all"] = None,
+) -> Output:
+    """Get a message back after a delay, once or repeatedly: a reminder to look at what takes time.
+
+    It comes with the result of your next tool call after it fired. There are 8 callbacks; they survive a restart. list
+    shows them, cancel ends them.
+    """
+    match action:
+        case "set":
+            return await _set(ctx, message, delay_seconds, repeat_count, callback_id)
+        case "list":
+            held = await ctx.callbacks.list()
+            lines = "\n".join(map(_line, held)) or "No callbacks are set."
+            return Output([Text(lines)], _slots(held))
+        case "cancel":
+            return await _cancel(ctx, callback_id)
+
+
+async def _set(ctx: Context, message: str | None, delay: int | None, repeats: int, callback_id: int | None) -> Output:
+    if not message or not message.strip() or delay is None:
+        raise ToolError("set needs message and delay_seconds (1 to 3600)")
+    check_texts(message=message)
+    if len(message) > MAX_MESSAGE:
+        raise ToolError(f"message has {len(message)} characters, at most {MAX_MESSAGE} are allowed")
+    if not -1 <= repeats <= MAX_REPEATS:
+        raise ToolError(f"repeat_count must be -1 (for ever) or 0 to {MAX_REPEATS}, not {clipped(repeats)}")
+    if callback_id is not None:
+        raise ToolError("set takes the next free slot: leave callback_id out; to change a callback cancel it first")
+    try:
+        made = await ctx.callbacks.set(message, delay, repeats or 1)
+    except OverflowError:
+        raise ToolError(f"all {SLOTS} callbacks (0 to {SLOTS - 1}) are taken: cancel one first") from None
+    return _output(_scheduled(made), [made])
+
+
+async def _cancel(ctx: Context, callback_id: int | None) -> Output:
+    try:
+        cancelled = await ctx.callbacks.cancel(callback_id)
+    except KeyError:
+        held = ", ".join(str(callback.id) for callback in await ctx.callbacks.list()) or "none"
+        raise ToolError(f"callback {clipped(callback_id)} is not set (of 0 to {SLOTS - 1} there are: {held})") from None
+    ids = ", ".join(str(callback.id) for callback in cancelled)
+    text = f"Cancelled: {ids}." if ids else "No callbacks are set, so there was nothing to cancel."
+    return _output(text, await ctx.callbacks.list())
+
+
+def _scheduled(callback: Callback) -> str:
+    if callback.left == 1:
+        return f"Callback scheduled: fires once in {callback.delay}s."
+    times = "until cancelled" if callback.left < 0 else f"{callback.left} times"
+    return f"Callback scheduled: fires every {callback.delay}s, repeats {times}."
+
+
+def _line(callback: Callback) -> str:
+    message = " ".join(callback.message.split())
+    left = "until cancelled" if callback.left < 0 else f"{callback.left} left"
+    seconds = f"{callback.fires_in_ms / 1000:.0f}"
+    return f"{callback.id}: in {seconds}s, every {callback.delay}s, {left}: {message}"
+
+
+def _output(text: str, callbacks: Sequence[Callback]) -> Output:
+    return Output([Text(text)], _slots(callbacks, text))
+
+
+def _slots(callbacks: Sequence[Callback], note: str | None = None) -> Slots:
+    rows = [Slot(held.id, held.message, held.fires_in_ms, held.left, held.delay) for held in callbacks]
+    return Slots(rows, note)

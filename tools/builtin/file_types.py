@@ -1,0 +1,49 @@
+"""What a file holds as a resource shows it: text or bytes, and of which type. Knows nothing of where files are."""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from toolgate.tools.api.content import Contents
+
+if TYPE_CHECKING:
+    from mimetypes import MimeTypes
+
+FOLDER = "inode/directory"  # shared-mime-info specification, section 2.2; MCP server/resources, "file://"
+
+BINARY = ("audio/", "video/", "font/")  # no text, whatever the name says
+PACKED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+UNKNOWN = {  # to Python
+    ".md": "text/markdown",  # RFC 7763
+    ".yaml": "application/yaml",  # RFC 9512
+    ".yml": "application/yaml",
+    ".toml": "application/toml",
+}
+
+
+def contents(uri: str, name: str, data: bytes) -> Contents:
+    """The bytes of the file `name`: text where they are UTF-8 without NUL, else a blob."""
+    kind = mime_type(name)
+    try:
+        text = data.decode() if b"\0" not in data else None
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
+        return Contents(uri, kind or "application/octet-stream", blob=data)
+    return Contents(uri, "text/plain" if kind is None or kind.startswith(BINARY) else kind, text)
+
+
+def mime_type(name: str) -> str | None:
+    """What a file's name says of its content."""
+    kind, packing = _types().guess_type(name.rpartition("/")[2].replace(":", ""), strict=False)  # it is no URL
+    return kind if packing is None else PACKED.get(packing, "application/octet-stream")
+
+
+@cache
+def _types() -> "MimeTypes":
+    """Those that Python knows, whatever the machine is told."""
+    from mimetypes import MimeTypes  # start-up: 3 ms
+
+    types = MimeTypes()
+    for ending, kind in UNKNOWN.items():
+        types.add_type(kind, ending)
+    return types

@@ -1,0 +1,64 @@
+"""ReadImage: a picture from a file, made to fit what clients take. Knows no picture formats and no rules about files.
+
+The workspace opens the file and decides which those may be. A worker decodes it: tools/workers/pictures.py.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from toolgate.tools.api.content import Image, Output, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.tool import tool
+from toolgate.tools.workers.pictures import Fitted, Raw
+from toolgate.tools.workers.pool import Overtaxed
+
+PATIENCE = 0.8  # of a call's hold is for waiting; the rest is for the picture
+MAX_FILE = 64 * 2**20  # bytes; the largest photographs are about half of it
+
+
+class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The picture as it was sent: `bytes` before base64, `scaled` when it had to be made to fit. The picture itself is
+    a block alone."""
+
+    format: str
+    width: int
+    height: int
+    bytes: int
+    scaled: bool
+    note: str | None = None  # how it was made to fit
+
+
+@tool(
+    name="ReadImage",
+    title="Look at an image",
+    read_only=True,
+    idempotent=True,
+    open_world=False,
+    output=Shape,
+    scope="tools:read",
+    lean=True,
+)
+async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -> Output:
+    """Look at an image file: png, jpeg, gif, webp, bmp or tiff, told by its content.
+
+    Returns the image and its format, size and bytes. One too large for the client is scaled down, and the text says
+    so; of a too large animation the first frame is shown.
+    """
+    settings = ctx.settings
+    raw = Raw(file_path, settings.image_bytes // 4 * 3, settings.image_pixels)
+    try:
+        async with ctx.workers.turn("picture", ctx.principal, settings.hold * PATIENCE) as turn:
+            with await ctx.workspace.open_file(file_path, MAX_FILE, anywhere=settings.any_file) as file:
+                if not file.size:
+                    raise ToolError(f"{file_path} is empty")
+                picture = await turn.run(raw, Fitted, file)
+    except Overtaxed as error:
+        raise ToolError(f"{file_path} {error} when decoded; make a smaller copy of it") from None
+    size = (picture.width, picture.height, len(picture.data))
+    shape = Shape(picture.format, *size, picture.scaled, picture.note or None)
+    text = f"{file_path}: {shape.format}, {shape.width} × {shape.height}, {shape.bytes:,} bytes"
+    if picture.note:
+        text += f" ({picture.note})"
+    return Output([Image(picture.data, f"image/{shape.format}"), Text(text)], shape)

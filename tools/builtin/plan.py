@@ -1,0 +1,168 @@
+"""PlanMode: think before changing anything, then write the plan down. Knows nothing of how the tools that
+change things are refused meanwhile: the server does that."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.context import Context, PlanState, Task
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.resource import resource
+from toolgate.tools.api.text import check_texts
+from toolgate.tools.api.tool import tool
+
+MAX_GOAL = 4_000  # characters
+SUFFIX = ".md"
+CURRENT = "plan://current"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    active: bool
+    goal: str
+    plan_file: str | None
+    started_at: str | None
+
+
+class PlanNoted(msgspec.Struct, frozen=True):
+    active: bool
+    goal: str
+    plan_file: str | None
+    started_at: str | None
+    note: str | None  # what the text says, where that is no JSON
+
+
+@resource(CURRENT, name="plan", title="Plan", mime_type="application/json", scope="tools:workflow")
+async def current_plan(ctx: Context) -> Plan:
+    """Whether a plan is active, what it is for, where it will be written, and when it began."""
+    return _shown(await ctx.plan.state())
+
+
+@tool(
+    name="PlanMode",
+    title="Plan mode",
+    read_only=False,
+    destructive=True,  # exit replaces plan_file
+    idempotent=False,
+    open_world=False,
+    output=PlanNoted,
+    scope="tools:workflow",
+)
+async def plan_mode(
+    action: Literal["enter", "exit", "status", "json", "reset"],
+    ctx: Context,
+    goal: Annotated[str | None, "what to plan; enter needs it"] = None,
+    plan_file: Annotated[str | None, "a .md file in the workspace, written on exit"] = None,
+) -> Output:
+    """Plan before acting: from enter to exit the tools that change things are refused.
+
+    Reading and TaskManager work. exit writes goal and open tasks to plan_file, if one was given. status and json tell
+    the state; reset drops the plan unwritten.
+    """
+    check_texts(goal=goal, plan_file=plan_file)
+    goal, plan_file = (goal or "").strip(), (plan_file or "").strip() or None
+    match action:
+        case "enter":
+            return await _enter(ctx, goal, plan_file)
+        case "exit":
+            return await _exit(ctx, plan_file)
+        case "status":
+            state = await ctx.plan.state()
+            return _noted(state, _status(state))
+        case "json":
+            state = await ctx.plan.state()
+            return Output([Text(msgspec.json.encode(_shown(state)).decode())], _with_note(state, None))
+        case "reset":
+            state = await ctx.plan.reset()
+            ctx.updated(CURRENT)
+            return _noted(state, "Plan mode is off, and the plan is forgotten.")
+
+
+async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
+    state = await ctx.plan.state()
+    if state.active:
+        raise ToolError(f"a plan is active already ({_line(state.goal)}): exit or reset it first")
+    if not goal:
+        raise ToolError("enter needs the goal: say in a sentence what is to be planned")
+    if len(goal) > MAX_GOAL:
+        raise ToolError(f"the goal is {len(goal)} characters long, {MAX_GOAL} are allowed")
+    if plan_file is not None:
+        ctx.workspace.check_file(plan_file, suffix=SUFFIX)
+    state = await ctx.plan.enter(goal, plan_file)
+    ctx.updated(CURRENT)
+    file = f" On exit it is written to {plan_file}." if plan_file else ""
+    return _noted(state, f"Plan mode is on: {_line(goal)}. Leave it with exit.{file}")
+
+
+async def _exit(ctx: Context, plan_file: str | None) -> Output:
+    state = await ctx.plan.state()
+    if not state.active:
+        raise ToolError("no plan is active: enter one first")
+    path = plan_file or state.plan_file
+    if path is not None:  # before the plan ends: a plan that can't be written stays active
+        document = _document(state, await ctx.tasks.all())
+        await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
+    ended = await ctx.plan.exit(path)
+    ctx.updated(CURRENT)
+    written = f" The plan is in {path}." if path is not None else ""
+    return _noted(ended, f"Plan mode is off after {_duration(state)}.{written}")
+
+
+def _status(state: PlanState) -> str:
+    if state.active:
+        file = f" On exit it is written to {state.plan_file}." if state.plan_file else ""
+        return f"Plan mode is on for {_duration(state)}. Goal: {state.goal}{file}"
+    if state.goal:
+        return f"Plan mode is off. The last goal was: {state.goal}"
+    return "Plan mode is off."
+
+
+def _document(state: PlanState, tasks: Sequence[Task]) -> str:
+    """The plan as markdown: the goal, its times, and the open tasks as check lists."""
+    now = datetime.now(UTC)
+    lines = ["# Plan", "", state.goal, ""]
+    lines += [f"- Started: {_stamp(state.started_at or now)}", f"- Ended: {_stamp(now)}"]
+    lines += [f"- Took: {_duration(state)}", "", "## Tasks", ""]
+    held = [task for task in tasks if not task.completed]
+    for task in held:
+        lines.append(f"- [ ] {_line(task.name)}")
+        lines += [f"    - [{'x' if step.completed else ' '}] {_line(step.text)}" for step in task.steps]
+    if not held:
+        lines.append("No open tasks.")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(state: PlanState) -> Plan:
+    started = _stamp(state.started_at) if state.started_at is not None else None
+    return Plan(state.active, state.goal, state.plan_file, started)
+
+
+def _noted(state: PlanState, text: str) -> Output:
+    return Output([Text(text)], _with_note(state, text))
+
+
+def _with_note(state: PlanState, note: str | None) -> PlanNoted:
+    shown = _shown(state)
+    return PlanNoted(shown.active, shown.goal, shown.plan_file, shown.started_at, note)
+
+
+def _duration(state: PlanState) -> str:
+    """In the two largest units, as people say it."""
+    seconds = 0
+    if state.started_at is not None:
+        seconds = max(0, round((datetime.now(UTC) - state.started_at).total_seconds()))
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _stamp(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

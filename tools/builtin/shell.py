@@ -1,0 +1,281 @@
+"""The five tools that run commands: Bash, BackgroundBash, ReadBgOutput, ListBgTasks, KillBgTask.
+
+Knows nothing of processes: `Workspace` runs them. What is here is what a model is told.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from toolgate.tools.api.content import Output, ResourceLink, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.resource import resource
+from toolgate.tools.api.tool import tool
+from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, Call, Ran, gone
+from toolgate.tools.workspace.ansi import clean_output
+from toolgate.tools.workspace.output_text import ending, shortened, with_notes
+from toolgate.tools.workspace.spool import Run, Status
+from toolgate.tools.workspace.workspace import Workspace
+
+MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one
+LISTED = 120  # characters of a command in a list
+MAX_TAIL = 256 * 2**10  # bytes of output in a resource: who follows a build wants its end, and reads it again and again
+MAX_LINE = 4 * 2**10  # bytes of it that are dropped to begin with a line
+LOOK = 3600.0  # seconds: longest wait for output
+
+
+class Started(msgspec.Struct, frozen=True, omit_defaults=True):
+    task_id: int
+    sandbox: str
+    note: str | None = None
+
+
+class Read(msgspec.Struct, frozen=True):
+    task_id: int
+    output: str
+    status: Status
+    exit_code: int | None
+    truncated: bool
+    note: str
+
+
+class Listed(msgspec.Struct, frozen=True, omit_defaults=True):
+    task_id: int
+    command: str
+    status: Status
+    runtime_ms: int
+    exit_code: int | None
+    note: str | None = None
+
+
+class Tasks(msgspec.Struct, frozen=True):
+    tasks: list[Listed]
+
+
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
+    task_id: int
+    status: Status
+    exit_code: int | None
+    note: str | None = None
+
+
+TaskId = Annotated[int, "as told when the task began"]
+
+
+@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell", as_task=True, lean=True)
+async def bash(
+    command: str,
+    ctx: Context,
+    timeout: Annotated[int, "milliseconds, default 30000, at most 600000", Meta(ge=1, le=MAX_TIMEOUT)] = 30_000,
+) -> Output:
+    """Run a bash command and return stdout and stderr together, and the exit code when it isn't 0.
+
+    `cd` persists (unless the command ends in `exec` or traps EXIT); variables don't. stdin is empty. Past its timeout
+    it is killed with all it started. What outlasts a call, or is left running (`server &`), goes on as a background
+    task. Of output over 30,000 characters the middle is dropped; a file, named first and last, has 64 MiB of it.
+    """
+    call = Call(ctx, timeout)
+    run_id = await ctx.workspace.start(command, cwd=call.asked, timeout=timeout / 1000)
+    try:
+        await call.watch(run_id)
+        return await call.result(run_id)
+    except BaseException:  # above all a cancellation
+        await asyncio.shield(_end(ctx.workspace, run_id))
+        raise
+
+
+@tool(
+    name="BackgroundBash",
+    title="Start a background command",
+    open_world=True,
+    output=Started,
+    scope="tools:shell",
+)
+async def background_bash(command: str, ctx: Context) -> Output:
+    """Start a bash command that goes on by itself (a server, a build), and return its task id at once.
+
+    It has no timeout and ends with the server at the latest; you are told when it ends. Use ReadBgOutput, KillBgTask.
+    """
+    asked = ctx.place.cwd
+    run_id = await ctx.workspace.start(command, cwd=asked, background=True)
+    ctx.list_changed()
+    run = await ctx.workspace.run(run_id)
+    notes = [gone(ctx, asked)] if run.moved else []
+    if ctx.workspace.output_path(run_id) is None:
+        notes.append(DISK_FULL)
+    text = with_notes(f"background task {run_id} started (sandbox: {ctx.workspace.sandbox})", *notes)
+    return Output([Text(text)], Started(run_id, ctx.workspace.sandbox, "\n".join(notes) or None))
+
+
+@tool(
+    name="ReadBgOutput",
+    title="Read a background task",
+    read_only=True,
+    idempotent=False,  # what it returns, it does not return again
+    open_world=False,
+    output=Read,
+    scope="tools:read",
+    lean=True,
+)
+async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
+    """Return what a background task wrote since the last read, and its status.
+
+    At most 30,000 bytes a call; the last line says when more waits: read again. It does not wait for output.
+    """
+    workspace = ctx.workspace
+    run = await _task(workspace, task_id)
+    text, more = await workspace.take(task_id, MAX_READ)
+    notes = [f"[task {task_id} {ending(run)}]"]
+    if more:
+        path = workspace.output_path(task_id)
+        notes.append(f"[more waits: read again{f', or see {path}' if path else ''}]")
+    if run.status != "running":
+        workspace.told(task_id)
+    read = Read(task_id, text, run.status, _code(run), more, "\n".join(notes))
+    return Output([Text(with_notes(text, *notes))], read)
+
+
+@tool(
+    name="ListBgTasks",
+    title="List background tasks",
+    read_only=True,
+    idempotent=True,
+    open_world=False,
+    output=Tasks,
+    scope="tools:read",
+)
+async def list_bg_tasks(ctx: Context) -> Output:
+    """List the background tasks: id, command, status, how long each has run, exit code.
+
+    Of those that ended the newest 50 stay readable, for a day and within 512 MiB of output.
+    """
+    runs = await ctx.workspace.list()
+    for run in runs:
+        if run.status != "running":
+            ctx.workspace.told(run.id)
+    lines = [f"{run.id}  {shortened(run.command, LISTED)}  {ending(run)}" for run in runs]
+    return Output([Text("\n".join(lines) or "no background tasks")], Tasks(list(map(_listed, runs))))
+
+
+@tool(
+    name="KillBgTask",
+    title="Kill a background task",
+    destructive=True,
+    idempotent=True,
+    open_world=False,
+    output=Ended,
+    scope="tools:shell",
+)
+async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
+    """End a background task and every process it started, and return how it ended.
+
+    SIGTERM, then SIGKILL 2 s later. One that ended before stays as it was. Its output can still be read.
+    """
+    workspace = ctx.workspace
+    before = (await _task(workspace, task_id)).status
+    run = await workspace.kill(task_id)
+    if run.status == "running":
+        raise ToolError(f"background task {task_id} can't be killed: some of it runs as another user")
+    workspace.told(task_id)
+    code = f" (exit code {run.exit_code})" if run.status == "killed" and run.exit_code is not None else ""
+    already = [] if before == "running" else ["it had ended before"]
+    text = "; ".join([f"background task {task_id} {ending(run)}{code}", *already])
+    note = "; ".join([*_reasons(run), *already])
+    return Output([Text(text)], Ended(task_id, run.status, _code(run), note or None))
+
+
+@resource("bg://{id}/output", name="output", title="Output", mime_type="text/plain", scope="tools:shell")
+async def bg_output(id: str, ctx: Context) -> str:
+    """The output of a background task, at most its last 256 KiB, and how the task is. Reading it here leaves
+    ReadBgOutput where it was."""
+    run = await _found(ctx.workspace, id)
+    if run is None:
+        raise NotFound(f"there is no background task {id!r}")
+    try:
+        text = await _tail(ctx.workspace, run)
+    except KeyError:
+        raise NotFound(f"background task {id} has just been forgotten") from None
+    return with_notes(text, f"[task {run.id} {ending(run)}]")
+
+
+@bg_output.listing
+async def outputs(ctx: Context) -> list[ResourceLink]:
+    return [
+        ResourceLink(f"bg://{run.id}/output", f"task {run.id}", description=shortened(run.command, LISTED))
+        for run in await ctx.workspace.list()
+    ]
+
+
+@bg_output.watching
+async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
+    """As it begins, as output comes, and when nothing of the task is left; what is there already may have come since it
+    was read."""
+    while (run := await _found(ctx.workspace, id)) is None:
+        await ctx.workspace.arrival()
+        yield
+    size = 0
+    while run.status == "running":
+        before, size = size, await ctx.workspace.grown(run.id, size, LOOK, whole=True)
+        if size != before:
+            yield
+    yield
+
+
+@bg_output.completion("id")
+async def run_ids(value: str, ctx: Context) -> list[str]:
+    return [str(run.id) for run in reversed(await ctx.workspace.list()) if str(run.id).startswith(value)]
+
+
+TOOLS = [bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task]
+
+
+async def _task(workspace: Workspace, run_id: int) -> Run:
+    try:
+        run = await workspace.run(run_id)
+    except KeyError:
+        run = None
+    if run is None or not run.background:
+        raise ToolError(f"there is no background task {run_id}: ListBgTasks lists those there are")
+    return run
+
+
+async def _tail(workspace: Workspace, run: Run) -> str:
+    """The end of the output, from the beginning of a line where there is one near."""
+    is_final = run.status != "running"
+    begin = max(0, await workspace.size(run.id) - MAX_TAIL)
+    data = await workspace.read(run.id, begin, MAX_TAIL)
+    cut = data.find(b"\n", 0, MAX_LINE) + 1 if begin else 0
+    text, _ = clean_output(data[cut:], final=is_final)
+    if not begin:
+        return text
+    path = workspace.output_path(run.id)
+    return f"[{begin + cut:,} bytes before this are left out{f'; {path} has them' if path else ''}]\n{text}"
+
+
+async def _found(workspace: Workspace, id: str) -> Run | None:
+    """The background task of a URI."""
+    return next((run for run in await workspace.list() if str(run.id) == id), None)
+
+
+def _listed(run: Run) -> Listed:
+    note = "; ".join(_reasons(run)) or None
+    return Listed(run.id, run.command, run.status, run.runtime_ms, _code(run), note)
+
+
+def _reasons(run: Run) -> list[str]:
+    """Why it was killed, or which limits it reached: what its text says besides its status."""
+    return [run.reason] if run.status == "killed" and run.reason else run.hits if run.status == "exited" else []
+
+
+def _code(run: Run) -> int | None:
+    """The exit code that is final: a shell may end before what it started."""
+    return None if run.status == "running" else run.exit_code
+
+
+async def _end(workspace: Workspace, run_id: int) -> None:
+    await workspace.kill(run_id)
+    await workspace.forget(run_id)

@@ -1,0 +1,154 @@
+"""The files of a skill, and the entry that the skills extension shows of it. Knows nothing of catalogues or resources.
+
+What the files are is said here once, for InvokeSkill, for resources and for the extension alike: regular files below
+the skill's folder that are not hidden, within the limits. No link is followed.
+Source: SEP-2640; agentskills.io/specification.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.tools.api import uri_templates
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.builtin.skills import frontmatter
+from toolgate.tools.builtin.skills.frontmatter import RACY, SkillError, Stamp
+from toolgate.tools.workspace import files
+
+MAX_FILES = 512  # of a skill (SEP-2640, "Limits"); the rest is no part of it
+MAX_BYTES = 16 * 2**20  # of all of them together (the same)
+MAX_DEPTH = 4  # folders below the skill's
+MAX_SEEN = 5_000  # entries looked at for that
+MAX_HELD = 1_000  # skills whose digests are remembered
+
+MANIFEST = "SKILL.md"
+ROOT = "skill://"
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    path: str  # relative to the skill's folder
+    stamp: Stamp
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file as the extension lists it: `digest` and `size` are those of its bytes."""
+
+    uri: str
+    digest: str
+    size: int
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A skill as the extension shows it."""
+
+    uri: str
+    frontmatter: dict[str, Any]
+    resources: list[File]
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """What was read of a file that had this stamp; `fields` only of a SKILL.md."""
+
+    stamp: Stamp
+    digest: str
+    size: int
+    fields: dict[str, Any] | None = None
+
+
+class Published:
+    """The entries of skills. What is read of a file is remembered for as long as the file has the same stamp."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, dict[str, _Read]] = {}  # by a skill's folder and the path in it
+        self._lock = threading.Lock()  # what two ask for is hashed once
+
+    def entry(self, name: str, folder: Path) -> Entry:
+        """That of the skill `name` in `folder`. Reads what has changed; blocks. Raises SkillError when it can't be used
+        any more."""
+        with self._lock:
+            settled = time.time_ns() - RACY
+            held = self._read.pop(str(folder), {})
+            found = self._files(folder, held)
+            self._read[str(folder)] = {path: read for path, read in found.items() if read.stamp[2] < settled}
+            while len(self._read) > MAX_HELD:
+                del self._read[next(iter(self._read))]
+        manifest = found.get(MANIFEST)
+        if manifest is None or manifest.fields is None or manifest.fields.get("name") != name:
+            raise SkillError(f"skill {name!r} has just changed")
+        listed = [File(uri_of(name, path), read.digest, read.size) for path, read in found.items()]
+        return Entry(uri_of(name, MANIFEST), manifest.fields, listed)
+
+    def _files(self, folder: Path, held: dict[str, _Read]) -> dict[str, _Read]:
+        found: dict[str, _Read] = {}
+        for file in files_of(folder):
+            before = held.get(file.path)
+            if before is not None and before.stamp == file.stamp:
+                found[file.path] = before
+                continue
+            try:
+                data = files.read_below(folder, file.path, MAX_BYTES)
+            except ToolError:  # gone, or not ours to read: then it can't be had from us
+                continue
+            fields = frontmatter.fields(data) if file.path == MANIFEST else None
+            found[file.path] = _Read(file.stamp, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), fields)
+        return found
+
+
+def files_of(folder: Path) -> list[SkillFile]:
+    """The files of the skill in `folder`: its SKILL.md, then the others, sorted. Blocks."""
+    found: list[SkillFile] = []
+    waiting = [("", 0)]
+    seen = 0
+    while waiting and seen < MAX_SEEN:
+        inner, depth = waiting.pop()
+        for entry in _entries(folder / inner):
+            seen += 1
+            path = f"{inner}{entry.name}"
+            if entry.name[0] == "." or entry.name == "__pycache__" or uri_templates.path(entry.name) is None:
+                continue
+            if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+                waiting.append((f"{path}/", depth + 1))
+            elif (stamp := frontmatter.stamp(Path(entry))) is not None:
+                found.append(SkillFile(path, stamp))
+    return _within_limits(sorted(found, key=lambda file: (file.path != MANIFEST, file.path)))
+
+
+def children(folder: Path, inner: str) -> tuple[list[str], list[SkillFile]] | None:
+    """The folders and the files right in the folder `inner` ("" for the skill's own); None where there is no such."""
+    below = [file for file in files_of(folder) if file.path.startswith(inner and f"{inner}/")]
+    if not below:
+        return None
+    cut = len(inner and f"{inner}/")
+    folders = sorted({file.path[cut:].partition("/")[0] for file in below if "/" in file.path[cut:]})
+    return folders, [file for file in below if "/" not in file.path[cut:]]
+
+
+def uri_of(name: str, path: str) -> str:
+    return f"{ROOT}{name}/{uri_templates.path(path)}"
+
+
+def _within_limits(found: Sequence[SkillFile]) -> list[SkillFile]:
+    kept: list[SkillFile] = []
+    room = MAX_BYTES
+    for file in found:
+        if len(kept) < MAX_FILES and file.stamp[0] <= room:
+            kept.append(file)
+            room -= file.stamp[0]
+    return kept
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(islice(entries, MAX_SEEN))
+    except OSError:
+        return []

@@ -1,0 +1,119 @@
+"""The files of skills as resources, `skill://name/…`, and each skill as a prompt. Knows nothing of the wire.
+
+What a skill's files are: tools/builtin/skills/files.py. What its prompt says is what InvokeSkill says.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from toolgate.tools.api.content import Contents, ResourceLink
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import NotFound
+from toolgate.tools.api.function import Function
+from toolgate.tools.api.prompt import Argument, Prompt
+from toolgate.tools.api.resource import Resource, resource
+from toolgate.tools.builtin.file_types import FOLDER, contents, mime_type
+from toolgate.tools.builtin.skills.files import MANIFEST, MAX_BYTES, SkillFile, children, files_of, uri_of
+from toolgate.tools.builtin.skills.skills import MAX_SKILLS, Skill, instructions
+from toolgate.tools.workspace import files
+
+ARGUMENTS = [Argument("arguments", "what the skill is to work on")]
+
+
+@resource("skill://{name}/{+path}", name="skill-file", title="File of a skill", scope="tools:workflow")
+async def skill_file(name: str, path: str, ctx: Context) -> Contents:
+    """A file of a skill: its SKILL.md, or one that this speaks of."""
+    return await asyncio.to_thread(_contents, ctx, name, path)
+
+
+@skill_file.watching
+async def skill_file_changes(name: str, path: str, ctx: Context) -> AsyncIterator[object]:
+    place = await asyncio.to_thread(_place, ctx, name, path)
+    if place is not None:
+        async for change in ctx.changes(place):
+            yield change
+
+
+@skill_file.completion("name")
+def skill_names(value: str, ctx: Context) -> list[str]:
+    return [name for name in ctx.skills.catalogue() if name.startswith(value)]
+
+
+@skill_file.completion("path")
+def skill_paths(value: str, arguments: Mapping[str, str], ctx: Context) -> list[str]:
+    skill = ctx.skills.catalogue().get(arguments.get("name", ""))
+    return [] if skill is None else [file.path for file in files_of(skill.folder) if file.path.startswith(value)]
+
+
+@lru_cache(MAX_SKILLS)
+def manifest_of(skill: Skill) -> Resource:
+    """The SKILL.md as a resource of its own, so that lists have it; the same object as long as nothing is different."""
+    uri = uri_of(skill.name, MANIFEST)
+
+    async def read(ctx: Context) -> Contents:
+        return await asyncio.to_thread(_contents, ctx, skill.name, MANIFEST)
+
+    async def changes(ctx: Context) -> AsyncIterator[object]:
+        async for change in skill_file_changes(skill.name, MANIFEST, ctx):
+            yield change
+
+    function = Function(read, str(skill.folder / MANIFEST))
+    kind = mime_type(MANIFEST)
+    made = Resource(function, uri, skill.name, skill.name, skill.description, kind, "tools:workflow")
+    made.watching(changes)
+    return made
+
+
+@lru_cache(MAX_SKILLS)
+def prompt_of(skill: Skill) -> Prompt:
+    """The skill as a prompt; the same object as long as nothing is different."""
+
+    async def ask(ctx: Context, arguments: str = "") -> str:
+        return await asyncio.to_thread(instructions, ctx.skills, skill.name, arguments)
+
+    function = Function(ask, str(skill.folder / MANIFEST))
+    return Prompt(function, skill.name, skill.name, skill.description, "user", "tools:workflow", arguments=ARGUMENTS)
+
+
+async def folder(uri: str, ctx: Context) -> list[ResourceLink]:
+    """What is in the folder `uri` of a skill. Raises NotFound for what is none."""
+    found = skill_file.match(f"{uri}/{MANIFEST}")
+    if found is None:
+        raise NotFound(f"{uri} is no folder of a skill")
+    name, inner = found["name"], found["path"].removesuffix(MANIFEST).removesuffix("/")
+    return await asyncio.to_thread(_links, ctx, name, inner)
+
+
+def _links(ctx: Context, name: str, inner: str) -> list[ResourceLink]:
+    skill = ctx.skills.catalogue().get(name)
+    held = children(skill.folder, inner) if skill is not None else None
+    if skill is None or held is None:
+        raise NotFound(f"skill {name!r} has no folder {inner!r}")
+    start = inner and f"{inner}/"
+    folders = [ResourceLink(uri_of(name, f"{start}{each}"), each, mime_type=FOLDER) for each in held[0]]
+    return folders + [_link(skill, file) for file in held[1]]
+
+
+def _link(skill: Skill, file: SkillFile) -> ResourceLink:
+    uri, size = uri_of(skill.name, file.path), file.stamp[0]
+    if file.path == MANIFEST:
+        return ResourceLink(uri, skill.name, description=skill.description, mime_type=mime_type(MANIFEST), size=size)
+    return ResourceLink(uri, file.path.rpartition("/")[2], mime_type=mime_type(file.path), size=size)
+
+
+def _place(ctx: Context, name: str, path: str) -> Path | None:
+    """Where a file of a skill is; None where there is no such file."""
+    skill = ctx.skills.catalogue().get(name)
+    if skill is None or all(file.path != path for file in files_of(skill.folder)):
+        return None
+    return skill.folder / path
+
+
+def _contents(ctx: Context, name: str, path: str) -> Contents:
+    place = _place(ctx, name, path)
+    if place is None:
+        raise NotFound(f"skill {name!r} has no file {path!r}")
+    folder = place.parents[path.count("/")]
+    return contents(uri_of(name, path), path, files.read_below(folder, path, MAX_BYTES))

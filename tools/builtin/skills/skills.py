@@ -1,0 +1,259 @@
+"""InvokeSkill, and the folders skills are found in. Knows nothing of who watches the folders.
+
+A skill is a folder with a SKILL.md (tools/builtin/skills/frontmatter.py), and whatever files that speaks of.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import ToolError, WrongArguments
+from toolgate.tools.api.text import check_texts
+from toolgate.tools.api.tool import tool
+from toolgate.tools.builtin.skills import frontmatter
+from toolgate.tools.builtin.skills.files import MANIFEST, files_of
+from toolgate.tools.builtin.skills.frontmatter import RACY, Head
+
+BUILT_IN = Path(__file__).parents[2] / "skills_builtin"
+
+MAX_TOLD = 1_000  # bytes of the tool's description with the catalogue: the contract's 1 kB
+MAX_SKILLS = 1_000  # in a folder: each costs a stat, 10 µs, whenever the catalogue is asked for
+MAX_CACHED = 1_000  # of all the projects that share the cache
+MAX_TOLD_FILES = 100  # told of those beside a SKILL.md
+MAX_ARGUMENTS = 20_000  # characters
+
+ARGUMENTS = "$ARGUMENTS"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    name: str
+    description: str  # on one line
+    folder: Path
+
+
+class Skills:
+    """The skills in `folders`, searched in order; the first of a name wins. Always as the folders are now.
+
+    `cache` is a file for what had to be parsed by YAML, so that the next start needn't; no one else may write
+    it. A folder among them may be a link, as people do with their own; a SKILL.md and the files beside it may
+    not.
+    """
+
+    def __init__(self, folders: Sequence[Path], cache: Path | None = None) -> None:
+        self.folders = [folder.absolute() for folder in folders]
+        self.cache = cache
+        self._cached: dict[str, Head] | None = None  # as in the file
+        self._heads: dict[str, Head] = {}  # by the path of the SKILL.md
+        self._said: set[str] = set()  # in the log
+        self._lock = threading.Lock()  # asked from the loop, from calls and from the watch
+        self.told: dict[str, str] | None = None  # name → description, as `describe` last gave them
+
+    def catalogue(self) -> Mapping[str, Skill]:
+        """The skills by name, sorted. Reads what changed since the last time; the rest costs a stat each."""
+        with self._lock:
+            return self._catalogue()
+
+    def describe(self, budget: int) -> str:
+        """The catalogue, `- name: description` a line, in at most `budget` bytes: first shortened, then
+        cut."""
+        held = list(self.catalogue().values())
+        self.told = {skill.name: skill.description for skill in held}
+        for width in (1024, 240, 160, 120, 80, 60, 40, 20):
+            lines = [f"- {skill.name}: {_short(skill.description, width)}" for skill in held]
+            if _size(lines) <= budget:
+                return "\n".join(lines)
+        for count in range(len(held), -1, -1):
+            lines = [f"- {skill.name}" for skill in held[:count]]
+            if count < len(held):
+                lines.append(f"- … and {len(held) - count} more")
+            if _size(lines) <= budget:
+                return "\n".join(lines)
+        return ""
+
+    def watch_roots(self) -> list[Path]:
+        """The folders whose entries decide the catalogue, or the nearest there are. Watch them, but not
+        deeply.
+
+        The built-in ones are not among them: they come with the program.
+        """
+        roots: set[Path] = set()
+        for folder in self.folders:
+            if folder != BUILT_IN:
+                roots.add(next(parent for parent in folder.parents if parent.is_dir()))
+                roots.update([folder, *_folders_in(folder)[:MAX_SKILLS]] if folder.is_dir() else [])
+        return sorted(roots)
+
+    def _catalogue(self) -> Mapping[str, Skill]:
+        settled = time.time_ns() - RACY
+        heads = {str(path): self._head(path, stamp) for path, stamp in self._files()}
+        found: dict[str, Skill] = {}
+        for path, head in heads.items():
+            if not head.broken and head.name not in found:
+                found[head.name] = Skill(head.name, head.description, Path(path).parent)
+        self._heads = {path: head for path, head in heads.items() if head.stamp[2] < settled}
+        self._write_cache()
+        return dict(sorted(found.items()))
+
+    def _files(self) -> Iterator[tuple[Path, frontmatter.Stamp]]:
+        for folder in self.folders:
+            inner_folders = _folders_in(folder)
+            if len(inner_folders) > MAX_SKILLS:
+                rest = len(inner_folders) - MAX_SKILLS
+                self._say_once(
+                    f"of the skills in {folder} {rest} are left out: the first {MAX_SKILLS} by name are read"
+                )
+            for inner in inner_folders[:MAX_SKILLS]:
+                path = inner / "SKILL.md"
+                stamp = frontmatter.stamp(path)
+                if stamp is not None:
+                    yield path, stamp
+                elif os.path.lexists(path):
+                    self._say_once(f"skill {inner} is left out: its SKILL.md is a link, or not a file")
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            log.warning("%s", line)
+
+    def _head(self, path: Path, stamp: frontmatter.Stamp) -> Head:
+        held = self._heads.get(str(path))
+        if held is not None and held.stamp == stamp:
+            return held
+        head = self._read_cache().get(str(path))
+        if head is None or head.stamp != stamp:
+            head = frontmatter.head(path, stamp)
+        if head.broken:
+            log.warning("skill %s is left out: %s", path.parent, head.broken)
+        return head
+
+    def _read_cache(self) -> Mapping[str, Head]:
+        if self._cached is None:
+            self._cached = {}
+            if self.cache is not None:
+                try:
+                    self._cached = msgspec.json.decode(self.cache.read_bytes(), type=dict[str, Head])
+                except (OSError, msgspec.MsgspecError) as error:
+                    log.debug("no cache of skills: %s", error)
+        return self._cached
+
+    def _write_cache(self) -> None:
+        held = {path: head for path, head in self._heads.items() if head.yaml}
+        if self.cache is None or not held or held.items() <= self._read_cache().items():
+            return
+        every = {**self._read_cache(), **held}
+        self._cached = dict(list(every.items())[-MAX_CACHED:])
+        draft = self.cache.with_name(f".{self.cache.name}-{os.getpid()}")
+        try:
+            self.cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(self._cached))
+            draft.replace(self.cache)
+        except OSError as error:
+            log.debug("the cache of skills can't be written: %s", error)
+
+
+class Invoked(msgspec.Struct, frozen=True):
+    name: str
+    path: str
+    files: list[str]  # the first MAX_TOLD_FILES
+    body: str  # with the arguments filled in
+
+
+@tool(
+    name="InvokeSkill",
+    title="Invoke skill",
+    read_only=True,
+    destructive=False,
+    idempotent=True,
+    open_world=False,
+    output=Invoked,
+    scope="tools:workflow",
+    lean=True,
+)
+async def invoke_skill(
+    skill_name: Annotated[str, "a name from the list"],
+    ctx: Context,
+    arguments: Annotated[str, "what the skill is to work on"] = "",
+) -> Output:
+    """Get the instructions of a skill, for a task that one of these fits; then follow them.
+
+    Returns the instructions with the arguments filled in, the skill's folder, and the files in it.
+    """
+    return await asyncio.to_thread(_invoke, ctx.skills, skill_name, arguments)
+
+
+def description(skills: Skills) -> str:
+    """The tool's description with the catalogue in it, in at most MAX_TOLD bytes."""
+    start = f"{invoke_skill.description}\n"
+    return start + skills.describe(MAX_TOLD - len(start.encode()))
+
+
+def instructions(skills: Skills, name: str, arguments: str) -> str:
+    """What the skill `name` says to do about `arguments`, as the tool tells it; blocks. Raises ToolError."""
+    return _invoked(skills, name, arguments)[0]
+
+
+def _invoke(skills: Skills, name: str, arguments: str) -> Output:
+    text, shown = _invoked(skills, name, arguments)
+    return Output([Text(text)], shown)
+
+
+def _invoked(skills: Skills, name: str, arguments: str) -> tuple[str, Invoked]:
+    if len(arguments) > MAX_ARGUMENTS:
+        raise WrongArguments(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
+    check_texts(skill_name=name, arguments=arguments)
+    catalogue = skills.catalogue()
+    skill = catalogue.get(name)
+    if skill is None:
+        known = _short(", ".join(catalogue), 2_000) or "none"
+        what = "is a path, not the name of a skill" if {"/", "\\"} & set(name) else "is not a skill"
+        raise ToolError(f"{_short(name, 100)!r} {what}; skills there are: {known}")
+    try:
+        body = frontmatter.body(skill.folder / "SKILL.md")
+    except frontmatter.SkillError as error:
+        raise ToolError(f"skill {name!r} has just become unusable: {error}") from None
+    files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_TOLD_FILES]
+    filled = _filled(body, arguments)
+    return f"{filled}\n\n{_place(skill, files)}", Invoked(skill.name, str(skill.folder), files, filled)
+
+
+def _filled(body: str, arguments: str) -> str:
+    if ARGUMENTS in body:
+        return body.replace(ARGUMENTS, arguments)
+    return f"{body}\n\nARGUMENTS: {arguments}" if arguments else body
+
+
+def _place(skill: Skill, files: Sequence[str]) -> str:
+    if not files:
+        return f"Skill folder: {skill.folder}"
+    rest = " (the first of them)" if len(files) == MAX_TOLD_FILES else ""
+    return "\n".join([f"Skill folder: {skill.folder}", f"Files in it{rest}:", *(f"- {file}" for file in files)])
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.name[0] != "." and os.path.isdir(entry.path))
+    except OSError:
+        return []
+    return [folder / name for name in names]
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+
+
+def _size(lines: Sequence[str]) -> int:
+    return len("\n".join(lines).encode())

@@ -1,0 +1,286 @@
+"""TaskManager: tasks with steps, one of them current, kept for the caller. Knows nothing of where they are
+kept."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from toolgate.tools.api.content import Output, ResourceLink, Text
+from toolgate.tools.api.context import Context, Task
+from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.resource import resource
+from toolgate.tools.api.text import check_texts, clipped
+from toolgate.tools.api.tool import tool
+
+MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a document
+MAX_LISTED = 100  # tasks in one answer; a model's context is its user's money
+MAX_CHARACTERS = 50_000  # of names and steps in one answer
+MAX_SHOWN = 1_000  # tasks in task://list and in resources/list: all that can be open
+MAX_SHOWN_CHARACTERS = 1_000_000  # of names and steps in task://list
+
+Action = Literal["create", "add", "complete", "list", "pending", "switch"]
+
+
+class StepRow(msgspec.Struct, frozen=True):
+    step_id: int
+    text: str
+    completed: bool
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    task_id: int
+    name: str
+    current: bool
+    completed: bool
+    steps: list[StepRow]
+
+
+class TaskList(msgspec.Struct, frozen=True, omit_defaults=True):
+    task_id: int | None
+    tasks: list[TaskRow]
+    note: str | None = None  # what the text says besides
+
+
+class AllTasks(msgspec.Struct, frozen=True):
+    """`older` counts those that are left out, where there are too many."""
+
+    task_id: int | None
+    tasks: list[TaskRow]
+    older: int
+
+
+ALL = "task://list"
+
+
+@resource(ALL, name="tasks", title="Tasks", mime_type="application/json", scope="tools:workflow")
+async def task_list(ctx: Context) -> AllTasks:
+    """All tasks with their steps, as TaskManager keeps them."""
+    every = await ctx.tasks.all()
+    shown = _newest(every, MAX_SHOWN, MAX_SHOWN_CHARACTERS)
+    return AllTasks(await ctx.tasks.current(), [_row(task) for task in shown], len(every) - len(shown))
+
+
+@resource("task://{id}", name="task", title="Task", mime_type="application/json", scope="tools:workflow")
+async def one_task(id: str, ctx: Context) -> TaskRow:
+    """One task with its steps."""
+    found = next((task for task in await ctx.tasks.all() if str(task.id) == id), None)
+    if found is None:
+        raise NotFound(f"there is no task {id!r}")
+    return _row(found)
+
+
+@one_task.listing
+async def each_task(ctx: Context) -> list[ResourceLink]:
+    """The open ones; completed ones can be read all the same."""
+    if not await ctx.tasks.kept():
+        return []
+    held = [task for task in await ctx.tasks.all() if not task.completed]
+    return [ResourceLink(_uri(task.id), task.name, mime_type="application/json") for task in held[-MAX_SHOWN:]]
+
+
+@one_task.completion("id")
+async def task_ids(value: str, ctx: Context) -> list[str]:
+    return [str(task.id) for task in reversed(await ctx.tasks.all()) if str(task.id).startswith(value)]
+
+
+@tool(
+    name="TaskManager",
+    title="Task manager",
+    read_only=False,
+    destructive=False,
+    idempotent=False,
+    open_world=False,
+    output=TaskList,
+    scope="tools:workflow",
+)
+async def task_manager(
+    action: Action,
+    query: Annotated[str, 'name of the task to act on, or filter of a list; "" for none'],
+    ctx: Context,
+    task_id: Annotated[int | None, "default: by query, else the current task"] = None,
+    step_id: Annotated[int | None, "step to complete, from 1"] = None,
+    text: Annotated[str | None, "name of the new task, or the step to add"] = None,
+) -> Output:
+    """Keep a to-do list across calls and restarts: use it for work of several steps.
+
+    create a task (it becomes current), add steps to it, complete a step (or, without step_id, the task), switch the
+    current task. list gives all tasks, pending the open ones, with their steps.
+    """
+    check_texts(query=query, text=text)
+    query, text = query.strip(), (text or "").strip()  # what an action has no use for it ignores: models fill in all
+    match action:
+        case "create":
+            return await _create(ctx, text or query)
+        case "list" | "pending":
+            return await _list(ctx, query, task_id, action == "pending")
+        case "add":
+            return await _add(ctx, await _which(ctx, action, task_id, query), text)
+        case "complete":
+            return await _complete(ctx, await _which(ctx, action, task_id, query), step_id)
+        case "switch":
+            return await _switch(ctx, task_id, query)
+
+
+async def _create(ctx: Context, name: str) -> Output:
+    name = " ".join(name.split())
+    if not name:
+        raise ToolError("create needs the task's name in text (or in query)")
+    before = await ctx.tasks.current()
+    task = await ctx.tasks.create(_bounded("name", name))
+    _changed(ctx, task.id, before)
+    ctx.list_changed()
+    return _about(task, f"Task {task.id} created, now current: {task.name}")
+
+
+async def _add(ctx: Context, task_id: int, text: str) -> Output:
+    if not text:
+        raise ToolError("add needs the step in text")
+    try:
+        task = await ctx.tasks.add(task_id, _bounded("step", text))
+    except KeyError:
+        raise _unknown(task_id) from None
+    _changed(ctx, task.id)
+    return _about(task, f"Step {task.steps[-1].number} added to task {task.id} ({task.name}).")
+
+
+async def _complete(ctx: Context, task_id: int, step_id: int | None) -> Output:
+    try:
+        task = await ctx.tasks.complete(task_id, step_id)
+    except KeyError:
+        raise _unknown(task_id) from None
+    except LookupError:
+        raise ToolError(await _no_step(ctx, task_id, step_id)) from None
+    _changed(ctx, task.id)
+    ctx.list_changed()
+    count = sum(not step.completed for step in task.steps)
+    left = f"{count} {'step' if count == 1 else 'steps'}"
+    if step_id is None:
+        rest = f" ({left} left open)" if count else ""
+        return _about(task, f"Task {task.id} completed{rest}: {task.name}")
+    rest = f"{left} to go." if count else "No step left: complete the task itself by leaving out step_id."
+    return _about(task, f"Step {step_id} of task {task.id} completed. {rest}")
+
+
+async def _switch(ctx: Context, task_id: int | None, query: str) -> Output:
+    if task_id is None and not query:
+        raise ToolError("switch needs task_id, or the task's name in query")
+    wanted = await _which(ctx, "switch", task_id, query)
+    before = await ctx.tasks.current()
+    try:
+        task = await ctx.tasks.switch(wanted)
+    except KeyError:
+        raise _unknown(wanted) from None
+    _changed(ctx, task.id, before)
+    return _about(task, f"Task {task.id} is now current: {task.name}")
+
+
+async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) -> Output:
+    every = await ctx.tasks.all()
+    if task_id is not None and all(task.id != task_id for task in every):
+        raise _unknown(task_id)
+    found = [
+        task
+        for task in every
+        if task_id in (None, task.id) and not (open_only and task.completed) and _mentions(task, query)
+    ]
+    shown = _newest(found, MAX_LISTED, MAX_CHARACTERS)
+    lines = [line for task in shown for line in _lines(task)]
+    note = None
+    if len(shown) < len(found):
+        note = f"… and {len(found) - len(shown)} older ones: narrow it down with query."
+    elif not lines:
+        kind = "open task" if open_only else "task"
+        note = f"No {kind} mentions {query!r}." if query else f"There is no {kind}."
+    current = await ctx.tasks.current()
+    text = "\n".join(lines if note is None else [*lines, note])
+    return Output([Text(text)], TaskList(current, [_row(task) for task in shown], note))
+
+
+async def _which(ctx: Context, action: Action, task_id: int | None, query: str) -> int:
+    """The task that is meant: by id, else by name, else the current one."""
+    if task_id is not None:
+        return task_id
+    if query:
+        return _named(await ctx.tasks.all(), query)
+    current = await ctx.tasks.current()
+    if current is None:
+        raise ToolError(f"{action} needs a task, and none is current: give task_id or query, or create one first")
+    return current
+
+
+def _named(tasks: Sequence[Task], query: str) -> int:
+    """A name in full goes before a part of one, and an open task before a completed one."""
+    wanted = query.casefold()
+    found = [task for task in tasks if task.name.casefold() == wanted]
+    found = found or [task for task in tasks if wanted in task.name.casefold()]
+    found = [task for task in found if not task.completed] or found
+    if not found:
+        raise ToolError(f"no task is named {query!r}: list shows what there is")
+    if len(found) > 1:
+        names = ", ".join(f"{task.id} ({task.name})" for task in found[:5])
+        more = ", …" if len(found) > 5 else ""
+        raise ToolError(f"{query!r} names {len(found)} tasks: {names}{more}; give task_id")
+    return found[0].id
+
+
+async def _no_step(ctx: Context, task_id: int, step_id: int | None) -> str:
+    held = next((task for task in await ctx.tasks.all() if task.id == task_id), None)
+    if held is None or not held.steps:
+        return f"task {clipped(task_id)} has no steps: add one, or leave out step_id to complete the task"
+    return f"task {clipped(task_id)} has no step {clipped(step_id)}: its steps are 1 to {held.steps[-1].number}"
+
+
+def _unknown(task_id: int) -> ToolError:
+    return ToolError(f"there is no task {clipped(task_id)}: list shows the ids there are")
+
+
+def _bounded(what: str, text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise ToolError(f"the {what} is {len(text)} characters long, {MAX_TEXT} are allowed: shorten it")
+    return text
+
+
+def _mentions(task: Task, query: str) -> bool:
+    wanted = query.casefold()
+    return wanted in task.name.casefold() or any(wanted in step.text.casefold() for step in task.steps)
+
+
+def _newest(tasks: Sequence[Task], most: int, characters: int) -> list[Task]:
+    """As many as one answer holds, by id; the oldest are left out."""
+    shown: list[Task] = []
+    for task in reversed(tasks[-most:]):
+        characters -= len(task.name) + sum(len(step.text) for step in task.steps)
+        if shown and characters < 0:
+            break
+        shown.append(task)
+    return shown[::-1]
+
+
+def _lines(task: Task) -> list[str]:
+    head = f"{_box(task.completed)} task {task.id}: {task.name}{' (current)' if task.current else ''}"
+    steps = [f"    {_box(step.completed)} {step.number}. {' '.join(step.text.split())}" for step in task.steps]
+    return [head, *steps]
+
+
+def _changed(ctx: Context, *ids: int | None) -> None:
+    """Tell whoever is subscribed to these tasks; the list has changed with them."""
+    for uri in (ALL, *(_uri(id) for id in ids if id is not None)):
+        ctx.updated(uri)
+
+
+def _uri(task_id: int) -> str:
+    return f"task://{task_id}"
+
+
+def _box(done: bool) -> str:
+    return "[x]" if done else "[ ]"
+
+
+def _about(task: Task, text: str) -> Output:
+    return Output([Text(text)], TaskList(task.id, [_row(task)], text))
+
+
+def _row(task: Task) -> TaskRow:
+    steps = [StepRow(step.number, step.text, step.completed) for step in task.steps]
+    return TaskRow(task.id, task.name, task.current, task.completed, steps)

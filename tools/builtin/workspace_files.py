@@ -1,0 +1,113 @@
+"""The files of the caller's workspace as resources, `file:///…`: to read, never to write. Knows nothing of the wire.
+
+A URI holds an absolute path, as file URIs do; what lies outside the workspace's root is not there.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from toolgate.tools.api import uri_templates
+from toolgate.tools.api.completion import MAX_VALUES, Completion
+from toolgate.tools.api.content import Contents, ResourceLink
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.resource import resource
+from toolgate.tools.builtin.file_types import FOLDER, contents, mime_type
+from toolgate.tools.workspace.files import Entry
+
+MAX_FILE = 8 * 2**20  # bytes: more than any client shows; a larger one is for a command to cut
+LARGE = 2**20  # bytes that are decoded in a thread: 10 ms of the largest
+MAX_LISTED = 200  # entries of the workspace in resources/list, which every client asks for
+MAX_ENTRIES = 1_000  # of a folder that is read
+
+
+@resource("file:///{+path}", name="file", title="File of the workspace", scope="tools:read")
+async def workspace_file(path: str, ctx: Context) -> Contents:
+    """A file of the workspace, up to 8 MiB, or the names in a folder of it. The path is absolute."""
+    absolute = f"/{path}"
+    found = await ctx.workspace.look(absolute)
+    uri = _uri(path) or f"file:///{path}"
+    if not found.is_folder:
+        data = await ctx.workspace.read_file(absolute, MAX_FILE, anywhere=False)
+        if len(data) > LARGE:
+            return await asyncio.to_thread(contents, uri, absolute, data)
+        return contents(uri, absolute, data)
+    entries, more = await ctx.workspace.entries(absolute, MAX_ENTRIES)
+    names = [f"{entry.name}/" if entry.is_folder else entry.name for entry in entries]
+    return Contents(uri, FOLDER, "\n".join([*names, *(["… and more"] if more else [])]))
+
+
+@workspace_file.listing
+async def top_level(ctx: Context) -> list[ResourceLink]:
+    """What is not hidden in the workspace's root."""
+    root = str(ctx.workspace.root)
+    entries, _ = await ctx.workspace.entries(root, MAX_ENTRIES)
+    return _links(root, [entry for entry in entries if entry.name[0] != "."])[:MAX_LISTED]
+
+
+@workspace_file.watching
+async def file_changes(path: str, ctx: Context) -> AsyncIterator[object]:
+    """Through links, which may be switched. Once they lead outside, that is told, and nothing of what is there."""
+    before = await _is_inside(ctx, f"/{path}")
+    if not before:
+        return
+    async for change in ctx.changes(Path(f"/{path}")):
+        now = await _is_inside(ctx, f"/{path}")
+        if before or now:
+            yield change
+        before = now
+
+
+async def _is_inside(ctx: Context, path: str) -> bool:
+    try:
+        await ctx.workspace.resolve(path)
+    except NotFound:
+        return False
+    return True
+
+
+@workspace_file.completion("path")
+async def paths(value: str, ctx: Context) -> Completion:
+    """Folder by folder, from the workspace's own on. What is hidden is suggested to those who type its dot."""
+    root, value = f"{ctx.workspace.root}/".lstrip("/"), value.lstrip("/")
+    if len(value) < len(root) and root.startswith(value):
+        return Completion([root], 1)
+    folder, slash, typed = value.rpartition("/")
+    try:
+        entries, more = await ctx.workspace.entries(f"/{folder}", MAX_ENTRIES)
+    except ToolError:
+        return Completion([], 0)
+    fitting = [entry for entry in entries if entry.name.startswith(typed) and (typed or entry.name[0] != ".")]
+    values = [f"{folder}{slash}{entry.name}{'/' if entry.is_folder else ''}" for entry in fitting]
+    return Completion(values[:MAX_VALUES], None if more else len(values), more or len(values) > MAX_VALUES or None)
+
+
+async def folder(uri: str, ctx: Context) -> list[ResourceLink]:
+    """What is in the folder `uri`. Raises NotFound for what is no folder of the workspace."""
+    found = workspace_file.match(uri)
+    if found is None:
+        raise NotFound(f"{uri} is no folder of the workspace")
+    path = f"/{found['path']}"
+    entries, _ = await ctx.workspace.entries(path, MAX_ENTRIES)
+    return _links(path, entries)
+
+
+def _links(folder: str, entries: Sequence[Entry]) -> list[ResourceLink]:
+    links = [_link(folder, entry) for entry in entries]
+    return [link for link in links if link is not None]
+
+
+def _link(folder: str, entry: Entry) -> ResourceLink | None:
+    """An entry of a folder as a list shows it; None where no URI can name it."""
+    uri = _uri(f"{folder}/{entry.name}".lstrip("/"))
+    if uri is None:
+        return None
+    if entry.is_folder:
+        return ResourceLink(uri, entry.name, mime_type=FOLDER)
+    return ResourceLink(uri, entry.name, mime_type=mime_type(entry.name), size=entry.size)
+
+
+def _uri(path: str) -> str | None:
+    spelled = uri_templates.path(path)
+    return None if spelled is None else f"file:///{spelled}"

@@ -1,0 +1,195 @@
+"""The way out for commands in a sandbox without a network: an HTTP proxy behind a socket that listens inside it. Knows
+connections; knows nothing of namespaces, commands or who the principal is.
+
+A socket keeps the network namespace it was made in. So one that a program of ours made in there, and handed out,
+takes what connects in there and is served out here. Who can connect belongs in there, so nobody is asked for a
+password. What is asked for is resolved here, vetted and pinned like a page of the web tools.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.egress.connect import CHUNK, Streams, reached
+from toolgate.tools.egress.rate import Pace, Paced
+from toolgate.tools.egress.shared_limits import Room
+from toolgate.tools.web.address_policy import Allowed
+from toolgate.tools.web.dns import Names
+from toolgate.tools.web.fetch import Refused, Resolve
+
+if TYPE_CHECKING:
+    from toolgate.tools.egress.http import Asked, Talk
+
+logger = logging.getLogger(__name__)
+
+HEAD_TIME = 5.0  # seconds to say what is wanted
+IDLE = 900.0  # seconds in which nothing comes from either side, of a tunnel too
+LOOKUP = 15.0  # seconds
+LOOKUPS = 16  # at once; those beyond wait
+CONNECTION = 2**17  # bytes that a connection counts, for what it costs beside them: 256 a second
+EVENT = 2**12  # bytes that a header field or a piece of a body counts besides: 8,192 a second
+MAX_HEAD = 2**15  # bytes, what most servers accept
+PARTING = 1.0  # seconds to read on after a refusal, so that a client that is still sending gets to see it
+REST = 0.5  # seconds until the next try when no connection can be taken
+PORTS = {25: "port 25 is for mail between servers: not reached from a sandbox, for it would be spam"}
+NO_QUESTION = "a proxy is asked for http://host/path, or by CONNECT for host:port"
+RULE = "with --sandbox-network public, commands reach public addresses only"
+GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # nobody listens any more
+HERE = "localhost,127.0.0.1,::1"  # what a command finds inside, without a proxy
+
+
+class Outlet:
+    """The proxy behind one listening socket, which it owns. `room` is what the outlets of a server share."""
+
+    def __init__(
+        self, listener: socket.socket, allowed: Allowed, resolve: Resolve | None = None, room: Room | None = None
+    ) -> None:
+        self._listener = listener
+        self._allowed = allowed
+        self._resolve = resolve or Names(LOOKUPS).addresses
+        self._room = room or Room()
+        self._pace: Pace = self._room.join()
+        self._lookups = asyncio.Semaphore(LOOKUPS)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._tasks)
+
+    def open(self) -> None:
+        """Begin to accept, on the running loop."""
+        self._listener.setblocking(False)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    async def close(self) -> None:
+        """End every connection at once, and the listening."""
+        tasks = [*self._tasks, *([self._accepting] if self._accepting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._room.leave(self._pace)
+        self._listener.close()
+
+    @staticmethod
+    def environment(port: int) -> dict[str, str]:
+        """What makes a command in there use the proxy, which listens on 127.0.0.1 at `port`."""
+        proxy = f"http://127.0.0.1:{port}"
+        names = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+        return {**dict.fromkeys(names, proxy), "no_proxy": HERE, "NO_PROXY": HERE}
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                taken, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+            except OSError as error:
+                if error.errno in GONE:
+                    logger.warning("the network of a sandbox has ended: %s", error.strerror)
+                    return
+                if error.errno != errno.ECONNABORTED:  # most likely too many descriptors: to try at once would spin
+                    logger.warning("no connection of a sandbox can be taken: %s", error.strerror)
+                    await asyncio.sleep(REST)
+                continue
+            await self._admit(taken)
+
+    async def _admit(self, taken: socket.socket) -> None:
+        """Serve it as soon as there is room; until then, others wait in the backlog."""
+        try:
+            await self._room.enter(self._tasks)
+        except BaseException:
+            taken.close()
+            raise
+        task = asyncio.get_running_loop().create_task(self._serve(taken))
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._ended(task, taken))
+        await self._pace.until(self._pace.charge(CONNECTION))
+
+    def _ended(self, task: asyncio.Task[None], taken: socket.socket) -> None:
+        self._tasks.discard(task)
+        taken.close()  # one that was cancelled before it began; else it is closed
+        self._room.exit()
+
+    async def _serve(self, taken: socket.socket) -> None:
+        from toolgate.tools.egress.http import Nonsense, Talk  # start-up: h11
+
+        reader, writer = await _streams(taken)
+        try:
+            async with asyncio.timeout(IDLE) as idle:
+                ours = Paced(reader, writer, self._pace, lambda: _put_off(idle))
+                talk = Talk(ours, writer, MAX_HEAD, self._turn)
+                try:
+                    await self._answer(talk, idle)
+                except Nonsense:
+                    await talk.refuse(400, NO_QUESTION)
+                await _part(ours, writer)
+        except (OSError, EOFError):
+            pass  # TimeoutError is one. What can be answered has been: the rest is the end of a connection
+        finally:
+            writer.transport.abort()  # all that was to be sent has been: every drain waits for it
+
+    async def _answer(self, talk: "Talk", idle: asyncio.Timeout) -> None:
+        async with asyncio.timeout(HEAD_TIME):
+            asked = await talk.asked()
+        await self._pass_on(talk, asked, idle)
+
+    async def _pass_on(self, talk: "Talk", asked: "Asked", idle: asyncio.Timeout) -> None:
+        try:
+            reader, writer = await self._reached(asked)
+        except ToolError as error:
+            is_rule = isinstance(error, Refused)
+            await talk.refuse(403 if is_rule else 502, f"{error} ({RULE})" if is_rule else str(error))
+            return
+        theirs = Paced(reader, writer, self._pace, lambda: _put_off(idle))
+        try:
+            if asked.is_tunnel:
+                await talk.tunnel(theirs, writer)
+            else:
+                await talk.forward(asked, theirs, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _reached(self, asked: "Asked") -> Streams:
+        if asked.port in PORTS:
+            raise Refused(PORTS[asked.port])
+        reader, writer = await reached(asked.host, asked.port, self._allowed, self._addresses)
+        writer.transport.set_write_buffer_limits(0)
+        return reader, writer
+
+    async def _turn(self, events: int) -> None:
+        await self._pace.until(self._pace.charge(events * EVENT))
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        async with asyncio.timeout(LOOKUP), self._lookups:
+            return await self._resolve(host, port)
+
+
+async def _streams(taken: socket.socket) -> Streams:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(CHUNK)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(lambda: protocol, taken)
+    transport.set_write_buffer_limits(0)  # nothing is left to be sent when a drain ends
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _part(reader: Paced, writer: asyncio.StreamWriter) -> None:
+    """Say that this was all, and read what still comes: to close on it could take the answer away from the client."""
+    await writer.drain()
+    if writer.is_closing():
+        return
+    writer.write_eof()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PARTING):
+            while await reader.read(CHUNK):
+                pass
+
+
+def _put_off(idle: asyncio.Timeout) -> None:
+    now = asyncio.get_running_loop().time()
+    if not idle.expired() and (idle.when() or 0.0) < now + IDLE * 0.9:  # not a new timer for each read
+        idle.reschedule(now + IDLE)

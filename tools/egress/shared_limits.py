@@ -1,0 +1,67 @@
+"""What all outlets of a server share, so that none takes it from the others or from the server: descriptors, and the
+time of the event loop. Knows counts; knows nothing of sockets.
+"""
+
+import asyncio
+import resource
+import time
+from collections.abc import Sized
+
+from toolgate.tools.egress.rate import RATE, Pace
+
+MAX_EACH = 256  # connections of one outlet at once; those beyond wait in its backlog
+MAX_ALL = 1_024  # of all outlets, if the server may have so many descriptors
+SURE = 16  # that an outlet may have at once however many the others have
+PART = 8  # a connection takes two descriptors: so a quarter of the server's
+ALL_RATE = 64 * 2**20  # bytes a second of all outlets, shared evenly by those that are busy
+COUNT_EVERY = 0.1  # seconds
+
+
+class Room:
+    """One for a server. `most` connections are open at once, and up to SURE of each outlet beyond."""
+
+    def __init__(self, most: int | None = None, rate: float = ALL_RATE) -> None:
+        self._most = _fitting() if most is None else most
+        self._rate = rate
+        self._open = 0
+        self._waiting: list[asyncio.Future[None]] = []
+        self._paces: set[Pace] = set()
+        self._busy = 1
+        self._counted = 0.0
+
+    def join(self) -> Pace:
+        """The account of an outlet, until it leaves."""
+        pace = Pace(self._share)
+        self._paces.add(pace)
+        return pace
+
+    def leave(self, pace: Pace) -> None:
+        self._paces.discard(pace)
+
+    async def enter(self, held: Sized) -> None:
+        """Wait until an outlet that has the connections `held` may have one more, and count it."""
+        while len(held) >= MAX_EACH or (len(held) >= SURE and self._open >= self._most):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+        self._open += 1
+
+    def exit(self) -> None:
+        """A connection has ended. Who waits looks again, the one first that has waited longest."""
+        self._open -= 1
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _share(self) -> float:
+        now = time.monotonic()
+        if now - self._counted > COUNT_EVERY:
+            self._counted = now
+            self._busy = max(1, sum(pace.is_busy(now) for pace in self._paces))
+        return min(RATE, self._rate / self._busy)
+
+
+def _fitting() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_ALL if soft == resource.RLIM_INFINITY else min(MAX_ALL, soft // PART)

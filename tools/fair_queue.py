@@ -1,0 +1,107 @@
+"""Say who goes next where few can go at once: each principal in turn, so that a thousand who wait hold up no other."""
+
+import asyncio
+import contextlib
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from typing import NamedTuple
+
+from toolgate.tools.api.errors import ToolError
+
+Rank = Callable[[], int]
+
+
+class BusyError(ToolError):
+    """No turn came in time, or too many of the principal's wait already."""
+
+
+class Waiter(NamedTuple):
+    turn: "asyncio.Future[None]"
+    rank: Rank
+
+
+def first_come() -> int:
+    return 0
+
+
+class Turns:
+    """At most `most` at once, of one principal at most `share`, and at most `line` of its waiting. Of those that goes
+    first whose rank is lowest when a turn comes free, and then what came first. `what` takes turns, for error texts."""
+
+    def __init__(self, most: int, what: str, *, share: int | None = None, line: int | None = None) -> None:
+        self._most = self._free = most
+        self._what = what
+        self._share = most if share is None else share
+        self._line = line
+        self._taken: Counter[str] = Counter()
+        self._lines: OrderedDict[str, list[Waiter]] = OrderedDict()  # who is next first
+
+    @property
+    def running(self) -> int:
+        return self._most - self._free
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    @contextlib.asynccontextmanager
+    async def turn(self, principal: str, timeout: float | None = None, rank: Rank = first_come) -> AsyncGenerator[None]:
+        await self.take(principal, timeout, rank)
+        try:
+            yield
+        finally:
+            self.give(principal)
+
+    async def take(self, principal: str, timeout: float | None = None, rank: Rank = first_come) -> None:
+        """Wait for a turn, which ends by `give`. Raises BusyError after `timeout` seconds, and at once where as many of
+        the principal's wait as may."""
+        line = self._lines.setdefault(principal, [])
+        if self._line is not None and len(line) >= self._line:
+            raise BusyError(f"the server is busy: {len(line)} {self._what} of yours wait already; send fewer at once")
+        waiter = Waiter(asyncio.get_running_loop().create_future(), rank)
+        line.append(waiter)
+        self._serve()
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter.turn
+        except BaseException as error:
+            if waiter.turn.done() and not waiter.turn.cancelled():
+                self.give(principal)  # it came in the same moment
+            else:
+                self._leave(principal, waiter)
+            if isinstance(error, TimeoutError):
+                raise BusyError(
+                    f"the server is busy: {self._most} {self._what} at once; try again in a minute"
+                ) from None
+            raise
+
+    def give(self, principal: str) -> None:
+        """Let the next one have the turn that `principal` had."""
+        self._free += 1
+        self._taken[principal] -= 1
+        if not self._taken[principal]:
+            del self._taken[principal]
+        self._serve()
+
+    def _leave(self, principal: str, waiter: Waiter) -> None:
+        line = self._lines.get(principal, [])
+        with contextlib.suppress(ValueError):  # its turn had come, and it was passed over
+            line.remove(waiter)
+        if not line:
+            self._lines.pop(principal, None)
+
+    def _serve(self) -> None:
+        while self._free and (principal := self._next()) is not None:
+            line = self._lines.pop(principal)
+            waiter = min(line, key=lambda waiter: waiter.rank())
+            line.remove(waiter)
+            if line:
+                self._lines[principal] = line  # at the end
+            if not waiter.turn.done():
+                self._free -= 1
+                self._taken[principal] += 1
+                waiter.turn.set_result(None)
+
+    def _next(self) -> str | None:
+        """Of those that wait the first who has not its share."""
+        return next((principal for principal in self._lines if self._taken[principal] < self._share), None)

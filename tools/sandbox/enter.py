@@ -1,0 +1,169 @@
+"""Goes into a principal's sandbox, gives up every privilege, and becomes the zygote of its commands. Knows nothing of
+principals; what it is told is one marshalled dict.
+
+A program, run as `python -I -S enter.py STAGE FD`, FD being a file with that dict:
+
+    outside     joins control groups, then runs bwrap with `inside`; without bwrap it goes on as that itself
+    inside      changes user, makes a user namespace, drops capabilities, loads the system call filter,
+                then says `ready` and is the zygote that supervisor.py describes
+
+    report      unix socket; also the standard error until `ready`: what is written there is why it did not work.
+                With `ready` comes the listening socket of the proxy, where there is one.
+    channel     the zygote's
+    groups      files to write our process id into
+    bwrap       its path and arguments; empty without it
+    uid         whom to become, and its group; -1: nobody else
+    namespace   whether to make a user namespace here (as root bwrap makes none that is worth having)
+    port        of the proxy on this loopback; 0: none
+    filter      the program for seccomp; empty where bwrap has loaded it, in its own process too
+    limits      resource limits for all that runs here: [(number, value)]
+    supervisor  the path of supervisor.py
+    python      the interpreter, and this file: as they are called inside
+
+Standard library only, and little of it: the first command waits for this.
+"""
+
+import ctypes
+import importlib.util
+import marshal
+import os
+import resource
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 22, 24, 38  # linux/prctl.h
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+SECCOMP_MODE_FILTER = 2
+CLONE_NEWUSER = 0x1000_0000
+CAPABILITY_VERSION_3 = 0x2008_0522  # linux/capability.h
+LAST_CAP = 63
+NICE = 5  # the server, and whoever else is on the machine, comes first
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Program(ctypes.Structure):
+    """struct sock_fprog"""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def main() -> None:
+    stage, fd = sys.argv[1], int(sys.argv[2])
+    told = _told(fd)
+    if stage == "outside":
+        _outside(told, fd)
+    os.close(fd)
+    _inside(told)
+
+
+def _told(fd: int) -> dict[str, Any]:
+    size = os.fstat(fd).st_size
+    told: dict[str, Any] = marshal.loads(os.pread(fd, size, 0))  # noqa: S302  # the server's own words
+    return told
+
+
+def _outside(told: dict[str, Any], fd: int) -> None:
+    """Returns where there is no bwrap to go through."""
+    for group in told["groups"]:
+        with open(group, "wb") as file:
+            file.write(b"%d" % os.getpid())
+    os.nice(NICE)
+    if told["bwrap"]:
+        command = [*told["bwrap"], "--", *told["python"], "inside", str(fd)]
+        os.execve(command[0], command, {})  # noqa: S606  # the arguments are a list
+
+
+def _inside(told: dict[str, Any]) -> None:
+    supervisor = _loaded(told["supervisor"])  # now: later it may be out of reach
+    if told["uid"] >= 0:
+        drop_bounding()  # now: who is not root may not
+        os.setgroups([])
+        os.setresgid(told["uid"], told["uid"], told["uid"])
+        os.setresuid(told["uid"], told["uid"], told["uid"])
+    if told["namespace"]:
+        _own_namespace(told["uid"])
+    drop_capabilities()
+    os.umask(0o022)
+    os.chdir("/")
+    for number, value in told["limits"]:
+        resource.setrlimit(number, (value, value))
+    listener = _listener(told["port"]) if told["port"] else None
+    if told["filter"]:
+        load_filter(told["filter"])
+    _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user: they don't get to look in here
+    report = socket.socket(fileno=told["report"])
+    socket.send_fds(report, [b"ready"], [listener.fileno()] if listener else [])
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 2)
+    os.close(nothing)
+    report.close()
+    if listener is not None:
+        listener.close()
+    supervisor.serve(told["channel"])
+
+
+def _own_namespace(uid: int) -> None:
+    """One in which this user is the only one there is."""
+    _call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else the maps belong to root
+    _call("unshare", CLONE_NEWUSER)
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{uid} {uid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(line)
+
+
+def drop_bounding() -> None:
+    """What no exec may ever give."""
+    for capability in range(LAST_CAP):
+        if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break  # past the last there is, or not ours to drop: without any of our own nothing is gained by it
+
+
+def drop_capabilities() -> None:
+    """All of them, and the ways to new ones."""
+    drop_bounding()
+    libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
+    _call("capset", header, bytes(24))
+    _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def load_filter(program: bytes) -> None:
+    loaded = Program(len(program) // 8, program)
+    _call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0)
+
+
+def _listener(port: int) -> socket.socket:
+    listener = socket.create_server(("127.0.0.1", port), backlog=128)
+    listener.setblocking(False)
+    return listener
+
+
+def _loaded(path: str) -> "ModuleType":
+    """supervisor.py, which has no name here."""
+    spec = importlib.util.spec_from_file_location("supervisor", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """A function of libc that gives 0 when it worked. Raises OSError."""
+    if getattr(libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:  # noqa: BLE001  # the server says what went wrong, in a line
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)

@@ -1,0 +1,39 @@
+"""What engines said a short while ago, so that a search that is repeated costs nobody anything. Knows a clock."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from toolgate.tools.search.query import Outcome
+
+AGE = 120.0  # seconds; long enough for a model that asks again, short enough for news
+MAX_KEPT = 1_000  # answers of one engine each, of about 5 kB: some 90 searches
+
+
+class Recent:
+    """Answers by who asked, which engine and what; never failures. By who asked, since a quick answer would tell one
+    caller what another was looking for."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[tuple[str, str, str], tuple[float, Outcome]] = OrderedDict()
+
+    def get(self, who: str, engine: str, query: str) -> Outcome | None:
+        at, outcome = self._kept.get((who, engine, query), (0.0, None))
+        age = self._clock() - at
+        if outcome is None or age > AGE:
+            return None
+        return msgspec.structs.replace(outcome, age=age, ms=0)
+
+    def put(self, who: str, query: str, outcome: Outcome) -> None:
+        if outcome.status not in ("ok", "empty"):
+            return
+        key = (who, outcome.name, query)
+        self._kept[key] = (self._clock(), outcome)
+        self._kept.move_to_end(key)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)

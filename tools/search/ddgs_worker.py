@@ -1,0 +1,122 @@
+"""Has `ddgs`'s engine classes build requests and read pages, for html_engine.py. Runs in a worker; sends nothing.
+
+Its own transport is never made: in its place is one that notes cookies and hands over pages already fetched. Nor are
+its results, which decode URLs until `%2F` is `/`, and take quadratic time to strip tags: texts come as they are.
+"""
+
+import importlib
+import re
+import traceback
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlencode
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.search.engine import REFUSAL, REFUSALS_WITHIN, Reading, Request, found
+from toolgate.tools.search.html_engine import Done, Fault, Jobs, Read, Results, Worded, Wording
+from toolgate.tools.web import article
+
+REGION = "us-en"  # the tool's answers are in English; elsewhere engines prefer the server's country
+PAGE = 300_000  # bytes of a page that is only seen for a token
+MARKS = re.compile(r"captcha|anomaly|challenge")  # in a page's attributes
+NOTHING = re.compile(
+    r"\bno (?:\w+ ){0,2}(?:results|matches|pages|documents)\b|did not (?:match|find)|couldn.t find|could not find"
+    r"|(?:do|have)(?:es)? ?n[o']t (?:match|find|found)|not find (?:any )?results|nothing found|too few matches"
+)
+
+
+class Needed(Exception):
+    """A page that is not there yet."""
+
+    def __init__(self, method: str, url: str) -> None:
+        super().__init__(url)
+        self.request = Request(url, method)
+
+
+class Transport:
+    """What the classes take for their connection."""
+
+    def __init__(self, pages: dict[str, bytes]) -> None:
+        self.client = self
+        self.pages = pages
+        self.cookies: dict[str, str] = {}
+
+    def set_cookies(self, url: str, cookies: dict[str, str]) -> None:
+        self.cookies.update(cookies)
+
+    def request(self, method: str, url: str, **given: Any) -> Any:
+        if url not in self.pages:
+            raise Needed(method, url)
+        text = self.pages[url][:PAGE].decode("utf-8", "replace")
+        return SimpleNamespace(status_code=200, text=text, content=self.pages[url])
+
+
+def prepare() -> None:
+    importlib.import_module("ddgs.engines")  # 0.1 s
+
+
+def answered(jobs: Jobs) -> list[Done]:
+    return [_done(job) for job in jobs.jobs]
+
+
+def _done(job: Wording | Results) -> Done:
+    try:
+        return worded(job) if isinstance(job, Wording) else read(job)
+    except (ToolError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001  # a page that it stumbles over costs the others of this engine nothing
+        return Fault(traceback.format_exc())
+
+
+def worded(job: Wording) -> Worded:
+    transport = Transport(job.pages)
+    engine = _engine(job.engine, transport)
+    try:
+        payload = engine.build_payload(query=job.query, region=REGION, safesearch="moderate", timelimit=None, page=1)
+    except Needed as needed:
+        return Worded(needed.request, first=True)
+    headers = {name.lower(): value for name, value in engine.headers_update.items()}
+    if transport.cookies:
+        headers["cookie"] = "; ".join(f"{name}={value}" for name, value in transport.cookies.items())
+    form = urlencode(payload)
+    if engine.search_method == "GET":
+        return Worded(Request(f"{engine.search_url}?{form}", headers=headers))
+    headers["content-type"] = "application/x-www-form-urlencoded; charset=utf-8"
+    return Worded(Request(engine.search_url, "POST", headers, form.encode()))
+
+
+def read(job: Results) -> Read:
+    engine = _engine(job.engine, Transport({}))
+    page = job.body.decode("utf-8", "replace")
+    try:
+        results = engine.post_extract_results(engine.extract_results(page))
+    except Exception:
+        if article.parsed(page) is not None:
+            raise
+        return Read(Reading([]))  # an empty page is an error to lxml
+    reading = Reading(found((one.title, one.href, one.body) for one in results))
+    return Read(reading) if reading.found else _why(engine.extract_tree(page), job.query)
+
+
+def _why(tree: Any, query: str) -> Read:
+    """What a page without results says instead: words of the query don't count, the page repeats them."""
+    marks = " ".join(tree.xpath("//@id | //@class | //@action | //@src | //@name"))[:REFUSALS_WITHIN].lower()
+    for element in tree.xpath("//script | //style"):
+        element.text = None
+    words = " ".join(" ".join(tree.itertext()).split())[:REFUSALS_WITHIN].lower()
+    words = words.replace(" ".join(query.lower().split()), "")
+    nothing = NOTHING.search(words) is not None
+    refused = REFUSAL.search(words) is not None or (not nothing and MARKS.search(marks) is not None)
+    return Read(Reading([]), nothing, refused)
+
+
+def _engine(name: str, transport: Transport) -> Any:
+    from ddgs.engines import ENGINES
+
+    kind = ENGINES["text"].get(name)
+    if kind is None:
+        raise ToolError(f"the library that knows {name} has dropped it")
+    result = lambda: SimpleNamespace(title="", href="", body="")  # noqa: E731
+    engine: Any = object.__new__(type(kind.__name__, (kind,), {"result_type": property(lambda _: result)}))
+    engine.http_client = transport
+    return engine

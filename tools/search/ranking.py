@@ -1,0 +1,59 @@
+"""Makes one ranked list of several. Knows engines by name alone.
+
+Reciprocal rank fusion (Cormack, Clarke, Büttcher 2009): a page scores 1/(K + rank) for each engine that found it.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from toolgate.tools.search.engine import Found
+from toolgate.tools.search.urls import page_key
+
+K = 60  # the paper's: the first of one list does not outweigh what two lists agree on
+MAX_RESULTS = 20
+
+
+class Hit(msgspec.Struct, frozen=True):
+    name: str
+    rank: int  # from 1
+
+
+class Result(msgspec.Struct, frozen=True):
+    title: str
+    url: str
+    snippet: str
+    engines: list[Hit]
+    score: float
+
+
+def fused(lists: Iterable[tuple[str, list[Found]]]) -> list[Result]:
+    """The best of all results, each page once. `lists`: an engine's name and its results, best first."""
+    pages: dict[str, Result] = {}
+    for name, found in lists:
+        ranked: set[str] = set()
+        for rank, one in enumerate(found, start=1):
+            key = page_key(one.url)
+            if key is None or key in ranked:
+                continue
+            ranked.add(key)
+            hit = Hit(name, rank)
+            new = Result(one.title, one.url, one.snippet, [hit], _score([hit]))
+            pages[key] = _merged(pages[key], new) if key in pages else new
+    results = sorted(pages.values(), key=lambda result: (-result.score, _best(result), result.url))
+    return results[:MAX_RESULTS]
+
+
+def _merged(held: Result, new: Result) -> Result:
+    """Both engines' finding of one page: in the words of the one that ranked it higher."""
+    first, second = (held, new) if _best(held) <= _best(new) else (new, held)
+    hits = sorted([*held.engines, *new.engines], key=lambda hit: hit.rank)
+    return Result(first.title, first.url, first.snippet or second.snippet, hits, _score(hits))
+
+
+def _score(hits: list[Hit]) -> float:
+    return round(sum(1 / (K + hit.rank) for hit in hits), 6)
+
+
+def _best(result: Result) -> int:
+    return min(hit.rank for hit in result.engines)

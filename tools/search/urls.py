@@ -1,0 +1,123 @@
+"""When two URLs name one page, and where a link of an engine leads. Pure functions on strings."""
+
+import re
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from toolgate.tools.api.text import clean
+
+MAX_URL = 2_000  # characters
+PORTS = {"http": 80, "https": 443}
+MOBILE = frozenset({"www", "m", "mobile"})  # labels of a host that name the same site
+TRACKING = frozenset(
+    {
+        "_openstat",
+        "gclid",
+        "gclsrc",
+        "fbclid",
+        "dclid",
+        "gbraid",
+        "wbraid",
+        "msclkid",
+        "yclid",
+        "twclid",
+        "ttclid",
+        "igsh",
+        "igshid",
+        "mc_cid",
+        "mc_eid",
+        "mkt_tok",
+        "ref_src",
+        "_ga",
+        "_gl",
+        "_hsenc",
+        "_hsmi",
+        "srsltid",
+    }
+)
+ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+OUTSIDE = re.compile(r"[^\x21-\x7e]+")
+UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
+
+
+def page_key(url: str) -> str | None:
+    """The same for all spellings of one page's URL; None for what is not an http URL.
+
+    Left out: the scheme, `www`, `m` and `mobile` in the host (`en.m.wikipedia.org`), the default port, the
+    fragment, a slash at the end, parameters that track. Percent-encoding is made one (RFC 3986, 6.2.2). The
+    order of the other parameters is kept, since some servers mind it.
+    """
+    if len(url) > MAX_URL or clean(url) != url or any(character.isspace() for character in url):
+        return None
+    try:
+        parts = urlsplit(url)
+        host, port = _site(parts.hostname or ""), parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in PORTS or not host or parts.username is not None:
+        return None
+    place = host if port in (None, PORTS[parts.scheme]) else f"{host}:{port}"
+    kept = [pair for pair in _even(parts.query).split("&") if pair and not _tracks(pair)]
+    return f"{place}{_even(_flat(parts.path)).rstrip('/')}{'?' if kept else ''}{'&'.join(kept)}"
+
+
+def untracked(url: str) -> str:
+    """`url` without the parameters that track; else as it is."""
+    head, mark, fragment = url.partition("#")
+    base, question, query = head.partition("?")
+    pairs = query.split("&")
+    kept = [pair for pair in pairs if not _tracks(_even(pair))]
+    if len(kept) == len(pairs):
+        return url
+    return f"{base}{question if kept else ''}{'&'.join(kept)}{mark}{fragment}"
+
+
+def unwrapped(url: str) -> str:
+    """The target of a link that leads through DuckDuckGo's counter, with a scheme."""
+    url = f"https:{url}" if url.startswith("//") else url
+    if "duckduckgo.com/l/?" not in url:
+        return url
+    return parse_qs(url.partition("?")[2]).get("uddg", [""])[0]
+
+
+def _site(host: str) -> str:
+    """Without the labels that name a version for telephones: but a domain keeps its last two."""
+    name = host.lower().removesuffix(".")
+    if not name.isascii():
+        name = name.encode("idna").decode()
+    labels = name.split(".")
+    if len(labels) > 2 and labels[0] in MOBILE:
+        labels = labels[1:]
+    if len(labels) > 3 and labels[1] in MOBILE - {"www"}:  # en.m.wikipedia.org
+        labels = [labels[0], *labels[2:]]
+    elif len(labels) > 2 and labels[0] in MOBILE:  # www.m.example.org
+        labels = labels[1:]
+    return ".".join(labels)
+
+
+def _even(text: str) -> str:
+    """One spelling: unreserved characters as they are, the rest of what was encoded in capitals, no non-ASCII."""
+    encoded = OUTSIDE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
+    return ESCAPE.sub(_character, encoded)
+
+
+def _character(match: re.Match[str]) -> str:
+    character = unquote(match[0]) if int(match[1], 16) < 128 else ""
+    return character if UNRESERVED.fullmatch(character) else match[0].upper()
+
+
+def _flat(path: str) -> str:
+    """Without the segments `.` and `..` (RFC 3986, 5.2.4)."""
+    if "/." not in path:
+        return path
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del kept[max(len(kept) - 1, 1) :]  # the first is what is before the first slash
+        elif segment != ".":
+            kept.append(segment)
+    return "/".join(kept)
+
+
+def _tracks(pair: str) -> bool:
+    name = pair.partition("=")[0].lower()
+    return name.startswith(("utm_", "mtm_", "pk_campaign", "hsa_")) or name in TRACKING

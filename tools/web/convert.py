@@ -1,0 +1,217 @@
+"""Turns the bytes of a page into text for a model: markdown, plain text or HTML. Knows nothing of HTTP beyond
+a content type, nor of how the page was had. CPU work, and where it `needs_worker` it may take for ever.
+"""
+
+import codecs
+import importlib
+import re
+from typing import Any
+
+import msgspec
+
+from toolgate.tools.api.text import clean, folded, stripped
+from toolgate.tools.web import article
+
+MAX_TEXT = 100_000  # characters of a page that are given back; a call's answer holds fewer
+MAX_TITLE = 300  # characters
+LITTLE = 64 * 2**10  # bytes that are read in the server itself
+PRESCAN = 4_096  # bytes in which a page says its encoding (the HTML standard: 1024, but pages are sloppy)
+META = re.compile(rb"""<meta[^>]{0,500}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
+XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w:.-]{1,40})""")
+HEADER = re.compile(r"""charset\s*=\s*["']?([\w:.-]{1,40})""", re.IGNORECASE | re.ASCII)
+BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+# The encodings of the web (encoding.spec.whatwg.org), in Python's names: it knows more, some unsafe.
+ENCODINGS = frozenset(
+    (
+        *("utf-8", "utf-16-le", "utf-16-be", "cp866", "cp874", "cp932", "cp949", "koi8-r", "koi8-u"),
+        *(f"cp125{number}" for number in range(9)),
+        *(f"iso8859-{number}" for number in range(1, 17) if number != 12),
+        *("mac-roman", "mac-cyrillic", "gbk", "gb18030", "big5", "euc_jp", "iso2022_jp"),
+    )
+)
+INTERNAL = ("ascii", "latin-1", "utf-16", "charmap", "idna")  # what libraries use besides
+# Labels that mean more than they say (same place).
+SYNONYMS = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "tis-620": "cp874",
+    "utf-16": "utf-16-le",
+}
+SHORT = b"<title>Short</title><p>So little text that trafilatura tries all that it has, whose files are read then."
+TITLE_WITHIN = 2**17  # characters at whose beginning a page is expected to say its title
+TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,2000})", re.IGNORECASE)
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+TEXT_TYPES = re.compile(
+    r"text/.+|.+\+(json|xml|yaml)"
+    r"|application/(json|xml|javascript|ecmascript|x-javascript|yaml|x-yaml|toml|sql|graphql|x-ndjson|x-sh)"
+)
+VAGUE_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/unknown"})
+PDF = "application/pdf"
+MAGIC = {
+    b"%PDF-": PDF,
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"PK\x03\x04": "application/zip",
+    b"\x1f\x8b": "application/gzip",
+}
+
+
+class Raw(msgspec.Struct, frozen=True):
+    """A body that came from `url` under the header `content_type`, and what HTML is to become: `read` tells. `offset`
+    is the character of what it becomes at which the answer begins."""
+
+    body: bytes
+    content_type: str
+    url: str
+    form: str
+    offset: int = 0
+
+    @property
+    def kind(self) -> str:
+        return media_type(self.content_type.partition(";")[0].strip().lower(), self.body)
+
+    @property
+    def job(self) -> str:
+        """The worker's job that reads it; "" for what takes a few milliseconds whatever it is. A page can be made such
+        that its conversion does not end."""
+        kind = self.kind
+        if kind == PDF:
+            return "pdf"
+        if kind in HTML_TYPES and self.form != "html":
+            return "page"
+        return "text" if len(self.body) > LITTLE and is_read(kind) else ""
+
+
+class Readable(msgspec.Struct, frozen=True):
+    """A page's media type, title ("" when it has none) and text (None when its type is not one of text): MAX_TEXT
+    characters from the offset, of `length`. `note` is what else its reader should know."""
+
+    kind: str
+    title: str
+    text: str | None
+    length: int
+    note: str = ""
+
+    @property
+    def is_html(self) -> bool:
+        return self.kind in HTML_TYPES
+
+
+def prepare() -> None:
+    """Load all that conversion needs, a third of a second: nothing can be loaded once foreign bytes are there."""
+    article.prepare()
+    importlib.import_module("html_to_markdown")
+    load_encodings()
+    for form in ("markdown", "text"):
+        read(Raw(SHORT, "text/html", "http://example.com/", form))
+
+
+def load_encodings() -> None:
+    """What reading a text needs."""
+    importlib.import_module("html")
+    for name in (*ENCODINGS, *SYNONYMS, *INTERNAL):
+        codecs.lookup(name)
+
+
+def read(raw: Raw) -> Readable:
+    """HTML becomes "markdown" of its main content, "text" of that content, or stays as it is ("html").
+
+    Links and images in the markdown are absolute. Other text stays as it is.
+    """
+    kind = raw.kind
+    if not is_read(kind):
+        return Readable(kind, "", None, 0)
+    title, text = "", clean(decoded(raw.body, raw.content_type))
+    if kind in HTML_TYPES:
+        title, text = (_titled(text), text) if raw.form == "html" else converted(text, raw.url, raw.form)
+    return Readable(kind, title, text[raw.offset : raw.offset + MAX_TEXT], len(text))
+
+
+def is_read(kind: str) -> bool:
+    return kind in HTML_TYPES or TEXT_TYPES.fullmatch(kind) is not None
+
+
+def media_type(declared: str, body: bytes) -> str:
+    """What a body is: the declared type, unless that is vague or the bytes plainly say otherwise."""
+    for magic, kind in MAGIC.items():
+        if body.startswith(magic):
+            return kind
+    if declared not in VAGUE_TYPES:
+        return declared
+    start = body[:PRESCAN].lstrip(codecs.BOM_UTF8 + b" \t\r\n").lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "text/html"
+    return "application/octet-stream" if b"\0" in body[:PRESCAN] else "text/plain"
+
+
+def decoded(body: bytes, content_type: str) -> str:
+    """The text of a body; what does not fit its encoding is replaced.
+
+    The encoding is the byte order mark's, else the header's, else the page's own, else UTF-8 if the body is
+    that, else windows-1252.
+    """
+    for mark, marked in BOMS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(marked, "replace")
+    named = HEADER.search(content_type)
+    encoding = _encoding(named[1]) if named else None
+    if encoding is None:
+        start = body[:PRESCAN]
+        found = XML.search(start) or META.search(start)
+        encoding = _encoding(found[1].decode()) if found else None
+        if encoding in ("utf-16-le", "utf-16-be"):
+            encoding = "utf-8"  # or its name could not have been read
+    return body.decode(encoding or _guessed(body), "replace")
+
+
+def converted(html: str, url: str, form: str) -> tuple[str, str]:
+    """The title of an HTML page, and its text in that format."""
+    tree = article.parsed(html)
+    if tree is None:
+        return "", ""
+    title = folded(article.title(tree), MAX_TITLE)
+    base = article.base(tree, url)
+    return title, _markdown(article.serialized(article.content(tree)), base, form)
+
+
+def _titled(html: str) -> str:
+    """The title, found without parsing: whatever the page is made of, its source can be had."""
+    found = TITLE.search(html, 0, TITLE_WITHIN)
+    return stripped(found[1], MAX_TITLE) if found else ""
+
+
+def _markdown(html: str, base: str, form: str) -> str:
+    module: Any = importlib.import_module("html_to_markdown")  # start-up
+    options = module.ConversionOptions(
+        base_url=base,
+        output_format="plain" if form == "text" else "markdown",
+        extract_metadata=False,
+        inline_data_media="alt_text_only",
+        highlight_style="none",
+        preprocessing=module.PreprocessingOptions(enabled=False),  # done on the tree
+    )
+    return clean(module.convert(html, options).content or "").strip()
+
+
+def _encoding(label: str) -> str | None:
+    """Python's name for an encoding of the web; None for others."""
+    try:
+        name = codecs.lookup(label).name
+    except LookupError:
+        return None
+    name = SYNONYMS.get(name, name)
+    return name if name in ENCODINGS else None
+
+
+def _guessed(body: bytes) -> str:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        is_cut = error.reason == "unexpected end of data" and error.start > PRESCAN  # by a limit, within a letter
+        return "utf-8" if is_cut else "cp1252"
+    return "utf-8"

@@ -1,0 +1,285 @@
+"""One HTTP/1.1 exchange with a vetted address. Knows httpx's URLs and httpcore's connections, no redirects.
+
+httpx and httpcore are imported where they are first needed: they cost more than the rest of the start-up.
+"""
+
+import asyncio
+import os
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolgate.tools.web.address_policy import Allowed, check_host
+from toolgate.tools.web.dns import Names
+from toolgate.tools.web.fetch import MAX_URL, REDIRECTS, Page, Refused, Resolve, Unreachable, shown
+from toolgate.tools.web.local_addresses import is_local
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpcore
+    import httpx
+
+AGENT = "Mozilla/5.0 (compatible; toolgate)"  # many sites refuse what does not begin like a browser
+CONNECT = 10.0  # seconds for all addresses of a host; the fetch has its own limit besides
+MAX_ADDRESSES = 4  # tried in turn; more of them would all be down together
+MAX_CONNECTIONS = 128  # in a lane: who takes them all, with pages that never end, takes none of another lane
+MAX_IDLE = 16  # in a lane; httpcore looks at each of them whenever a request begins or ends
+IDLE = 15.0  # seconds; servers close idle connections soon after
+MAX_HOST = 254  # characters, with a dot at the end
+MAX_PIECES = 10_000  # that a body may come in beyond one for each SMALL bytes: each costs more than many bytes do
+SMALL = 16  # bytes
+AT_A_TIME = 64  # pieces, which come out of one read; then others have their turn
+SLACK = 65_536  # bytes by which a packed body may be larger than what it unpacks to
+NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
+V6 = re.compile(r"[0-9a-f:]+(\d+\.\d+\.\d+\.\d+)?")  # no zone: it would choose the interface
+GZIP, ZLIB, RAW = 31, 15, -15  # window bits
+
+
+def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend":
+    """Connects to addresses resolved and vetted here. TLS and `Host`, which are set above, keep the name."""
+    import httpcore  # start-up
+
+    inner: Any = httpcore.AnyIOBackend()  # without anyio, to a type checker, it is an empty class
+
+    class Pinned(httpcore.AsyncNetworkBackend):
+        async def connect_tcp(
+            self,
+            host: str,
+            port: int,
+            timeout: float | None = None,
+            local_address: str | None = None,
+            socket_options: "Iterable[httpcore.SOCKET_OPTION] | None" = None,
+        ) -> httpcore.AsyncNetworkStream:
+            addresses = await vetted(host, port, allowed, resolve)
+            share = (timeout or CONNECT) / len(addresses)
+            failure: Exception | None = None
+            for address in addresses:
+                try:
+                    stream: httpcore.AsyncNetworkStream = await inner.connect_tcp(
+                        address, port, share, local_address, socket_options
+                    )
+                    return stream
+                except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                    failure = error
+            raise Unreachable(f"could not connect to {host} port {port}: {reason(failure)}")
+
+    return Pinned()
+
+
+async def vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> list[str]:
+    """The addresses of `host` to be tried in turn. Raises Refused if any of them may not be reached."""
+    try:
+        addresses = list(dict.fromkeys(await resolve(host, port)))
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        raise Unreachable(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
+    if not addresses:
+        raise Unreachable(f"could not resolve {host}: it has no address")
+    finding = check_host(host, addresses, allowed, is_local)
+    if finding is not None:
+        address, kind = finding
+        where = address if address == host else f"{host} has the address {address}, which"
+        raise Refused(f"refused: {where} is {kind}; the operator can allow it with --allow-private {host}")
+    return addresses[:MAX_ADDRESSES]
+
+
+def usable(host: str) -> bool:
+    """Whether that is a host name or an address, as it stands in a URL without its brackets."""
+    return len(host) <= MAX_HOST and bool(NAME.fullmatch(host) or (":" in host and V6.fullmatch(host)))
+
+
+class Wire:
+    """Connections to vetted addresses, in a pool for each lane: a search engine each, and one for all pages."""
+
+    def __init__(self, allowed: Allowed, verify: "ssl.SSLContext | None", resolve: Resolve | None) -> None:
+        self._trusted = verify or _trusted()
+        self._backend = pinned(allowed, resolve or Names().addresses)
+        self._pools: dict[str, httpcore.AsyncConnectionPool] = {}
+
+    async def close(self) -> None:
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.aclose()
+
+    def _pool(self, lane: str) -> "httpcore.AsyncConnectionPool":
+        import httpcore  # start-up
+
+        if lane not in self._pools:
+            self._pools[lane] = httpcore.AsyncConnectionPool(
+                ssl_context=self._trusted,
+                max_connections=MAX_CONNECTIONS,
+                max_keepalive_connections=MAX_IDLE,
+                keepalive_expiry=IDLE,
+                network_backend=self._backend,
+            )
+        return self._pools[lane]
+
+    def target(self, url: str, base: "httpx.URL | None" = None) -> "httpx.URL":
+        """`url`, relative to `base`, as something that may be asked for. Raises Unreachable or Refused."""
+        import httpx  # start-up
+
+        if len(url) > MAX_URL:
+            raise Unreachable(f"the URL is longer than {MAX_URL} characters")
+        try:
+            parsed = httpx.URL(url.strip()) if base is None else base.join(url.strip())
+            host = parsed.raw_host.decode("ascii")
+        except (httpx.InvalidURL, UnicodeError, ValueError) as error:  # idna's own error is a UnicodeError
+            raise Unreachable(f"not a usable URL: {shown(url)} ({error})") from None
+        if parsed.scheme not in ("http", "https"):
+            raise Refused(f"only http and https URLs can be fetched, not {shown(url)}")
+        if parsed.userinfo:
+            raise Refused("a URL with a user name or password in it is not fetched; leave that part out")
+        if not usable(host):
+            raise Unreachable(f"not a usable host name in {shown(url)}")
+        if parsed.port is not None and not 0 < parsed.port < 65536:
+            raise Unreachable(f"not a usable port in {shown(url)}")
+        return parsed
+
+    async def exchange(
+        self,
+        method: str,
+        url: "httpx.URL",
+        headers: Mapping[str, str],
+        limit: int,
+        body: bytes = b"",
+        lane: str = "",
+    ) -> Page:
+        """Send one request and read its answer, up to `limit` decoded bytes of it."""
+        import httpcore  # start-up
+
+        address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path or b"/")
+        given = {"host": url.netloc.decode("ascii"), "user-agent": AGENT, "accept": "*/*"}
+        given.update((name.lower(), value) for name, value in headers.items())
+        given["accept-encoding"] = "gzip, deflate"
+        if body:
+            given["content-length"] = str(len(body))
+        try:
+            async with self._pool(lane).stream(
+                method,
+                address,
+                headers=list(given.items()),
+                content=body or None,
+                extensions={"timeout": {"connect": CONNECT}},
+            ) as response:
+                received = _headers(response.headers)
+                if response.status in REDIRECTS and received.get("location"):
+                    limit = 0  # nobody reads what a redirect says besides
+                content, truncated = await _body(response, received.get("content-encoding", ""), limit)
+                return Page(str(url), response.status, received, content, truncated)
+        except zlib.error:
+            raise Unreachable(f"{shown(str(url))} sent a body that does not unpack") from None
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+            raise Unreachable(f"could not fetch {shown(str(url))}: {reason(error)}") from None
+
+
+async def _body(response: "httpcore.Response", encoding: str, limit: int) -> tuple[bytes, bool]:
+    """Unpacks as it reads and stops at the limit: a few bytes may unpack to gigabytes."""
+    unpack = _unpacker(encoding)
+    body = bytearray()
+    received = pieces = 0
+    if limit == 0:
+        return b"", True
+    async for chunk in response.aiter_stream():
+        body += unpack(chunk, limit + 1 - len(body))
+        received += len(chunk)
+        pieces += 1
+        if pieces > MAX_PIECES + received // SMALL:
+            raise Unreachable("the server sent its body in too many small pieces")
+        if pieces % AT_A_TIME == 0:
+            await asyncio.sleep(0)
+        if len(body) > limit or received > limit + SLACK:  # much that unpacks to nothing is an attack too
+            del body[limit:]
+            return bytes(body), True
+    return bytes(body), False
+
+
+class _Inflate:
+    """gzip (one member or several) or deflate (with zlib's header or, as some servers send it, without)."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+        self._inflate = zlib.decompressobj(bits)
+        self._started = False
+
+    def __call__(self, chunk: bytes, room: int) -> bytes:
+        try:
+            unpacked = self._inflate.decompress(chunk, room)
+        except zlib.error:
+            if self._bits != ZLIB or self._started:
+                raise
+            self._bits, self._inflate = RAW, zlib.decompressobj(RAW)
+            unpacked = self._inflate.decompress(chunk, room)
+        self._started = True
+        while self._bits == GZIP and self._inflate.eof and self._inflate.unused_data and len(unpacked) < room:
+            rest = self._inflate.unused_data
+            if not rest.startswith(b"\x1f\x8b"):
+                break  # padding after the last member
+            self._inflate = zlib.decompressobj(GZIP)
+            unpacked += self._inflate.decompress(rest, room - len(unpacked))
+        return unpacked
+
+
+def _unpacker(encoding: str) -> "_Inflate | _Plain":
+    match encoding.strip().lower():
+        case "" | "identity":
+            return _Plain()
+        case "gzip" | "x-gzip":
+            return _Inflate(GZIP)
+        case "deflate":
+            return _Inflate(ZLIB)
+        case other:  # stacked ones too: each layer multiplies what a bomb unpacks to
+            raise Unreachable(f"the server sent content-encoding {shown(other)!r}, which was not asked for")
+
+
+class _Plain:
+    def __call__(self, chunk: bytes, room: int) -> bytes:
+        return chunk[:room]
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key = name.decode("ascii", "replace").lower()
+        text = _decoded(value)
+        headers[key] = f"{headers[key]}, {text}" if key in headers and key != "location" else text
+    return headers
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def reason(error: BaseException | None) -> str:
+    """What went wrong beneath httpcore, in the system's own words."""
+    import ssl  # start-up
+
+    import httpcore
+
+    if isinstance(error, httpcore.TimeoutException):
+        return "no answer in time"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"TLS: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS: {cause.reason or 'the handshake failed'}".lower().replace("tls", "TLS", 1)
+        if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
+            return os.strerror(cause.errno).lower()
+        cause = cause.__cause__ or cause.__context__
+    return str(error).rstrip(".").lower() or "the connection broke"
+
+
+def _trusted() -> "ssl.SSLContext":
+    """The system's certificates and certifi's: slim images have none, companies add their own."""
+    import ssl  # start-up
+
+    import certifi
+
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context

@@ -1,0 +1,4 @@
+"""Worker processes that decode untrusted pictures and documents.
+
+Enter at `pool`. Images, pages and PDFs import it.
+"""

@@ -1,0 +1,202 @@
+"""Makes a picture fit what clients take. Knows Pillow; knows nothing of files, and runs where it may be killed.
+
+Of a large picture there is one copy in memory, as it was decoded: it is made smaller and converted strip by strip.
+"""
+
+import builtins
+import importlib
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from toolgate.tools.api.errors import ToolError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+MAX_PIXELS = 64_000_000  # decoded they take at most 4 bytes each
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "DIB", "TIFF")  # no other decoder sees foreign bytes
+# An MPO is a JPEG with more pictures behind the first, as some telephones write them.
+SENT_AS_IS = {"PNG": "png", "JPEG": "jpeg", "MPO": "jpeg", "GIF": "gif", "WEBP": "webp"}
+QUALITIES = (85, 70, 50)  # of JPEG, tried in turn before the picture is made smaller
+SMALLER = 0.7  # of its edges
+SMALLEST = 16  # pixels of the long edge: nothing is made smaller than that
+PROFILE = 32_768  # bytes; a larger colour profile is not worth its place in the budget
+STRIP = 2**20  # pixels that are converted at once
+SPARE = 2  # times the wanted edge is left by the quick, coarse way of making smaller
+ORIENTATION = 0x0112  # EXIF
+
+
+class Raw(msgspec.Struct, frozen=True):
+    """A file; `path` is its name in error texts, `body` its content. `bytes` (before base64) and `pixels` (of the long
+    edge) are what it must fit."""
+
+    path: str
+    bytes: int
+    pixels: int
+    body: "builtins.bytes" = b""
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """The picture as it is to be sent, and how it came to be so ("" when it is as it was)."""
+
+    data: bytes
+    format: str
+    width: int
+    height: int
+    scaled: bool
+    note: str
+
+
+def prepare() -> None:
+    """Load all that decoding needs: nothing can be loaded once foreign bytes are there."""
+    from PIL import Image as pillow  # noqa: N813  # start-up
+
+    pillow.init()
+    for name in ("ImageCms", "ImageColor", "ImageFilter", "ImageOps", "ImagePalette", "TiffImagePlugin"):
+        importlib.import_module(f"PIL.{name}")
+    pillow.MAX_IMAGE_PIXELS = None  # it would warn; `fitted` refuses
+
+
+def fitted(raw: Raw) -> Fitted:
+    """Raises ToolError, and MemoryError."""
+    # A decoder fed foreign bytes raises whatever it trips over (OSError, SyntaxError, struct.error, …).
+    try:
+        with _opened(raw) as picture:
+            return _fitted(raw, picture)
+    except (ToolError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001
+        raise ToolError(f"{raw.path} is damaged or cut short: {_said(error)}") from None
+
+
+def _opened(raw: Raw) -> "Picture":
+    """The picture, its header read and nothing decoded yet."""
+    from PIL import Image as pillow  # noqa: N813  # start-up
+    from PIL import UnidentifiedImageError
+
+    try:
+        picture = pillow.open(BytesIO(raw.body), formats=FORMATS)
+    except UnidentifiedImageError:
+        kind = "text" if _is_text(raw.body) else "something else, or damaged"
+        raise ToolError(f"{raw.path} is not a png, jpeg, gif, webp, bmp or tiff image but {kind}") from None
+    if picture.width * picture.height > MAX_PIXELS:
+        size = f"{picture.width} × {picture.height}"
+        picture.close()
+        raise ToolError(
+            f"{raw.path} has more pixels than are decoded ({MAX_PIXELS:,}), {size}; make a smaller copy of it"
+        )
+    return picture
+
+
+def _fitted(raw: Raw, picture: "Picture") -> Fitted:
+    kind = picture.format or ""
+    original = f"{SENT_AS_IS.get(kind, kind.lower())}, {picture.width} × {picture.height}, {len(raw.body):,} bytes"
+    is_small = max(picture.size) <= raw.pixels
+    if kind in SENT_AS_IS and is_small and len(raw.body) <= raw.bytes:
+        picture.load()  # or a file cut short would be sent on
+        return Fitted(raw.body, SENT_AS_IS[kind], *picture.size, scaled=False, note="")
+    frames = getattr(picture, "n_frames", 1)
+    upright = _upright(picture, raw.pixels)
+    sent = _encoded(raw, upright, kind)
+    scaled = kind in SENT_AS_IS or not is_small or sent.format != "png" or sent.width < upright.width
+    note = f"{'made to fit' if scaled else 'converted'} from {original}"
+    if frames > 1:
+        note += f", the first of {frames} frames"
+    return msgspec.structs.replace(sent, scaled=scaled, note=note)
+
+
+def _upright(picture: "Picture", edge: int) -> "Picture":
+    """Decoded, within SPARE times that edge, turned as its EXIF orientation says, in a mode that PNG and JPEG know."""
+    from PIL import ImageOps  # start-up
+
+    if picture.format == "JPEG":
+        picture.draft("RGB", (edge, edge))  # decoded at a fraction of its size, if still above
+    profile = picture.info.get("icc_profile")
+    orientation = picture.getexif().get(ORIENTATION)
+    keeps_colours = picture.mode != "CMYK" and not picture.mode.startswith("I")
+    smaller = _coarse(picture, max(1, max(picture.size) // (SPARE * edge)))
+    smaller.info = {"icc_profile": profile} if profile and keeps_colours and len(profile) < PROFILE else {}
+    if orientation:
+        smaller.getexif()[ORIENTATION] = orientation
+        ImageOps.exif_transpose(smaller, in_place=True)
+        smaller.info.pop("exif", None)
+    return smaller
+
+
+def _coarse(picture: "Picture", factor: int) -> "Picture":
+    """A copy by a whole factor smaller, converted."""
+    from PIL import Image as pillow  # noqa: N813  # start-up
+
+    picture.load()
+    mode = _mode(picture)
+    width, height = picture.size
+    smaller = pillow.new(mode, (-(-width // factor), -(-height // factor)))
+    rows = factor * max(1, STRIP // (width * factor))
+    for top in range(0, height, rows):
+        strip = _converted(picture.crop((0, top, width, min(top + rows, height))), mode)
+        smaller.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
+    return smaller
+
+
+def _mode(picture: "Picture") -> str:
+    if picture.mode.startswith("I"):  # 16 bits and more of grey
+        return "L"
+    return "RGBA" if picture.has_transparency_data else "L" if picture.mode in ("1", "L", "F") else "RGB"
+
+
+def _converted(strip: "Picture", mode: str) -> "Picture":
+    if strip.mode.startswith("I"):
+        return strip.convert("I").point(lambda value: value / 256).convert("L")
+    return strip.convert(mode)
+
+
+def _encoded(raw: Raw, picture: "Picture", kind: str) -> Fitted:
+    """The largest that fits: as PNG where the original may be lossless, else as JPEG, then ever smaller."""
+    edge = min(raw.pixels, max(picture.size))
+    least = min(edge, SMALLEST)
+    while edge >= least:
+        candidate = _within(picture, edge)
+        if kind not in ("JPEG", "MPO"):
+            data = _saved(candidate, "PNG")
+            if len(data) <= raw.bytes:
+                return Fitted(data, "png", *candidate.size, scaled=True, note="")
+        for quality in QUALITIES:
+            data = _saved(_flat(candidate), "JPEG", quality=quality, optimize=True)
+            if len(data) <= raw.bytes:
+                return Fitted(data, "jpeg", *candidate.size, scaled=True, note="")
+        edge = int(edge * SMALLER)
+    raise ToolError(f"{raw.path} can't be made to fit {raw.bytes:,} bytes")
+
+
+def _within(picture: "Picture", edge: int) -> "Picture":
+    if max(picture.size) <= edge:
+        return picture
+    smaller = picture.copy()
+    smaller.thumbnail((edge, edge))
+    return smaller
+
+
+def _flat(picture: "Picture") -> "Picture":
+    """On white, since JPEG has no transparency."""
+    from PIL import Image as pillow  # noqa: N813  # start-up
+
+    if picture.mode != "RGBA":
+        return picture
+    white = pillow.new("RGBA", picture.size, "white")
+    return pillow.alpha_composite(white, picture).convert("RGB")
+
+
+def _saved(picture: "Picture", kind: str, **options: Any) -> bytes:
+    buffer = BytesIO()
+    picture.save(buffer, kind, icc_profile=picture.info.get("icc_profile"), **options)
+    return buffer.getvalue()
+
+
+def _is_text(data: bytes) -> bool:
+    return b"\0" not in data[:1024] and data[:1024].isascii()
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

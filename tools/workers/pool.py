@@ -1,0 +1,299 @@
+"""Has foreign pages and pictures read in processes that may be killed. Knows processes; knows nothing of the jobs.
+
+A job that takes too long, too much memory or its process down costs that process and nothing else.
+tools/workers/worker.py is the program. The processes are started here, not through the workspace: they run our own
+code, and no command.
+
+Whoever has large bytes read takes a turn first and gets them then: what waits holds none.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TypeVar
+
+import msgspec
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.fair_queue import Turns
+from toolgate.tools.sandbox import syscalls
+from toolgate.tools.workers import messages
+from toolgate.tools.workers.messages import Done, Job, Message, Ready, Start
+from toolgate.tools.workspace.open_file import OpenFile
+
+MOST = 2  # jobs of one kind at once: each may take a processor and MEMORY
+LINE = 128  # of one principal's jobs that wait: what is behind them would not be done in time
+IDLE = 60.0  # seconds workers wait for the next job: starting one takes a third of a second
+END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
+CHUNK = 2**18
+USER = 65531  # whose workers are when the server is root's: a number that systems keep free, and not the browser's
+PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.workers.worker")
+
+NOUNS = {"page": "pages", "text": "texts", "search": "answers", "pdf": "PDFs", "picture": "pictures"}
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Overtaxed(Exception):
+    """The job was ended. The text completes "it …": "took more than 20 s"."""
+
+
+class Broken(Exception):
+    """A fault of ours; the text is the worker's traceback."""
+
+
+class Workers:
+    """Workers for jobs by name; each is started when it is needed, and kept for a while after its last job."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, Turns] = {}
+        self._idle: dict[str, list[Worker]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._living: set[Worker] = set()
+        self._none_living = asyncio.Event()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._filter: bytes | None = None
+        self._lacking: tuple[str, ...] = ()  # of the workers' confinement: what the log has heard of
+
+    @contextlib.asynccontextmanager
+    async def turn(self, name: str, principal: str, timeout: float | None = None) -> "AsyncGenerator[Turn]":
+        """Wait for at most `timeout` seconds until one of the workers for the job `name` is free: a Turn to run it.
+
+        Raises BusyError when none is, or too many of the principal's jobs wait.
+        """
+        if name not in self._turns:
+            self._turns[name] = Turns(MOST, NOUNS[name], line=LINE)
+        async with self._turns[name].turn(principal, timeout):
+            yield Turn(self, name)
+
+    def depths(self) -> list[tuple[str, tuple[int, int]]]:
+        """By job: how many are under way, and how many wait."""
+        return [(name, (turns.running, turns.waiting)) for name, turns in self._turns.items()]
+
+    async def do(self, name: str, request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> Done:
+        """In a worker that is kept for the next job, unless this one was its last. Cancelled, it kills the worker."""
+        worker = await self._taken(name)
+        try:
+            done = await self._done(worker, request, body, timeout)
+        except BaseException:
+            self._end(worker)
+            raise
+        self._give_back(name, worker, done.worn)
+        return done
+
+    async def _done(self, worker: "Worker", request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> Done:
+        start = time.monotonic()
+        try:
+            async with asyncio.timeout(timeout):
+                self._tell_lacking(await worker.ready())
+                return await worker.ask(request, body)
+        except TimeoutError:
+            raise Overtaxed(f"took more than {timeout:g} s") from None
+        except EOFError:  # by the limit of its processor time, by a crash, or by the system that had no memory left
+            if time.monotonic() - start > 0.9 * messages.CPU:
+                raise Overtaxed(f"took more than {messages.CPU} s") from None
+            raise Overtaxed("broke the program that reads it") from None
+
+    def _tell_lacking(self, lacking: tuple[str, ...]) -> None:
+        if lacking and lacking != self._lacking:
+            self._lacking = lacking
+            log.warning("pictures and pages are read in processes without %s", " and without ".join(lacking))
+
+    async def close(self) -> None:
+        """End all workers, and wait until they are gone. A later job starts new ones."""
+        for name in list(self._idle):
+            self._end_idle(name)
+        for worker in self._living:
+            worker.kill()  # a job under way hears of it, and lets go of it
+        if self._living:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._none_living.wait(), END_WITHIN)
+
+    async def _taken(self, name: str) -> "Worker":
+        worker = None
+        idle = self._idle.get(name, [])
+        while idle and worker is None:
+            worker = idle.pop()
+            if not worker.is_alive:
+                self._end(worker)
+                worker = None
+        if worker is None:
+            if self._filter is None:
+                self._filter = await asyncio.to_thread(_filter)
+            worker = Worker(messages.framed(Start(name, USER if os.geteuid() == 0 else -1, self._filter)))
+        self._living.add(worker)
+        self._none_living.clear()
+        return worker
+
+    def _give_back(self, name: str, worker: "Worker", worn: bool) -> None:
+        if worn:
+            self._end(worker)
+            return
+        self._idle.setdefault(name, []).append(worker)
+        if name in self._timers:
+            self._timers[name].cancel()
+        self._timers[name] = asyncio.get_running_loop().call_later(IDLE, self._end_idle, name)
+
+    def _end_idle(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        for worker in self._idle.pop(name, []):
+            self._end(worker)
+
+    def _end(self, worker: "Worker") -> None:
+        """Kill it now, and see to it in the background that it goes."""
+        worker.kill()
+        task = asyncio.get_running_loop().create_task(self._bury(worker))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _bury(self, worker: "Worker") -> None:
+        try:
+            await worker.gone()
+        finally:
+            self._living.discard(worker)
+            if not self._living:
+                self._none_living.set()
+
+
+class Turn:
+    """One of the few jobs that may be done at once."""
+
+    def __init__(self, workers: Workers, name: str) -> None:
+        self._workers = workers
+        self._name = name
+
+    async def run(
+        self, request: msgspec.Struct, kind: type[T], body: bytes | OpenFile = b"", *, timeout: float = messages.CPU
+    ) -> T:
+        """Do the job on `request`, in at most `timeout` seconds. Its field `body` is sent as it is: bytes, or a regular
+        file from its position on.
+
+        Raises Overtaxed, ToolError where the job refuses, and Broken. Cancelled, it kills the worker.
+        """
+        done = await self._workers.do(self._name, request, body, timeout)
+        return _result(done, kind)
+
+
+class Worker:
+    """One process and the socket to it."""
+
+    def __init__(self, start: bytes) -> None:
+        self._start = start
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    PROGRAM,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,  # the server's belongs to the protocol
+                    cwd="/",
+                    env={},
+                    start_new_session=True,  # a Ctrl-C in the terminal is for the server
+                )
+            except OSError as error:
+                self._socket.close()
+                raise Overtaxed(f"can't be read now: no process can be started ({error.strerror})") from None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    async def ready(self) -> tuple[str, ...]:
+        """What its confinement lacks, asked before the first job. Raises Broken, and what `ask` does."""
+        if not self._start:
+            return ()
+        start, self._start = self._start, b""
+        ready = await self._answer(start, Ready)
+        if ready.fault:
+            raise Broken(ready.fault)
+        return ready.lacking
+
+    async def ask(self, request: msgspec.Struct, body: bytes | OpenFile) -> Done:
+        """Raises EOFError when the process ends instead, ValueError and msgspec.DecodeError for nonsense."""
+        size = len(body) if isinstance(body, bytes) else body.size
+        return await self._answer(messages.framed(Job(msgspec.Raw(msgspec.msgpack.encode(request)), size)), Done, body)
+
+    async def _answer(self, frame: bytes, kind: type[Message], body: bytes | OpenFile = b"") -> Message:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._socket, frame)
+            async for piece in _pieces(body):
+                await loop.sock_sendall(self._socket, piece)
+            (size,) = messages.LENGTH.unpack(await self._read(messages.LENGTH.size))
+            if size > messages.MAX_DONE:
+                raise ValueError(f"an answer of {size} bytes")
+            return msgspec.msgpack.decode(await self._read(size), type=kind)
+        except ConnectionError:
+            raise EOFError from None
+
+    def kill(self) -> None:
+        with contextlib.suppress(PermissionError):  # root without CAP_KILL: its time and its socket end it
+            self._process.kill()  # a no-op when it has been waited for
+
+    async def gone(self) -> None:
+        """Return when the killed process is gone. Its socket closes last, when its memory has been given back."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(END_WITHIN):
+                while await loop.sock_recv(self._socket, CHUNK):
+                    pass
+        self._socket.close()
+        try:
+            self._process.wait(0.0)
+            return
+        except subprocess.TimeoutExpired:
+            pass  # it is at its very end, which takes microseconds, but on a busy machine its turn has to come
+        try:
+            await asyncio.to_thread(self._process.wait, END_WITHIN)
+        except subprocess.TimeoutExpired:
+            log.warning("worker %d does not end", self.pid)
+
+    async def _read(self, size: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        data = bytearray()
+        while len(data) < size:
+            chunk = await loop.sock_recv(self._socket, min(CHUNK, size - len(data)))
+            if not chunk:
+                raise EOFError
+            data += chunk
+        return bytes(data)
+
+
+async def _pieces(body: bytes | OpenFile) -> AsyncIterator[bytes]:
+    if isinstance(body, OpenFile):
+        async for piece in body.pieces():
+            yield piece
+    elif body:
+        yield body
+
+
+def _filter() -> bytes:
+    """The workers' program for seccomp, empty where this system has none. Blocking: a hundredth of a second."""
+    try:
+        return syscalls.reader_program() if sys.platform == "linux" else b""
+    except syscalls.NoFilter:
+        return b""
+
+
+def _result(done: Done, kind: type[T]) -> T:
+    if done.exhausted:
+        raise Overtaxed(f"took more than {messages.MEMORY // 2**20} MiB of memory")
+    if done.refusal:
+        raise ToolError(done.refusal)
+    if done.fault:
+        raise Broken(done.fault)
+    return msgspec.msgpack.decode(done.result, type=kind)

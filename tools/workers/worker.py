@@ -1,0 +1,194 @@
+"""A worker: a program that reads foreign pages and pictures where it may be killed, one job after another.
+
+What it reads may make a library take for ever, take all memory, crash, or do what its author never meant, and nothing
+can stop that from inside. So it loads what it needs first, and then gives up all else: its user, its privileges, to
+open anything, to start anything (`confine`). Its memory is limited, its processor time for each job, and on Linux it
+dies with its parent.
+
+Run as `python -E -P -m toolgate.tools.workers.worker`; standard input is a stream socket that speaks
+tools/workers/messages.py, and its end is the worker's.
+"""
+
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import msgspec
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.sandbox import enter
+from toolgate.tools.search import ddgs_worker, html_engine
+from toolgate.tools.web import convert, pdf
+from toolgate.tools.workers import messages, pictures
+from toolgate.tools.workers.messages import Done, Job, Message, Ready, Start
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
+WORN_JOBS = 200  # after so many, leaks of the libraries would begin to tell
+WORN_BYTES = 200 * 2**20  # of memory that did not go back to the system
+NICE = 5  # the server must stay quick beside it
+FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_score_adj)
+NOTHING = (
+    resource.RLIMIT_CORE,
+    resource.RLIMIT_FSIZE,
+    resource.RLIMIT_NPROC,
+    resource.RLIMIT_NOFILE,  # what is open stays so; no file, socket or pipe comes to it
+)
+
+# name → the type of its requests, what loads its libraries, what does it
+JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
+    "page": (convert.Raw, convert.prepare, convert.read),
+    "text": (convert.Raw, convert.load_encodings, convert.read),
+    "search": (html_engine.Jobs, ddgs_worker.prepare, ddgs_worker.answered),
+    "pdf": (convert.Raw, pdf.prepare, pdf.read),
+    "picture": (pictures.Raw, pictures.prepare, pictures.fitted),
+}
+
+
+def main() -> None:
+    channel = socket.socket(fileno=0)
+    source = channel.makefile("rb")
+    start = received(source, Start)
+    if start is None:
+        return
+    kind, prepare, work = JOBS[start.job]
+    try:
+        limit_resources()
+        prepare()  # now: a library can't be loaded later
+        about = Memory()
+    except Exception:  # noqa: BLE001  # the server logs it
+        channel.sendall(messages.framed(Ready(fault=traceback.format_exc())))
+        return
+    channel.sendall(messages.framed(Ready(confine(start))))
+    count = 0
+    while (job := received(source, Job)) is not None:
+        allow_time()
+        done = did(job, source, kind, work, about)
+        count += 1
+        worn = done.exhausted or count >= WORN_JOBS or about.bytes() > WORN_BYTES
+        channel.sendall(messages.framed(msgspec.structs.replace(done, worn=worn)))
+
+
+def limit_resources() -> None:
+    """Take less than other processes."""
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    with contextlib.suppress(ValueError, OSError):  # it is lower already, or the system has none
+        resource.setrlimit(resource.RLIMIT_AS, (messages.MEMORY, messages.MEMORY))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # Linux alone has it
+        file.write(FIRST_TO_GO)
+    allow_time()
+
+
+def allow_time() -> None:
+    """The system ends this process when the next job takes more: also when nobody waits for it any more."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime) + messages.CPU + 1
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def confine(start: Start) -> tuple[str, ...]:
+    """Give up whatever reading foreign bytes does not need. Returns what the system keeps us from giving up."""
+    sys.meta_path[:] = [NoFinder]
+    logging.disable()  # the libraries' words about foreign pages would go to the server's log
+    os.dup2(1, 2)  # and so would what is written there
+    lacking: list[str] = []
+    if start.user >= 0:
+        try:
+            _become(start.user)
+        except OSError as error:
+            lacking.append(f"a user of its own ({error.strerror})")
+    for kind in NOTHING:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (0, 0))
+    if sys.platform == "linux":
+        lacking += _confine_on_linux(start.filter)
+    return tuple(lacking)
+
+
+def _become(user: int) -> None:
+    if sys.platform == "linux":
+        enter.drop_bounding()  # now: who is not root may not
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def _confine_on_linux(program: bytes) -> list[str]:
+    enter.drop_capabilities()
+    enter.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody of the same user looks in here
+    enter.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # now: a change of user undoes it
+    if not program:
+        return ["a system call filter (libseccomp is missing)"]
+    try:
+        enter.load_filter(program)
+    except OSError as error:
+        return [f"a system call filter ({error.strerror})"]
+    return []
+
+
+class NoFinder:
+    """Finds no module: libraries that try an optional one hear what they expect, and not that no file can be opened."""
+
+    @staticmethod
+    def find_spec(*_: object) -> None:
+        return None
+
+
+def received(source: BinaryIO, kind: type[Message]) -> Message | None:
+    """The next message; None at the end."""
+    head = source.read(messages.LENGTH.size)
+    if len(head) < messages.LENGTH.size:
+        return None
+    (size,) = messages.LENGTH.unpack(head)
+    data = source.read(size)
+    return msgspec.msgpack.decode(data, type=kind) if len(data) == size else None
+
+
+def did(job: Job, source: BinaryIO, kind: Any, work: Callable[[Any], Any], about: "Memory") -> Done:
+    try:
+        body = source.read(job.body)
+        request = msgspec.msgpack.decode(job.request, type=kind)
+        if body:
+            request = msgspec.structs.replace(request, body=body)
+        return Done(msgspec.msgpack.encode(work(request)))
+    except ToolError as error:
+        return Done(refusal=error.text)
+    except MemoryError:
+        return Done(exhausted=True)
+    except Exception:  # noqa: BLE001  # the server logs it
+        return Done(exhausted=True) if about.is_short() else Done(fault=traceback.format_exc())
+
+
+class Memory:
+    """What this process has of it, by files of Linux that are opened while they can be."""
+
+    def __init__(self) -> None:
+        self._files: list[int] = []
+        with contextlib.suppress(OSError):
+            self._files = [os.open(f"/proc/self/{name}", os.O_RDONLY) for name in ("statm", "status")]
+
+    def bytes(self) -> int:
+        """Held now; elsewhere than on Linux the most there ever were."""
+        if not self._files:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return int(os.pread(self._files[0], 200, 0).split()[1]) * resource.getpagesize()
+
+    def is_short(self) -> bool:
+        """Whether a failure is likely for want of it: libraries that get none say all kinds of things."""
+        if not self._files:  # nothing limits memory there
+            return False
+        lines = os.pread(self._files[1], 4_096, 0).splitlines()
+        peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"VmPeak:")), 0)
+        return peak > messages.MEMORY // 2
+
+
+if __name__ == "__main__":
+    main()

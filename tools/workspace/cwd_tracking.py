@@ -1,0 +1,44 @@
+"""Lets a bash command leave word of the directory it ends in. Knows nothing of who asks.
+
+`BASH_ENV` names a file that bash reads first, so the command itself is run as it was given. A command that sets a trap
+on EXIT of its own, ends in `exec`, or is killed, leaves no word.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace import files
+
+MAX_PATH = 4096  # bytes, of any path the system takes
+
+# What the command has set up must neither show our trap nor die of it: `set -x`, a trap on DEBUG, `ulimit -f 0`.
+UNSEEN = "{ builtin trap - DEBUG; builtin set +x; builtin trap '' XFSZ; } >/dev/null 2>&1;"
+
+
+def followed(environment: Mapping[str, str], rc: Path, word: Path) -> Mapping[str, str]:
+    """The environment for a command that leaves word in the file `word`; the file `rc` is written. Raises OSError."""
+    trap = f"{UNSEEN} builtin pwd -P 2>/dev/null >|{shlex.quote(str(word))} || :"
+    lines = [f"trap -- {shlex.quote(trap)} EXIT"]
+    own = environment.get("BASH_ENV")
+    if own is None:
+        lines.append("unset BASH_ENV")
+    else:  # read it as bash would have done, its value expanded
+        lines += [f"BASH_ENV={shlex.quote(own)}", 'eval ". \\"$BASH_ENV\\""']
+    rc.write_text("\n".join(lines) + "\n", errors="surrogateescape")
+    return {**environment, "BASH_ENV": str(rc)}
+
+
+def landed(word: Path, *, seen: bool) -> Path | None:
+    """The directory that a command left word of, if it did: anything may have been written there. `seen`: it was one
+    that can be seen from here, and is none if it is not there."""
+    try:
+        said = files.read_below(word.parent, word.name, MAX_PATH).removesuffix(b"\n")
+    except ToolError:
+        return None
+    folder = Path(os.fsdecode(said))
+    if not folder.is_absolute() or b"\0" in said:
+        return None
+    return folder if not seen or folder.is_dir() else None

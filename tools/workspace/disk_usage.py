@@ -1,0 +1,191 @@
+"""How much a workspace holds, measured while its commands may write. Knows nothing of what they are.
+
+Where a file system has no quota for a folder, this is the next best: it is looked at again and again while something
+runs, and once more after it. What is written between two looks is over the limit before anybody knows. From then on the
+kernel lets commands write no file (Launch.removing), so what comes after is what ran already, and that is ended.
+
+Where the commands have a user of their own, and the server is root, what they hold without a name counts too: removed
+files that are still open or mapped, and memory that they share, which bounds of each process leave out.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from toolgate.tools.workspace.environment import Quarters
+from toolgate.tools.workspace.process import Launch, NotStarted
+
+FIRST = 1.0  # seconds from a start, or an end, to the look that follows it
+SHARE = 5  # looking takes at most one part in so many of the time
+LONGEST = 60.0  # seconds: who has so many files that counting them takes longer has too many
+SOON = 5.0  # seconds that a command waits for it, where there was too much
+SLACK = 2**20  # bytes, for what a file system books later than it was written
+MOST_WORDS = 64  # files: each command may leave word of where it is, one at a time
+MAX_SAID = 64 * 2**10
+# Four numbers: bytes on disk, files and folders, and bytes without a name, on disk and in memory. What vanishes
+# meanwhile is complained of on standard error. Whose a process is, its status says; the owner of its folder in /proc
+# is its own choice (PR_SET_DUMPABLE).
+COUNT = r"""
+uid=$1 memory=$2; shift 2
+du -xsc -B1 -- "$@" 2>/dev/null | tail -n1
+du -xsc --inodes -- "$@" 2>/dev/null | tail -n1
+[ "$uid" -ge 0 ] || exit 0
+open=()
+for status in $(grep -lE "^Uid:([[:space:]][0-9]+)*[[:space:]]$uid([[:space:]]|$)" /proc/[0-9]*/status 2>/dev/null); do
+    open+=("${status%status}fd" "${status%status}map_files")
+done
+[ "${#open[@]}" = 0 ] ||
+    find -L "${open[@]}" -mindepth 1 -maxdepth 1 -type f -links 0 -printf '%D %i %b\n' 2>/dev/null |
+    sort -u | awk -v disk="$(stat -c %d -- "$1")" -v memory="$memory" \
+    '$1 == disk { d += $3 } $1 == memory { m += $3 } END { printf "%.0f\n%.0f\n", d * 512, m * 512 }'
+"""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes, and files and folders; bytes of shared memory. `why` says what is too much, "" where nothing is;
+    `is_full`: the workspace has it."""
+
+    size: int = 0
+    entries: int = 0
+    shared: int = 0
+    why: str = ""
+    is_full: bool = False
+
+
+class Usage:
+    """Of `folders`, the first of which is the workspace, in `quarters`. `shared` is the most bytes of shared memory; 0:
+    they are not counted. `over` is called with the reason when what runs has to end."""
+
+    def __init__(self, quarters: Quarters, folders: Sequence[Path], shared: int, over: Callable[[str], None]) -> None:
+        self.held = Held()
+        self._quarters = quarters
+        self._folders = folders
+        self._limits = quarters.limits
+        self._shared = shared
+        self._over = over
+        self._least = Held()  # since it is too much
+        self._running = 0
+        self._watching: asyncio.Task[None] | None = None
+        self._again = False
+        self._closed = False
+
+    def began(self) -> None:
+        """Something runs that may write."""
+        self._running += 1
+        self._watch()
+
+    def ended(self) -> None:
+        self._running -= 1
+        self._watch()
+
+    async def again(self) -> None:
+        """Look now, where there was too much: some of it may have been removed."""
+        if self.held.why:
+            self._take(await self._measured(SOON))
+
+    def close(self) -> None:
+        """Look no more, whatever ends from now on."""
+        self._closed = True
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _watch(self) -> None:
+        if self._closed or not (self._limits.workspace or self._limits.entries or self._shared):
+            return
+        self._again = True
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        pause = FIRST
+        while self._again or self._running:
+            self._again = False
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            if self._take(await self._measured()):
+                self._over(self.held.why)
+            pause = max(FIRST, (time.monotonic() - began) * SHARE)
+
+    def _take(self, held: Held) -> bool:
+        """Whether what runs has made it too much, or more than too much."""
+        before, self.held = self.held, held
+        if not before.is_full:
+            self._least = held
+        grown = self._has_grown(before)
+        least = self._least
+        self._least = Held(min(held.size, least.size), min(held.entries, least.entries))
+        return bool(held.why) and (not before.why or not held.is_full or grown)
+
+    def _has_grown(self, before: Held) -> bool:
+        """By more than by chance: since the last look, and altogether since it was too much."""
+        held, least = self.held, self._least
+        return (held.size > max(before.size, least.size + SLACK)) or (
+            held.entries > max(before.entries, least.entries + MOST_WORDS)
+        )
+
+    async def _measured(self, within: float = LONGEST) -> Held:
+        uid = -1 if self._quarters.uid is None or os.geteuid() != 0 else self._quarters.uid
+        words = ["bash", "-c", COUNT, "count", str(uid), str(_memory_device()), *map(str, self._folders)]
+        said = bytearray()
+
+        def take(data: bytes) -> bool:
+            said.extend(data[: MAX_SAID - len(said)])
+            return len(said) < MAX_SAID
+
+        try:
+            counting = await self._quarters.outside.start(Launch(words, Path("/"), Path("/"), PLAIN), take)
+        except NotStarted as error:
+            log.warning("the size of %s can't be told: %s", self._folders[0], error)
+            return self.held
+        try:
+            async with asyncio.timeout(within):
+                await asyncio.shield(counting.ended)
+        except TimeoutError:
+            return self.held if within < LONGEST else self._judged(self.held.size, self._limits.entries + 1)
+        finally:
+            if not counting.gone.done():
+                counting.terminate(0.0)
+        numbers = [int(line.split()[0]) for line in bytes(said).splitlines() if line.split()[0].isdigit()]
+        return self._judged(*numbers) if len(numbers) in (2, 4) else self.held
+
+    def _judged(self, size: int, entries: int, removed: int = 0, shared: int = 0) -> Held:
+        limits, size = self._limits, size + removed
+        if limits.workspace and size > limits.workspace:
+            more = f", {removed:,} of them in removed files that are open" if removed else ""
+            return Held(
+                size,
+                entries,
+                shared,
+                f"the workspace holds {size:,} bytes{more}, over its limit of {limits.workspace:,}",
+                True,
+            )
+        if limits.entries and entries > limits.entries:
+            why = f"the workspace has {entries:,} files and folders, over its limit of {limits.entries:,}"
+            return Held(size, entries, shared, why, True)
+        if self._shared and shared > self._shared:
+            why = f"the commands hold {shared:,} bytes of shared memory, over the limit of {self._shared:,}"
+            return Held(size, entries, shared, why)
+        return Held(size, entries, shared)
+
+
+@cache
+def _memory_device() -> int:
+    """Return the device number of files without a file system: shared memory, and memfd_create(2)."""
+    if not hasattr(os, "memfd_create"):  # Linux only
+        return 0
+    made = os.memfd_create("toolgate", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(made).st_dev
+    finally:
+        os.close(made)
+
+
+PLAIN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}

@@ -1,0 +1,94 @@
+"""Where one principal's commands run, within which limits. Knows nothing of commands, nor of who the principal is."""
+
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.zygote import Processes
+
+NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only where the user, or the namespace, is its own
+
+
+class Quarters(Protocol):
+    """`level` is "bwrap", "uid" or "none". `uid` is whose files made for commands must be; None: whoever makes them.
+    `places` is the folder where commands leave word of where they are; None where they may write to any. `resources`
+    are limits of each process, by number. `outside` runs what is the server's own. All but `level`, `limits` and
+    `settle` come after `settle`.
+    """
+
+    level: str
+    limits: Limits
+    uid: int | None
+    places: Path | None
+    resources: Mapping[int, int]
+    outside: Processes
+
+    @property
+    def processes(self) -> Processes: ...
+
+    def settle(self) -> None:
+        """Make it ready to move in. Blocking; raises OSError."""
+        ...
+
+    def renew(self) -> None:
+        """Make again what was removed meanwhile; before each command. Raises OSError."""
+        ...
+
+    def clear(self) -> None:
+        """End what earlier servers, all dead, left running there. Blocking."""
+        ...
+
+    def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """What commands get."""
+        ...
+
+    def hits(self) -> list[str]:
+        """Which limits were reached since the last look, in words."""
+        ...
+
+    async def close(self) -> None:
+        """End what is there."""
+        ...
+
+
+class Open:
+    """No sandbox: commands run as whoever runs the server."""
+
+    level = "none"
+    uid: int | None = None
+    places: Path | None = None
+
+    def __init__(self, processes: Processes, limits: Limits) -> None:
+        self.processes = self.outside = processes
+        self.limits = limits
+        self.resources: Mapping[int, int] = {
+            number: value for number, value in resources(limits, memory=True).items() if number != NPROC
+        }
+
+    def settle(self) -> None: ...
+
+    def renew(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        return given
+
+    def hits(self) -> list[str]:
+        return []
+
+    async def close(self) -> None: ...
+
+
+def resources(limits: Limits, *, memory: bool = False) -> dict[int, int]:
+    """As setrlimit(2) takes them, for each process of a command; with `memory` that too, as nothing else bounds it."""
+    wanted = {
+        resource.RLIMIT_CPU: limits.cpu,
+        resource.RLIMIT_NOFILE: limits.files,
+        resource.RLIMIT_FSIZE: limits.file_size,
+        NPROC: limits.processes,
+        resource.RLIMIT_DATA: limits.memory if memory else 0,
+    }
+    return {number: value for number, value in wanted.items() if value}

@@ -1,0 +1,374 @@
+"""Opens files for tools without being led astray by links, devices or sizes. Knows nothing of whose files they are.
+
+Everything here blocks, and raises ToolError with a text for the model.
+"""
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.workspace.open_file import OpenFile
+from toolgate.tools.workspace.safe_walk import FOLDER, opened
+
+CHUNK = 2**20
+SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
+READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
+LOOK = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OURS = "/proc/self/fd"  # where Linux names what is open
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a path, or a name in a folder, stands for. Links are followed."""
+
+    name: str
+    is_folder: bool
+    size: int
+
+
+def read(path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None) -> bytes:
+    """A regular file's bytes, at most `limit` of them; where `root` is given inside it and not in `private`, links
+    resolved; where `owner` is given, a file that this user may read."""
+    with _explain_errors(path), _open_regular(path, limit, root, private, owner) as file:
+        return _all(file.fileno(), path, limit)
+
+
+def open_regular(
+    path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None
+) -> OpenFile:
+    """The same file, open at its beginning."""
+    with _explain_errors(path):
+        file = _open_regular(path, limit, root, private, owner)
+        return OpenFile(file, path, os.fstat(file.fileno()).st_size)
+
+
+def _open_regular(path: str, limit: int, root: Path | None, private: Path | None, owner: int | None) -> BinaryIO:
+    if not os.path.isabs(path):
+        raise ToolError(f"{path!r} is not an absolute path: give one that begins with /")
+    if "\0" in path:
+        raise ToolError("the path holds a NUL character, which no file name can")
+    real = None if root is None else inside(path, root, private)
+    file = open(_regular(path, real, root, private), "rb", buffering=0)  # noqa: SIM115  # whoever asked for it closes it
+    try:
+        found = os.fstat(file.fileno())
+        if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if found.st_size > limit:
+            raise _too_large(path, found.st_size, limit)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+@contextmanager
+def _explain_errors(path: str) -> Generator[None, None, None]:
+    """What the system says of `path`, for the model."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFound(f"{path} does not exist") from None
+    except NotADirectoryError as error:
+        raise NotFound(f"{path} can't be read: {_reason(error)}") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{path} can't be read: {_reason(error)}") from None
+
+
+def read_below(folder: Path, path: str, limit: int) -> bytes:
+    """A regular file's bytes, at most `limit` of them, at `path` below `folder`, which itself may be a link; no other
+    link is followed."""
+    *folders, name = path.split("/")
+    try:
+        with _folder(folder, folders, make=False) as inner, _looked_at(name, inner) as place:
+            if not stat.S_ISREG(os.fstat(place).st_mode):
+                raise NotFound(f"{path} is not a file")
+            with open(_reopened(place, name, READ, inner), "rb", buffering=0) as file:
+                _must_be_regular(os.fstat(file.fileno()), path)
+                return _all(file.fileno(), path, limit)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{path} can't be read: {_reason(error)}") from None
+
+
+def inside(path: str, root: Path, private: Path | None = None) -> str:
+    """The path that the absolute `path` leads to, links resolved. Raises NotFound where that is outside `root`, or in
+    `private`."""
+    try:
+        real = os.path.realpath(path)
+    except ValueError:  # a NUL
+        raise NotFound(f"{path!r} is no path") from None
+    except OSError as error:  # what was a link is none any more
+        raise NotFound(f"{path} can't be followed: {_reason(error)}") from None
+    _must_be_inside(real, path, root, private)
+    return real
+
+
+def look(path: str, root: Path, private: Path | None = None) -> Entry:
+    """What there is at the absolute `path`, inside `root` and not in `private`."""
+    try:
+        with _beneath(inside(path, root, private), root) as place:
+            _must_be_inside(_opened(place), path, root, private)
+            found = os.fstat(place)
+    except (OSError, ValueError):
+        raise NotFound(f"{path} does not exist") from None
+    return Entry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size)
+
+
+def entries(path: str, root: Path, limit: int, private: Path | None = None) -> tuple[list[Entry], bool]:
+    """The files and folders in the folder `path`, inside `root`: at most `limit` of them by name, and whether there are
+    more. What is neither is left out, and so are `private` and links that lead nowhere, outside or there."""
+    try:
+        with _beneath(inside(path, root, private), root) as place, opened(".", place) as folder:
+            real = _opened(folder)
+            _must_be_inside(real, path, root, private)  # a folder may have been moved while we looked
+            return _shown(folder, real, root, limit, private)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{path} is not a folder") from None
+    except OSError as error:
+        raise ToolError(f"{path} can't be read: {_reason(error)}") from None
+
+
+def write(path: str, data: bytes, root: Path, suffix: str, owner: int | None = None) -> Path:
+    """Write a file below `root`, whole or not at all; folders on the way are made. No link is followed, none replaced.
+
+    `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`. What is made is `owner`'s.
+    """
+    *folders, name = parts(path, root, suffix)
+    try:
+        with _folder(root, folders, make=True, owner=owner) as folder:
+            _replace(folder, name, data, owner)
+    except NotADirectoryError:
+        raise ToolError(f"{path}: a folder on the way is a file or a link, and links are not followed") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{path} can't be written: {_reason(error)}") from None
+    return root.joinpath(*folders, name)
+
+
+def parts(path: str, root: Path, suffix: str) -> list[str]:
+    """The parts of `path` under `root`, for `write`. Looks at no file."""
+    try:
+        relative = Path(path).relative_to(root) if os.path.isabs(path) else Path(path)
+    except ValueError:
+        raise _outside(path, root) from None
+    if ".." in relative.parts:
+        raise ToolError(f"{path!r} goes up with ..: give a path below {root}")
+    if not relative.parts:
+        raise ToolError(f"{path!r} names no file")
+    if "\0" in path:
+        raise ToolError(f"{path!r} can't be written: it holds a NUL character")
+    if not relative.name.endswith(suffix):
+        raise ToolError(f"{path!r} does not end in {suffix}: give a name that does")
+    if relative.name == suffix:
+        raise ToolError(f"{path!r} has no name before {suffix}: give one")
+    return list(relative.parts)
+
+
+def _regular(path: str, real: str | None, root: Path | None, private: Path | None) -> int:
+    """The descriptor of the regular file at `path`, `real` with links resolved, for reading. Nothing else is opened:
+    opening a device can do things."""
+    with ExitStack() as held:
+        if root is None or real is None:
+            place = held.enter_context(_looked_at(path, links=True))
+        else:
+            place = held.enter_context(_beneath(real, root))
+            _must_be_inside(_opened(place), path, root, private)  # a folder may have been moved while we looked
+        _must_be_regular(os.fstat(place), path)
+        file = _reopened(place, real or path, READ)
+    try:
+        _must_be_regular(os.fstat(file), path)  # where it is opened by name, that may be another's by now
+        return file
+    except BaseException:
+        os.close(file)
+        raise
+
+
+@contextmanager
+def _beneath(real: str, root: Path) -> Generator[int, None, None]:
+    """What is at `real`, in `root` or that itself, only to be asked of. No link is followed on the way: there was none
+    as `real` was found."""
+    place = _look(str(root))
+    try:
+        for part in Path(real).relative_to(root).parts:
+            deeper = _look(part, place)
+            os.close(place)  # now: a path may have two thousand parts
+            place = deeper
+        yield place
+    finally:
+        os.close(place)
+
+
+@contextmanager
+def _looked_at(name: str, folder: int | None = None, *, links: bool = False) -> Generator[int, None, None]:
+    place = _look(name, folder, links=links)
+    try:
+        yield place
+    finally:
+        os.close(place)
+
+
+def _look(name: str, folder: int | None = None, *, links: bool = False) -> int:
+    """A descriptor of what has the name, only to be asked of: that opens nothing."""
+    place = os.open(name, LOOK if links else LOOK | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        if stat.S_ISLNK(os.fstat(place).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    except BaseException:
+        os.close(place)
+        raise
+    return place
+
+
+def _reopened(place: int, name: str, flags: int, folder: int | None = None) -> int:
+    """The same, whatever has its name by now; where the system has no way to say so, what has the name."""
+    if sys.platform == "linux":
+        return os.open(f"{OURS}/{place}", flags)
+    return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def _shown(folder: int, path: str, root: Path, limit: int, private: Path | None) -> tuple[list[Entry], bool]:
+    with os.scandir(folder) as found:
+        every = [entry for _, entry in zip(range(SCANNED), found, strict=False)]
+    shown: list[Entry] = []
+    for entry in sorted(every, key=lambda entry: entry.name):
+        held = _entry(entry, path, root, private)
+        if held is not None and len(shown) == limit:
+            return shown, True
+        shown += [] if held is None else [held]
+    return shown, len(every) == SCANNED
+
+
+def _entry(entry: os.DirEntry[str], folder: str, root: Path, private: Path | None) -> Entry | None:
+    path = os.path.join(folder, entry.name)
+    try:
+        found = entry.stat()
+        _must_be_inside(inside(path, root) if entry.is_symlink() else path, path, root, private)
+    except (OSError, NotFound):
+        return None
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return Entry(entry.name, is_folder, found.st_size) if is_folder or stat.S_ISREG(found.st_mode) else None
+
+
+@contextmanager
+def _folder(root: Path, parts: list[str], *, make: bool, owner: int | None = None) -> Generator[int, None, None]:
+    """A descriptor of the folder `parts` below `root`; with `make`, made where it is missing."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if make and _opened(folder) != str(root):  # whoever owns the folder above may have put a link in its place
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        for part in parts:
+            made = make and _make(folder, part)
+            deeper = os.open(part, FOLDER, dir_fd=folder)
+            if made and owner is not None:
+                _give(deeper, owner)
+            os.close(folder)
+            folder = deeper
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _make(folder: int, name: str) -> bool:
+    """Whether it was missing."""
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _give(folder: int, owner: int) -> None:
+    """What is open, not what has the name by now: that is whoever's may write beside it. It is still our own."""
+    if os.fstat(folder).st_uid == os.geteuid():
+        os.fchown(folder, owner, owner)
+
+
+def remove(path: Path) -> None:
+    """Have it gone, if it was there and is no folder."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _replace(folder: int, name: str, data: bytes, owner: int | None) -> None:
+    """With the mode of the file that is replaced, if there is one."""
+    before = None
+    with suppress(FileNotFoundError):
+        before = os.lstat(name, dir_fd=folder).st_mode
+    if before is not None and not stat.S_ISREG(before):
+        raise ToolError(f"{name} is there already and is no regular file: choose another name")
+    fresh = f".{name[:200]}.{os.urandom(4).hex()}"
+    mode = 0o644 if before is None else 0o600
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            if before is not None:
+                os.fchmod(descriptor, before & 0o777)
+            if owner is not None:
+                os.fchown(descriptor, owner, owner)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(fresh, dir_fd=folder)
+        raise
+
+
+def _must_be_regular(found: os.stat_result, path: str) -> None:
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFIFO: "a pipe",
+    }
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG:
+        raise ToolError(f"{path} is {kinds.get(kind, 'a socket')}, not a file")
+
+
+def _all(descriptor: int, path: str, limit: int) -> bytes:
+    """To the end, whatever size was promised: files of /proc promise none."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := os.read(descriptor, min(CHUNK, limit + 1 - size)):
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(path, size, limit)
+    return b"".join(pieces)
+
+
+def _opened(descriptor: int) -> str:
+    """The path of what was really opened."""
+    if sys.platform == "darwin":
+        import fcntl  # start-up: nothing else here needs it
+
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.readlink(f"{OURS}/{descriptor}")
+
+
+def _must_be_inside(real: str, path: str, root: Path, private: Path | None) -> None:
+    """`real` is where `path` leads."""
+    if not Path(real).is_relative_to(root):
+        raise _outside(path, root)
+    if private is not None and Path(real).is_relative_to(private):
+        raise NotFound(f"{path} is the server's own")
+
+
+def _outside(path: str, root: Path) -> NotFound:
+    return NotFound(f"{path} is outside the workspace: only what lies in {root} can be used")
+
+
+def _too_large(path: str, size: int, limit: int) -> ToolError:
+    return ToolError(f"{path} is at least {size:,} bytes, over the limit of {limit:,}")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

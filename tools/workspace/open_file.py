@@ -1,0 +1,50 @@
+"""A regular file that is read piece by piece, in threads: the loop waits for no disk, and memory holds one piece."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import BinaryIO
+
+from toolgate.tools.api.errors import ToolError
+
+PIECE = 2**20  # bytes that are in memory at once
+
+
+class OpenFile:
+    """`file`, unbuffered, which had `size` bytes when it was opened; `path` is its name in error texts."""
+
+    def __init__(self, file: BinaryIO, path: str, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._file = file
+        self._reading: asyncio.Future[bytes] | None = None
+
+    def __enter__(self) -> "OpenFile":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it, once the thread that may still read it is done: its number could be another file's by then."""
+        if self._reading is None or self._reading.done():
+            self._file.close()
+        else:
+            self._reading.add_done_callback(self._end)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Its `size` bytes. Raises ToolError."""
+        loop = asyncio.get_running_loop()
+        rest = self.size
+        while rest:
+            self._reading = loop.run_in_executor(None, self._file.read, min(PIECE, rest))
+            try:
+                piece = await asyncio.shield(self._reading)
+            except OSError as error:
+                raise ToolError(f"{self.path} can't be read: {(error.strerror or str(error)).lower()}") from None
+            if not piece:
+                raise ToolError(f"{self.path} became shorter while it was read: call again")
+            rest -= len(piece)
+            yield piece
+
+    def _end(self, reading: "asyncio.Future[bytes]") -> None:
+        if not reading.cancelled():
+            reading.exception()  # nobody waits for it any more
+        self._file.close()

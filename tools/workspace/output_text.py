@@ -1,0 +1,84 @@
+"""What is shown of a run: its command, its output and how it ended. Knows nothing of where output comes from."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from toolgate.tools.workspace.ansi import Cleaner
+from toolgate.tools.workspace.spool import Run
+
+CHUNK = 2**18  # bytes at a time, so that 64 MiB are counted without being held
+
+Reader = Callable[[int, int], Awaitable[bytes]]  # offset and limit, in bytes
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """`text` is all, or beginning and end with notes around them, less `dropped` characters; it took `used` bytes."""
+
+    text: str
+    dropped: int
+    used: int
+
+
+async def excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool) -> Excerpt:
+    """The first `size` bytes as clean text of at most `limit` characters. `rest` says where all of it is:
+    that stands first and last, since clients cut the middle out once more."""
+
+    def first(total: int) -> str:
+        return f"[{total:,} characters of output, the middle is left out; {rest}]\n"
+
+    def middle(dropped: int) -> str:
+        return f"\n[… {dropped:,} characters dropped …]\n"
+
+    last = f"[{rest}]"
+    half = max(0, limit - len(first(size) + middle(size) + last) - 1) // 2
+    cleaner = Cleaner()
+    head = tail = ""
+    total = offset = 0
+    is_over = size == 0
+    while not is_over:
+        data = await read(offset, min(CHUNK, size - offset))
+        offset += len(data)
+        is_over = not data or offset >= size
+        piece = cleaner.feed(data)
+        if is_over:
+            piece += cleaner.end(final=final)
+        total += len(piece)
+        if len(head) <= limit:  # the head holds all of it until there is too much
+            head += piece
+            tail = head[half:] if total > limit else ""
+        else:
+            tail += piece
+        tail = tail[-half:] if half else ""
+        await asyncio.sleep(0)  # others run too
+    if total <= limit:
+        return Excerpt(head, 0, cleaner.used)
+    dropped = total - 2 * half
+    return Excerpt(with_notes(first(total) + head[:half] + middle(dropped) + tail, last), dropped, cleaner.used)
+
+
+def with_notes(text: str, *notes: str) -> str:
+    """Output, and what there is to say about it on lines of their own."""
+    gap = "\n" if text and notes and not text.endswith("\n") else ""
+    return text + gap + "\n".join(notes)
+
+
+def shortened(command: str, limit: int) -> str:
+    """A command on one line."""
+    line = " ".join(command.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def ending(run: Run) -> str:
+    """How a run ended, as a sentence about it goes on: "exited with code 0 after 12 s"."""
+    seconds = f"{run.runtime_ms / 1000:.1f}".removesuffix(".0")
+    match run.status:
+        case "running":
+            return f"is running for {seconds} s"
+        case "exited":
+            return f"exited with code {run.exit_code} after {seconds} s" + "".join(f"; {why}" for why in run.hits)
+        case "killed":
+            return f"was killed after {seconds} s" + (f": {run.reason}" if run.reason else "")
+        case "lost":
+            return f"is lost: its end is not known, it was last heard of after {seconds} s"

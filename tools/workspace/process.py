@@ -1,0 +1,287 @@
+"""One command's process tree, as the server sees it. Knows nothing of the zygote, of workspaces or of tools.
+
+The other end of its control socket is a supervisor: the head of `supervisor.py` describes what is said.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolgate.tools.workspace.output_rate import Pace
+
+CHUNK = 2**16  # what a pipe holds unless told otherwise
+DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
+MAX_SAID = 2**16  # bytes without a newline: a supervisor says less, but in a sandbox its commands may speak for it
+MAX_REQUEST = 8 * 2**20  # four times what Linux takes in one exec: anything larger only costs memory
+MAX_LEFT = 2**22  # processes that Linux can have at once (proc(5), pid_max)
+MAX_REASON = 1_000  # characters: two paths, and why neither will do
+START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped supervisor must not hang a call
+LATE = 0.5  # seconds after SIGKILL is due: a supervisor that has not done it by then is kept from it
+LATE_INSIDE = 3.0  # the same in a sandbox, which then ends as a whole: not because a machine is busy
+TRIES = 3  # sweeps of our own, a second apart: what is left after that runs as another user
+
+log = logging.getLogger(__name__)
+
+
+class NotStarted(Exception):
+    """Nothing runs; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run: `fallback` is the directory to run in when `cwd` can't be entered. `limits` are resource limits, by
+    their numbers (getrlimit(2)). `removing`: it may remove files and write none."""
+
+    argv: Sequence[str]
+    cwd: Path
+    fallback: Path
+    environment: Mapping[str, str]
+    limits: Mapping[int, int] = field(default_factory=dict)
+    removing: bool = False
+
+    def encoded(self) -> bytes:
+        """As a supervisor reads it. Raises NotStarted for what no system could run."""
+        limits = " ".join(
+            [*(f"{number}={value}" for number, value in self.limits.items()), *["removing"] * self.removing]
+        )
+        fields = [str(self.cwd), str(self.fallback), limits, str(len(self.argv)), *self.argv]
+        fields += [f"{name}={value}" for name, value in self.environment.items() if name]
+        encoded = [os.fsencode(field) for field in fields]
+        if any(b"\0" in field for field in encoded):
+            raise NotStarted("a NUL character in the command, a directory or the environment")
+        request = b"\0".join(encoded)
+        if len(request) > MAX_REQUEST:
+            raise NotStarted(f"command and environment are {len(request):,} bytes, over {MAX_REQUEST:,}")
+        return struct.pack("!I", len(request)) + request
+
+
+class Process:
+    """One command's process tree, as its supervisor tells of it, and the reader of its output.
+
+    `ended`: the command's exit code, 128 + N for signal N; None when it can't be known. `gone`: nothing of the tree is
+    left; False when contact was lost instead. `left`: processes the command left running. `moved`: it runs in the
+    fallback directory.
+
+    `sink` gets the output, and says whether it is kept; `pace` is that of all who share it.
+
+    `sandbox`: ends the whole sandbox the tree is in. There a supervisor is as little to be trusted as what it watches
+    over: the process id it gives is used for nothing, and where it fails to end its tree the sandbox ends.
+    """
+
+    def __init__(
+        self,
+        control: socket.socket,
+        output: int,
+        sink: Callable[[bytes], bool],
+        sandbox: Callable[[], None] | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._control = control
+        self._output: int | None = output
+        self._sink = sink
+        self._sandbox = sandbox
+        self._pace = pace or Pace()
+        self._kept = True  # the last of the output
+        self._pause: asyncio.TimerHandle | None = None
+        self._heard = b""
+        self._started: asyncio.Future[str | None] = self._loop.create_future()
+        self.ended: asyncio.Future[int | None] = self._loop.create_future()
+        self.gone: asyncio.Future[bool] = self._loop.create_future()
+        self._supervisor = 0  # its process id, once it said so
+        self._backstop: asyncio.TimerHandle | None = None
+        self.moved = False
+        self.left = 0
+        self._loop.add_reader(output, self._on_output)
+        self._loop.add_reader(control, self._on_control)
+
+    @property
+    def hatched(self) -> bool:
+        """Has a supervisor taken this on?"""
+        return self._supervisor != 0
+
+    async def begin(self, request: bytes) -> None:
+        """Have the command started. Raises NotStarted; cancelled, it ends what may have started."""
+        try:
+            async with asyncio.timeout(START_WITHIN):
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    await self._loop.sock_sendall(self._control, request)
+                failure = await self._started
+        except TimeoutError:
+            self._lose()
+            raise NotStarted(f"its supervisor did not answer within {START_WITHIN:g} s") from None
+        except BaseException:
+            self.abandon()
+            raise
+        if failure is not None:
+            self.abandon()
+            raise NotStarted(failure)
+
+    def terminate(self, grace: float) -> None:
+        """SIGTERM to the whole tree, SIGKILL after `grace` seconds to what is left. A second call may shorten it."""
+        if self.gone.done():
+            return
+        with contextlib.suppress(OSError):  # a lost supervisor is noticed by its reader
+            self._control.send(f"terminate {grace:.3f}\n".encode())
+        self._signal(signal.SIGCONT)
+        due = self._loop.time() + grace + (LATE if self._sandbox is None else LATE_INSIDE)
+        if self._backstop is None or due < self._backstop.when():
+            self._watch_over(due, TRIES)
+
+    def abandon(self) -> None:
+        """SIGKILL what is left, its supervisor too, and let go."""
+        if not self.gone.done():
+            if self._sandbox is None:  # there the end of the control socket has to do; what escapes it is not far
+                self._signal(signal.SIGSTOP)  # so that it starts nothing meanwhile
+                self._sweep()
+                self._signal(signal.SIGKILL)
+            self._settle(gone=False)
+
+    def _lose(self) -> None:
+        """The supervisor has died before its tree, or says what none says."""
+        if self._sandbox is not None and not self.gone.done():
+            self._sandbox()
+        self.abandon()
+
+    def _watch_over(self, due: float, tries: int) -> None:
+        if self._backstop is not None:
+            self._backstop.cancel()
+        self._backstop = self._loop.call_at(due, self._enforce, tries)
+
+    def _enforce(self, tries: int) -> None:
+        """Do the work of a supervisor that was stopped, perhaps again and again by those it should end."""
+        self._sweep()
+        self._signal(signal.SIGCONT)
+        if tries > 1:
+            self._watch_over(self._loop.time() + 1, tries - 1)
+
+    def _sweep(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox()
+            return
+        from toolgate.tools.workspace import supervisor  # start-up: it is another process's program, and loads ctypes
+
+        if self._watched:
+            supervisor.kill(lambda: supervisor.below(self._supervisor))
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._sandbox is None and self._watched:
+            with contextlib.suppress(OSError):
+                os.kill(self._supervisor, number)
+
+    @property
+    def _watched(self) -> bool:
+        """Does the supervisor live? Only it has the other end of its socket: its id is nobody else's until then."""
+        if not self.hatched:
+            return False
+        poller = select.poll()
+        poller.register(self._control, 0)  # its end is told unasked
+        return not poller.poll(0)
+
+    def _on_output(self) -> None:
+        """One chunk, and then it is the turn of others."""
+        size = self._read(CHUNK)
+        now = self._loop.time()
+        pause = self._pace.took(size, now, kept=self._kept)
+        if pause and self._output is not None:
+            self._loop.remove_reader(self._output)
+            self._pause = self._loop.call_at(now + pause, self._resume)
+
+    def _resume(self) -> None:
+        if self._output is not None:
+            self._loop.add_reader(self._output, self._on_output)
+
+    def _read(self, limit: int) -> int:
+        """Pass on what is there, at most `limit` bytes; 0 when there is nothing now, or never will be."""
+        if self._output is None:
+            return 0
+        try:
+            data = os.read(self._output, limit)
+        except BlockingIOError:
+            return 0
+        if data:
+            self._kept = self._sink(data)
+        else:
+            self._close_output()
+        return len(data)
+
+    def _drain(self) -> None:
+        """Take what is in the pipe, and don't wait for its end: a daemon may hold that for ever."""
+        left = DRAIN
+        while left > 0 and (size := self._read(CHUNK)):
+            left -= size
+
+    def _close_output(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._output is not None:
+            self._loop.remove_reader(self._output)
+            os.close(self._output)
+            self._output = None
+
+    def _on_control(self) -> None:
+        try:
+            said = self._control.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        *lines, self._heard = (self._heard + said).split(b"\n")
+        try:
+            for line in lines:
+                self._hear(os.fsdecode(line))
+        except (ValueError, asyncio.InvalidStateError):  # no supervisor's words
+            said = b""
+        if (not said or len(self._heard) > MAX_SAID) and not self.gone.done():
+            self._lose()
+
+    def _hear(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        match word:
+            case "here":
+                self._supervisor = int(rest)
+            case "started":
+                self.moved = rest == "1"
+                self._started.set_result(None)
+            case "failed":
+                self._started.set_result(rest[:MAX_REASON])
+            case "exited":
+                code, self.left = _ending(rest)
+                self._drain()
+                self.ended.set_result(code if code >= 0 else 128 - code)
+            case "gone":
+                if not self.gone.done():
+                    self._settle(gone=True)
+            case _:
+                log.error("a supervisor said %r", line[:MAX_REASON])
+                raise ValueError(word)  # once: in a sandbox a command may say it a million times
+
+    def _settle(self, gone: bool) -> None:
+        """The last that will ever be known."""
+        if self._backstop is not None:
+            self._backstop.cancel()
+        self._drain()
+        self._close_output()
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        if not self._started.done():
+            self._started.set_result("its supervisor died")
+        if not self.ended.done():
+            self.ended.set_result(None)
+        self.gone.set_result(gone)
+
+
+def _ending(rest: str) -> tuple[int, int]:
+    """A code and a number of processes, as a system has them. Raises ValueError."""
+    code, left = map(int, rest.split())
+    if not (-signal.NSIG < code <= 255 and 0 <= left <= MAX_LEFT):
+        raise ValueError(rest)
+    return code, left

@@ -1,0 +1,311 @@
+"""Process trees that have one zygote: all of a server without a sandbox, or those of one principal in its own. Knows
+nothing of workspaces or tools.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.workspace.output_rate import Pace
+from toolgate.tools.workspace.process import Launch, NotStarted, Process
+
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
+ENTER_WITHIN = 15.0  # seconds for a sandbox to be there; it takes some hundredths
+MAX_REPORT = 4096  # bytes of why a sandbox is not there
+MAX_SHOWN = 300  # characters of it that are told
+
+log = logging.getLogger(__name__)
+
+
+class Cell(Protocol):
+    """A sandbox's door (tools/sandbox/process.py)."""
+
+    def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]": ...
+    def kill(self) -> None: ...
+
+
+class Processes:
+    """Every process tree of one zygote, which starts with the first command. With a `cell` it is in a sandbox:
+    `entered` gets the sandbox's proxy listener each time that it begins, and `left` is called each time that it ends.
+    `resting` are the sandboxes in which nothing runs.
+    """
+
+    def __init__(
+        self,
+        cell: Cell | None = None,
+        entered: Callable[[socket.socket], None] | None = None,
+        left: Callable[[], None] | None = None,
+        resting: Resting | None = None,
+    ) -> None:
+        self._cell = cell
+        self._entered = entered
+        self._left = left
+        self._resting = resting or Resting()
+        self._pace = Pace()
+        self._zygote: Zygote | None = None
+        self._busy = 0  # commands that live, or are about to
+        self._ending: asyncio.Future[None] | None = None
+
+    async def start(self, launch: Launch, sink: Callable[[bytes], bool]) -> Process:
+        """Run; `sink` gets the output as it comes, and says whether it is kept. Raises NotStarted."""
+        request = launch.encoded()
+        self._begin()
+        try:
+            process = await self._started(request, sink)
+        except BaseException:
+            self._end_of_one()
+            raise
+        process.gone.add_done_callback(self._end_of_one)
+        return process
+
+    async def _started(self, request: bytes, sink: Callable[[bytes], bool]) -> Process:
+        for _ in range(2):  # a zygote that was killed, or stopped, is replaced, once
+            try:
+                zygote = await self._ready()
+                control, output = await zygote.hatch()
+            except OSError as error:
+                raise NotStarted(f"no process or descriptor to be had for it: {error.strerror}") from error
+            process = Process(control, output, sink, None if self._cell is None else zygote.kill, self._pace)
+            process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
+            try:
+                await process.begin(request)
+                return process
+            except NotStarted as failure:
+                if process.hatched:
+                    raise
+                log.warning("a new zygote is needed: %s", failure)
+                self._replace(zygote)
+        raise NotStarted("its supervisor did not start; see the server's log")
+
+    async def close(self) -> None:
+        """End the zygote. The trees end when their processes do: close those first. A sandbox ends with all in it."""
+        self._resting.wake(self)
+        if self._zygote is not None:
+            self._replace(self._zygote)
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+
+    def retire(self) -> None:
+        """End a sandbox in which nothing runs. The next command has another."""
+        if not self._busy and self._zygote is not None:
+            self._replace(self._zygote)
+
+    async def _ready(self) -> "Zygote":
+        if self._zygote is not None and not self._zygote.alive:
+            self._replace(self._zygote)
+        while self._ending is not None and not self._ending.done():  # it takes all with it that has the same user
+            await asyncio.wait([self._ending])
+        if self._zygote is None:
+            self._zygote = Zygote(self._cell)
+        zygote = self._zygote
+        try:
+            listener = await zygote.entered()
+        except NotStarted:
+            self._replace(zygote)
+            raise
+        if listener is not None and self._entered is not None:
+            self._entered(listener)
+        return zygote
+
+    def _replace(self, zygote: "Zygote") -> None:
+        """Another one serves when this has ended; several starts may find out at once that it must."""
+        if self._zygote is zygote:
+            self._zygote = None
+            self._ending = asyncio.ensure_future(self._end(zygote))
+
+    async def _end(self, zygote: "Zygote") -> None:
+        try:
+            await zygote.close()
+        finally:
+            if self._left is not None:
+                self._left()
+
+    def _begin(self) -> None:
+        self._busy += 1
+        self._resting.wake(self)
+
+    def _end_of_one(self, *_: object) -> None:
+        self._busy -= 1
+        if not self._busy and self._cell is not None and self._zygote is not None:
+            self._resting.rest(self)
+
+
+class Zygote:
+    """The small process that forks supervisors. Raises OSError when it can't be had."""
+
+    def __init__(self, cell: Cell | None = None) -> None:
+        self._killed = False
+        self._cell = cell
+        self._entering: asyncio.Future[socket.socket | None] | None = None
+        self._killing: asyncio.Future[None] | None = None
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(self._channel.close)
+            self._process = _plain(theirs) if cell is None else self._spawned(cell, theirs)
+            undo.pop_all()
+
+    @property
+    def alive(self) -> bool:
+        return not self._killed and self._process.poll() is None
+
+    async def entered(self) -> socket.socket | None:
+        """Once it can serve: the listener of its sandbox's proxy, to the first who asks. Raises NotStarted."""
+        entering = self._entering
+        if entering is None:
+            return None
+        listener = await asyncio.shield(entering)
+        if self._entering is None:
+            return None
+        self._entering = None
+        return listener
+
+    def _spawned(self, cell: Cell, theirs: socket.socket) -> "subprocess.Popen[bytes]":
+        report, its_end = socket.socketpair()
+        with its_end:
+            try:
+                process = cell.spawn(theirs, its_end)
+            except BaseException:
+                report.close()
+                raise
+        self._entering = asyncio.ensure_future(_heard(report))
+        self._entering.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for or not
+        return process
+
+    def kill(self) -> None:
+        """End the sandbox, and with it all that runs there."""
+        if self.alive:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._killed = True  # though it is not gone yet: nothing is to begin there any more
+        if self._cell is not None and (self._killing is None or self._killing.done()):
+            self._killing = asyncio.get_running_loop().run_in_executor(None, self._cell.kill)
+
+    def wake(self, *_: object) -> None:
+        """Have it go on, if a command has stopped it."""
+        with contextlib.suppress(OSError):
+            self._process.send_signal(signal.SIGCONT)
+
+    async def hatch(self) -> tuple[socket.socket, int]:
+        """A new supervisor's control socket, and the read end of its command's output. Raises OSError."""
+        self.wake()
+        control, theirs = socket.socketpair()
+        with theirs:
+            try:
+                output, write_end = os.pipe()
+            except OSError:
+                control.close()
+                raise
+            try:
+                await self._send([theirs.fileno(), write_end])
+            except BaseException:
+                control.close()
+                os.close(output)
+                raise
+            finally:
+                os.close(write_end)
+        control.setblocking(False)
+        os.set_blocking(output, False)
+        return control, output
+
+    async def _send(self, descriptors: list[int]) -> None:
+        while True:
+            try:
+                socket.send_fds(self._channel, [b"+"], descriptors)
+                return
+            except BlockingIOError:  # hundreds are starting at once
+                await _writable(self._channel)
+            except (BrokenPipeError, ConnectionResetError):
+                return  # a dead zygote: the control socket says so too
+
+    async def close(self) -> None:
+        """Have it end, and wait until it is gone."""
+        self.wake()
+        with self._channel, contextlib.suppress(OSError, TimeoutError, subprocess.TimeoutExpired):
+            self._channel.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(END_WITHIN):
+                await asyncio.get_running_loop().sock_recv(self._channel, 1)  # it says nothing: this is its end
+            if self._cell is None:
+                self._process.wait(END_WITHIN)
+        if self._cell is not None:
+            self.kill()
+            if self._killing is not None:  # else it would end what runs as this user next
+                await asyncio.shield(self._killing)
+            await asyncio.to_thread(self._process.wait)
+        elif self.alive:
+            os.killpg(self._process.pid, signal.SIGKILL)  # with the supervisor that waits, not those that work
+            self._process.wait()
+
+
+def _plain(theirs: socket.socket) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno()), *_psutil()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # the server's own carries the protocol
+        cwd="/",
+        env={},  # nothing of the server's for a command to find
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,
+    )
+
+
+async def _heard(report: socket.socket) -> socket.socket | None:
+    """Wait for `ready`, and the listener that may come with it. Raises NotStarted with what was said instead."""
+    report.setblocking(False)
+    said = b""
+    with report:
+        try:
+            async with asyncio.timeout(ENTER_WITHIN):
+                while len(said) < MAX_REPORT:
+                    await _readable(report)
+                    piece, descriptors, _, _ = socket.recv_fds(report, MAX_REPORT, 1)
+                    if descriptors or piece.endswith(b"ready"):
+                        return socket.socket(fileno=descriptors[0]) if descriptors else None
+                    if not piece:
+                        break
+                    said += piece
+        except TimeoutError:
+            said = said or b"it took too long"
+    told = " ".join(said.decode("utf-8", "replace").split()) or "it ended without a word"
+    raise NotStarted(f"the sandbox can't be entered: {told[:MAX_SHOWN]}")
+
+
+def _tell(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+async def _readable(channel: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(channel, _tell, ready)
+    ready.add_done_callback(lambda _: loop.remove_reader(channel))
+    await ready
+
+
+async def _writable(channel: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_writer(channel, ready.set_result, None)
+    ready.add_done_callback(lambda _: loop.remove_writer(channel))
+    await ready
+
+
+def _psutil() -> list[str]:
+    """Where psutil lies, for systems whose /proc does not list children."""
+    if Path("/proc/thread-self/children").exists():
+        return []
+    import importlib.util  # start-up: few systems come here
+
+    spec = importlib.util.find_spec("psutil")
+    return [str(Path(spec.origin).parent.parent)] if spec is not None and spec.origin else []

@@ -1,0 +1,85 @@
+"""Names streams so that their ids mean something to the next process: which requests a stream answers is in its name.
+
+A client that comes back with the id of an event of an earlier process can so be told what became of its request, though
+nothing was written down while that ran. The names are checked by a digest that takes the session's id to make: what is
+none of the session's is no event. Who has that id can make names up, which tell it no more than it said itself.
+"""
+
+import base64
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+import msgspec
+
+from toolgate.server.protocol.messages import Id
+
+MAX_IDS = 128  # bytes of request ids in a name: the names go with every event
+UNKNOWN = "x"  # stands for more than that: it is the base64 of no JSON
+SEPARATOR = "."
+
+Asked = Id | list[Id]  # a request, or the requests of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What is in a stream's name. `asked` is None for the stream of a GET, and where there is too much to tell; then
+    `is_known` is false."""
+
+    life: str
+    asked: Asked | None
+    is_known: bool
+
+
+class StreamNames:
+    """The names of one session's streams. `life` is this process's part, or any other word that is used once."""
+
+    def __init__(self, session: str, life: str | None = None) -> None:
+        self.life = life or secrets.token_hex(4)
+        self._key = hashlib.sha256(session.encode()).digest()
+        self._last = 0
+
+    def next(self, asked: Asked | None) -> str:
+        """A name that was never given before."""
+        self._last += 1
+        begin = f"{self.life}{SEPARATOR}{self._last:x}{SEPARATOR}{_packed(asked)}"
+        return self.sign(begin)
+
+    def sign(self, begin: str) -> str:
+        """The name that begins so."""
+        return f"{begin}{SEPARATOR}{self._check(begin)}"
+
+    def read(self, name: str) -> Named | None:
+        """What is in a name; None for one that this session's streams never had."""
+        begin, _, check = name.rpartition(SEPARATOR)
+        parts = begin.split(SEPARATOR)
+        if len(parts) != 3 or not name.isascii() or not secrets.compare_digest(self._check(begin), check):
+            return None
+        if parts[2] == UNKNOWN:
+            return Named(parts[0], None, False)
+        try:
+            return Named(parts[0], _unpacked(parts[2]), True)
+        except (ValueError, RecursionError):  # the session's client has made it up
+            return None
+
+    def _check(self, begin: str) -> str:
+        return hashlib.blake2s(begin.encode(), key=self._key, digest_size=5).hexdigest()
+
+
+def _packed(asked: Asked | None) -> str:
+    if asked is None:
+        return ""
+    try:
+        data = msgspec.json.encode(asked)
+    except UnicodeEncodeError:  # a lone surrogate in an id
+        return UNKNOWN
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode() if len(data) <= MAX_IDS else UNKNOWN
+
+
+def _unpacked(packed: str) -> Asked | None:
+    """What `_packed` was given. Raises ValueError, RecursionError."""
+    if not packed:
+        return None
+    data = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
+    asked: Asked = msgspec.json.decode(data, type=Asked)
+    return asked

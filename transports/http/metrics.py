@@ -1,0 +1,38 @@
+"""`/metrics`: what is told to whoever watches the server, if they have the token. Raw ASGI; knows nothing of what is
+told.
+"""
+
+import hmac
+from collections.abc import Callable
+from hashlib import sha256
+
+from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
+
+CHALLENGE = (b"www-authenticate", b'Bearer realm="metrics"')
+NO_STORE = (b"cache-control", b"no-store")
+
+
+class Endpoint:
+    """`shown()` is the body, `kind` its content type. `token`: what it takes; None where anyone may look."""
+
+    def __init__(self, shown: Callable[[], bytes], kind: str, token: str | None) -> None:
+        self._shown = shown
+        self._kind = kind.encode()
+        self._token = sha256(token.encode()).digest() if token is not None else None
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["method"] not in ("GET", "HEAD"):
+            await refuse(send, 405, "GET", [(b"allow", b"GET, HEAD")])
+        elif not self._may_look(scope["toolgate.headers"]):
+            await refuse(send, 401, "this needs the token for metrics", [CHALLENGE, NO_STORE])
+        else:
+            body = self._shown()
+            told = [(b"content-type", self._kind), (b"content-length", str(len(body)).encode()), NO_STORE]
+            await send({"type": "http.response.start", "status": 200, "headers": told})
+            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def _may_look(self, headers: Headers) -> bool:
+        if self._token is None:
+            return True
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        return kind.lower() == b"bearer" and hmac.compare_digest(sha256(token.strip(b" ")).digest(), self._token)

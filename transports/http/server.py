@@ -1,0 +1,364 @@
+"""Listens for HTTP: uvicorn, with limits of our own on headers and connections, and an end that is ours to order.
+
+Knows sockets and uvicorn; knows nothing of what is served.
+"""
+
+import asyncio
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Collection, Coroutine, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from toolgate.server.budget import Budget, Claim
+from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections, Place
+from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
+
+log = logging.getLogger("toolgate.http")
+
+MAX_HEAD = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
+HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a body that was refused
+SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck, and so is what waits for it
+KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies do (nginx 60, Traefik 90, Caddy 120)
+CLOSE_TIME = 2.0  # seconds for the last bytes to go out
+LEAVE_TIME = 0.5  # seconds for clients to leave with an answer: a request may be on its way on any connection
+CHUNKED = b"transfer-encoding: chunked\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # the one answer that another follows
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Joined:
+    """A transport that keeps the head of an answer until its body comes, so that both are one write: each is a system
+    call, and may wake the client. To who speaks HTTP/1.0 (`plain`) a body goes without the chunks that uvicorn makes of
+    it, one a write: it ends with the connection (RFC 9112 section 6.1)."""
+
+    __slots__ = ("_bare", "_held", "_transport", "plain")
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._held = b""
+        self._bare = False
+        self.plain = False
+
+    def write(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/1.1 ") and data != CONTINUE:
+            self.flush()
+            self._bare = self.plain and CHUNKED in data
+            self._held = data.replace(CHUNKED, b"") if self._bare else data
+            return
+        if self._bare:
+            data = _unchunked(data)
+        if self._held:
+            self._transport.writelines((self._held, data))
+            self._held = b""
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head to which no body came: an answer to HEAD, or one that failed."""
+        if self._held:
+            self._transport.write(self._held)
+            self._held = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Protocol(HttpToolsProtocol):
+    """Bounds what a client may hold: the size of a head, the time for one, and the time it takes nothing it is sent.
+
+    There is a deadline whenever data has come and no request is being answered, so that no byte a second keeps a
+    connection; a body that is being read has its own (body.py). Requests for `probes` are answered however many
+    connections there are. `answers` holds what waits here for a reader, by `principal`: who sent the last request, as
+    far as that is known.
+    """
+
+    _head = 0  # bytes of an unfinished head
+    _chunk = 0  # bytes that came last
+    _in_body = False
+    _deadline: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+    _is_last = False  # the next answer is
+    _unread: Claim | None = None
+    _place: Place
+    principal = ""
+
+    def __init__(
+        self, *settings: Any, connections: Connections, answers: Budget, probes: Collection[str], **more: Any
+    ) -> None:
+        super().__init__(*settings, **more)
+        self._connections = connections
+        self._answers = answers
+        self._probes = probes
+        self._served = self.app
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(Joined(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
+        self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
+        self._place = self._connections.enter(self, self.client[0] if self.client else "")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._place.leave()
+        self._answering()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._chunk = len(data)
+        super().data_received(data)
+        if self._deadline is None and getattr(self.cycle, "response_complete", True):  # there is no cycle at first
+            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
+        if self._deadline is not None and not self._in_body:
+            self._head += len(data)
+            if self._head > MAX_HEAD and not self.transport.is_closing():
+                self._refuse_head()
+
+    def on_headers_complete(self) -> None:
+        if self._head + self._chunk > MAX_HEAD and self._head_size() > MAX_HEAD:
+            self._refuse_head()
+            raise ValueError("the head is too large")  # ends the parsing
+        self._answering()
+        has_room = self._place.begin()
+        self._in_body = True
+        self.transport.plain = self.parser.get_http_version() == "1.0"  # type: ignore[attr-defined]  # ours
+        if getattr(self.cycle, "response_complete", True):  # else the answer under way is its own sender's
+            self.principal = ""
+        self.scope["toolgate.connection"] = self  # type: ignore[typeddict-unknown-key]  # ours
+        self.app = self._served if has_room or self.url.decode("ascii", "replace") in self._probes else _refuse
+        super().on_headers_complete()
+        if self._is_last or not has_room:
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.transport.flush()  # type: ignore[attr-defined]  # ours
+        super().on_response_complete()
+        if self.cycle.response_complete:  # else another request has come meanwhile
+            self._place.end()
+        if self._in_body and self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+
+    def drop(self) -> None:
+        """Close it at once, with what its reader has not taken."""
+        self._place.leave()
+        if self._stuck is not None:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def leave(self) -> None:
+        """Close after the answer that is under way, or after the next."""
+        self._is_last = True
+        # uvicorn declares that there is always a cycle, and begins with None
+        if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            self.cycle.keep_alive = False
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(SEND_TIME, self._give_up)
+        if self._unread is None:  # all of it is counted until nearly all is taken: the end of a large answer is small
+            size = self.transport.get_write_buffer_size()
+            self._unread = self._answers.take(self.principal, size, self._disconnect)
+            if self._unread is None:
+                self._disconnect()
+
+    def resume_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.release()
+            self._unread = None
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+        super().resume_writing()
+
+    def _answering(self) -> None:
+        self._head = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_size(self) -> int:
+        return sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
+
+    def _refuse_head(self) -> None:
+        self.transport.write(TOO_LARGE)
+        self.transport.close()
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _disconnect(self) -> None:
+        """End a connection with more for its reader than there is room for: in a moment, as this may be in a write."""
+        log.info("a reader is disconnected: too much waits for it, or for others of its principal")
+        self.loop.call_soon(self.transport.abort)
+
+    def _give_up(self) -> None:
+        self._stuck = None
+        log.info("a reader took nothing for %d s and is disconnected", SEND_TIME)
+        self.transport.abort()
+
+
+class Listener(uvicorn.Server):
+    """uvicorn's server without its own idea of signals: `stop` is what ends it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopping = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def main_loop(self) -> None:
+        """Wake once a second, for the Date header, until told to stop."""
+        counter = 0
+        while not self.stopping.is_set():
+            await self.on_tick(counter)
+            counter += 10
+            try:
+                async with asyncio.timeout(1.0):
+                    await self.stopping.wait()
+            except TimeoutError:
+                continue
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(2_048)
+        bound.setblocking(False)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+async def serve(
+    application: Any,
+    bound: socket.socket,
+    finish: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    connections: Connections,
+    answers: Budget,
+    probes: Collection[str] = (),
+    is_handed: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once. Where
+    `bound` was handed over, clients leave first, each with its answer: who connects anew waits for the next process.
+    `answers` bounds what all readers have not taken. `probes` are paths that are answered in any case.
+    """
+    connections.limit(_raise_descriptor_limit() // 2)  # the other half is for files, and for connections to elsewhere
+    logging.getLogger("uvicorn.error").setLevel(
+        logging.ERROR
+    )  # a line for each bad request would be the sender's to fill
+    config = uvicorn.Config(
+        application,
+        http=partial(Protocol, connections=connections, answers=answers, probes=probes),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
+    )
+    listener = Listener(config)
+    first, second = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear() -> None:
+        (second if first.is_set() else first).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear)
+    serving = loop.create_task(listener.serve([bound]))
+    if await _first_of(serving, first.wait()):
+        for server in getattr(listener, "servers", ()):
+            server.close()
+        if is_handed:
+            await _see_off(listener, second)
+        finishing = loop.create_task(finish())
+        if await _first_of(finishing, second.wait()):
+            finishing.cancel()
+        listener.stopping.set()
+        loop.call_later(CLOSE_TIME, _abort, listener)  # a reader that takes nothing
+        if await _first_of(serving, second.wait()):
+            listener.force_exit = True
+            _abort(listener)
+    await serving
+
+
+async def _see_off(listener: Listener, second: asyncio.Event) -> None:
+    """Answer what comes on the connections there are, and close each after that; those that stay idle, a little later.
+    A connection that is closed while a request is on its way loses that request, and many clients do not try again."""
+    for connection in list(listener.server_state.connections):
+        assert isinstance(connection, Protocol)
+        connection.leave()
+    if listener.server_state.connections:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_TIME):
+                await second.wait()
+    for connection in list(listener.server_state.connections):
+        connection.shutdown()
+
+
+def _abort(listener: Listener) -> None:
+    for connection in list(listener.server_state.connections):
+        connection.transport.abort()
+
+
+def _unchunked(data: bytes) -> bytes:
+    """What a write of uvicorn's has in it: a chunk, the end of all, or both."""
+    size, _, rest = data.partition(b"\r\n")
+    return rest[: int(size or b"0", 16)]
+
+
+async def _first_of(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:
+    """Wait until `work` is done, or `call` comes: true. What `work` raised is raised."""
+    calling = asyncio.get_running_loop().create_task(call)
+    await asyncio.wait((work, calling), return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        calling.cancel()
+        work.result()
+        return False
+    return True
+
+
+async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await refuse(send, 503, "too many connections", [(b"retry-after", b"5")])
+
+
+def _raise_descriptor_limit() -> int:
+    """Each connection is a descriptor, and the usual soft limit is 1,024. How many there may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MAX_CONNECTIONS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most

@@ -1,0 +1,372 @@
+"""The sessions of HTTP clients: found by their unguessable id, bound to their owner, ended when idle, and taken up
+again after a restart.
+
+Knows nothing of requests, headers or tools.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from toolgate.server.budget import Budget
+from toolgate.server.principal import Principal, Right
+from toolgate.server.protocol.revisions import WITH_SESSION
+from toolgate.server.protocol.session import Session, digest
+from toolgate.server.state.sessions import Found, Message, SessionRecords
+from toolgate.server.state.store import StateError
+from toolgate.transports.http.event_stream import Stream
+from toolgate.transports.http.session import HttpSession
+
+IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
+MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
+MAX_OWNED = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
+MAX_PERSONAL = 300  # of one person, through however many clients: anybody may register more of those
+NOTE = 60.0  # seconds between two notes of which sessions were used: after kill -9 they seem idle for that much longer
+RETRY = 1.0  # seconds between two tries to recall sessions
+MAX_LEFT = 32 * 2**20  # bytes of messages that all sessions leave to the next process
+
+log = logging.getLogger("toolgate.http")
+
+Key = str | bytes  # a session's id; or, of a dormant one, its digest, which no client can name since it is no text
+
+
+@dataclass(eq=False, slots=True)
+class Dormant:
+    """A session that an earlier process had open, until its client comes."""
+
+    record: str
+    process: str  # that had it open
+    principal: Principal
+    rights: Collection[Right]
+    seen: float
+    busy: bool = False
+
+    @property
+    def id(self) -> bytes:
+        return self.record.encode()
+
+    @property
+    def owner(self) -> str:
+        return self.principal.owner
+
+
+Held = HttpSession | Dormant
+
+
+class Sessions:
+    """All of one transport's. `on_end` is told when one has ended, whatever the reason. `each` is the most that one
+    owner may have, `personal` the most of one person; None where there is but one. `transport`: what they are on.
+
+    `records` is where they are remembered, and `take_up(session, uris)` lets one go on that an earlier process had
+    open; without, they end with the process. `note` is how many seconds pass between two notes of which were used.
+    `events` bounds what the streams of one principal hold."""
+
+    def __init__(
+        self,
+        on_end: Callable[[Session], None],
+        *,
+        idle: float = IDLE,
+        most: int = MAX_SESSIONS,
+        each: int | None = None,
+        personal: int | None = None,
+        transport: str = "",
+        records: SessionRecords | None = None,
+        events: Budget | None = None,
+        take_up: Callable[[Session, Iterable[str]], Awaitable[None]] | None = None,
+        note: float = NOTE,
+    ) -> None:
+        self._on_end = on_end
+        self._records = records
+        self._events = events
+        self._take_up = take_up
+        self._note_every = note
+        self._transport = transport
+        self._idle = idle
+        self._most = most
+        self._each = most if each is None else each
+        self._personal = most if personal is None else personal
+        self._held: OrderedDict[Key, Held] = OrderedDict()  # longest idle first
+        self._of_owner: dict[str, OrderedDict[Key, Held]] = {}  # the same, by owner
+        self._of_person: dict[str, OrderedDict[Key, Held]] = {}  # the same, by person
+        self._timer: asyncio.TimerHandle | None = None
+        self._noting: asyncio.TimerHandle | None = None
+        self._noted = time.monotonic()  # what was used before that is written down
+        self._coming: dict[Key, asyncio.Task[None]] = {}  # dormant sessions that are being taken up
+        self._unrecalled: float | None = None  # when that was tried last, and failed
+        self._undropped: dict[str, str] = {}  # records of ended sessions that could not be removed yet → whose
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def rights(self) -> Iterator[Right]:
+        """By which there are sessions, dormant ones too."""
+        return (right for held in self._held.values() for right in held.rights)
+
+    def streams(self) -> Iterator[Stream]:
+        """Of all sessions, read or not."""
+        return (stream for held in _awake(self._held.values()) for stream in held.streams.values())
+
+    def of_person(self, name: str) -> list[HttpSession]:
+        """All of one person's, through whatever clients."""
+        return list(_awake(self._of_person.get(name, {}).values()))
+
+    async def recall(self) -> None:
+        """Have the sessions of earlier processes, dormant. Raises StateError: it is tried again as clients come."""
+        if self._records is None:
+            return
+        self._unrecalled = time.monotonic()
+        for found in reversed(await self._records.recall(self._idle, max(0, self._most - len(self._held)))):
+            self._add_first(_dormant(found, self._records.now()))
+        self._unrecalled = None
+        self._expire()
+        self._watch()
+
+    def open(self, principal: Principal) -> HttpSession | None:
+        """A new session; None when there are too many, all in all or of this owner's or person's, and all are busy."""
+        own: Mapping[Key, Held] = self._of_owner.get(principal.owner, {})
+        if len(own) >= self._each and not self._make_room(own):
+            return None
+        personal: Mapping[Key, Held] = self._of_person.get(principal.name, {})
+        if len(personal) >= self._personal and not self._make_room(personal):
+            return None
+        if len(self._held) >= self._most and not self._take_room(principal):
+            return None
+        made = HttpSession(principal, self._transport, self._records, self._events)
+        self._add(made)
+        self._watch()
+        return made
+
+    def find(self, id: str, principal: Principal) -> HttpSession | None:
+        """The open session `id`, if this principal owns it; being asked for keeps it, and it goes on with the scopes
+        of the newest token."""
+        held: Held | None = self._held.get(id)
+        if held is None or isinstance(held, Dormant) or held.owner != principal.owner:
+            return None
+        if held.principal is not principal and not held.use(principal):
+            return None
+        self._touch(held)
+        return held
+
+    async def take_up(self, id: str, principal: Principal) -> HttpSession | None:
+        """The session `id` that an earlier process had open, if this principal owns it. Ids that were made up cost no
+        look at the database. Raises StateError."""
+        if self._unrecalled is not None:
+            await self._recall_again(self._unrecalled)
+        key: Key = digest(id).encode()
+        dormant = self._held.get(key)
+        if not isinstance(dormant, Dormant) or dormant.owner != principal.owner:
+            return None
+        coming = self._coming.get(key)
+        if coming is None:
+            coming = self._coming[key] = asyncio.get_running_loop().create_task(self._wake(id, dormant, principal))
+            coming.add_done_callback(lambda _: self._coming.pop(key))
+        await asyncio.shield(coming)
+        return self.find(id, principal)
+
+    def close(self, held: Held) -> None:
+        """End it for good."""
+        self._close(held)
+
+    async def end(self, held: HttpSession) -> None:
+        """The same; returns when no later process can take it up. Raises StateError where that can't be said."""
+        dropped = self._close(held)
+        if dropped is not None:
+            await dropped
+
+    def close_of(self, rights: Collection[Right]) -> None:
+        """End all that one of these rights opened, or went on with."""
+        for held in [held for held in self._held.values() if not frozenset(rights).isdisjoint(held.rights)]:
+            self.close(held)
+
+    def close_all(self) -> None:
+        for held in list(self._held.values()):
+            self.close(held)
+        self._unwatch()
+
+    async def suspend_all(self) -> None:
+        """End all here, for the next process to take up. Where they can't be remembered they end for good."""
+        if self._records is None:
+            self.close_all()
+            return
+        self._unwatch()
+        left: dict[str, list[Message]] = {}
+        size = 0
+        for awake in reversed([awake for awake in _awake(self._held.values()) if awake.is_recorded]):
+            messages = awake.leave()
+            size += sum(len(message.data) for message in messages)
+            left[awake.record] = messages if size <= MAX_LEFT else []
+        try:
+            await self._records.leave(self._seen(_awake(self._held.values())), left)
+            if self._undropped:
+                await self._records.drop(self._undropped)
+        except StateError as error:
+            log.warning("what sessions leave to the next process is lost: %s", error)
+        for held in list(self._held.values()):
+            self._remove(held)
+            if isinstance(held, HttpSession):
+                held.end()
+                self._on_end(held.session)
+
+    async def _recall_again(self, tried: float) -> None:
+        """Raises StateError where it is too soon: a client that was told there is no such session would not come
+        back."""
+        if time.monotonic() - tried < RETRY:
+            raise StateError("the sessions of before can't be looked up: try again")
+        await self.recall()
+
+    async def _wake(self, id: str, dormant: Dormant, principal: Principal) -> None:
+        assert self._records is not None
+        taken = await self._records.take(dormant.record)
+        if self._held.get(dormant.id) is not dormant:
+            return  # it has ended meanwhile
+        if taken is None or taken.details.revision not in WITH_SESSION:
+            self.close(dormant)
+            return
+        woken = HttpSession(principal, self._transport, self._records, self._events, key=id, taken=taken)
+        if self._take_up is not None:
+            await self._take_up(woken.session, taken.details.subscribed)
+        if self._held.get(dormant.id) is not dormant:
+            self._on_end(woken.session)
+            return
+        self._remove(dormant)
+        self._add(woken)
+
+    def _close(self, held: Held) -> "asyncio.Future[None] | None":
+        """What is done when it is forgotten, if it was ever written down."""
+        if held.id not in self._held:
+            return None
+        self._remove(held)
+        if isinstance(held, HttpSession):
+            held.end()
+            self._on_end(held.session)
+            if not held.is_recorded:
+                return None
+        return self._drop(held)
+
+    def _drop(self, held: Held) -> "asyncio.Future[None] | None":
+        self._undropped[held.record] = held.process if isinstance(held, Dormant) else ""
+        return self._drop_again()
+
+    def _drop_again(self) -> "asyncio.Future[None] | None":
+        """What is done when no record is left of a session that ended."""
+        if self._records is None or not self._undropped:
+            return None
+        tried = dict(self._undropped)
+        self._undropped.clear()
+        dropped = self._records.drop(tried)
+
+        def done(dropped: "asyncio.Future[None]") -> None:
+            if dropped.cancelled() or dropped.exception() is not None:
+                self._undropped |= tried  # with the next
+                log.warning("the records of ended sessions can't be removed yet")
+                self._watch()
+
+        dropped.add_done_callback(done)
+        return dropped
+
+    def _add(self, held: Held) -> None:
+        self._held[held.id] = held
+        for by, key in self._keys(held):
+            by.setdefault(key, OrderedDict())[held.id] = held
+
+    def _add_first(self, held: Held) -> None:
+        """One that is longer idle than all others."""
+        self._add(held)
+        self._held.move_to_end(held.id, last=False)
+        for by, key in self._keys(held):
+            by[key].move_to_end(held.id, last=False)
+
+    def _remove(self, held: Held) -> None:
+        del self._held[held.id]
+        for by, key in self._keys(held):
+            del by[key][held.id]
+            if not by[key]:
+                del by[key]
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is None and self._held:
+            self._timer = loop.call_later(self._idle, self._expire)
+        if self._noting is None and (self._held or self._undropped) and self._records is not None:
+            self._noting = loop.call_later(self._note_every, self._note)
+
+    def _unwatch(self) -> None:
+        for timer in (self._timer, self._noting):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._noting = None
+
+    def _note(self) -> None:
+        """Write down which sessions were used since the last time."""
+        assert self._records is not None
+        self._noting = None
+        since, self._noted = self._noted, time.monotonic()
+        used = [held for held in _awake(self._held.values()) if held.is_recorded and (held.busy or held.seen >= since)]
+        if used:
+            self._records.see(self._seen(used)).add_done_callback(_noted)
+        self._drop_again()
+        self._watch()
+
+    def _seen(self, among: Iterable[Held]) -> dict[str, float]:
+        """When each was used last, in seconds since 1970."""
+        assert self._records is not None
+        now, epoch = time.monotonic(), self._records.now()
+        return {held.record: epoch if held.busy else epoch - (now - held.seen) for held in among}
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        wait = self._idle
+        for held in list(self._held.values()):
+            if held.busy:
+                self._touch(held)
+                continue
+            left = held.seen + self._idle - now
+            if left > 0:
+                wait = left
+                break
+            self.close(held)
+        if self._held:
+            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
+
+    def _touch(self, held: Held) -> None:
+        held.seen = time.monotonic()
+        self._held.move_to_end(held.id)
+        for by, key in self._keys(held):
+            by[key].move_to_end(held.id)
+
+    def _keys(self, held: Held) -> tuple[tuple[dict[str, OrderedDict[Key, Held]], str], ...]:
+        """Where else it is held, and under which key."""
+        return (self._of_owner, held.owner), (self._of_person, held.principal.name)
+
+    def _take_room(self, principal: Principal) -> bool:
+        """All is taken: whoever has most gives way, and nobody who has less than this principal."""
+        own = len(self._of_person.get(principal.name, {}))
+        largest = sorted(self._of_person.values(), key=len, reverse=True)
+        return any(self._make_room(among) for among in largest if len(among) >= max(own, 1))
+
+    def _make_room(self, among: Mapping[Key, Held]) -> bool:
+        """End the longest idle one."""
+        for held in among.values():
+            if not held.busy:
+                self.close(held)
+                return True
+        return False
+
+
+def _awake(among: Iterable[Held]) -> Iterator[HttpSession]:
+    return (held for held in among if isinstance(held, HttpSession))
+
+
+def _dormant(found: Found, now: float) -> Dormant:
+    seen = time.monotonic() - max(0.0, now - found.seen)
+    principal = Principal(found.issuer, found.subject, found.client)
+    return Dormant(found.id, found.process, principal, found.grants or (principal.right,), seen)
+
+
+def _noted(done: "asyncio.Future[None]") -> None:
+    if not done.cancelled() and done.exception() is not None:
+        log.warning("which sessions were used is not written down: %s", done.exception())

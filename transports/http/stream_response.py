@@ -1,0 +1,110 @@
+"""Pours a stream into the response to a request, until it ends or its reader goes. Knows ASGI and streams; knows
+nothing of sessions, requests or MCP.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from toolgate.server.budget import Claim
+from toolgate.transports.http.event_stream import PING, Pulse, Stream
+from toolgate.transports.http.host_origin import Receive, Send
+
+OPEN = b": open\r\n\r\n"  # the first byte at once: proxies and clients wait for one
+RETRY = 1_000  # milliseconds after which a reader that was sent away may come back
+LARGE = 64 * 1024  # bytes of events: no more than that waits in the connection for its reader without being counted
+HasRoom = Callable[[int, Callable[[], None]], bool]  # whether so much may be sent; else it calls back when it may
+HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store, no-transform"),  # no-transform: never compressed, which would buffer
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def pour(
+    stream: Stream,
+    cursor: int,
+    receive: Receive,
+    send: Send,
+    pulse: Pulse,
+    *,
+    keep: bool,
+    poll: float | None,
+    until: float | None = None,
+    extra: Iterable[tuple[bytes, bytes]] = (),
+    place: Claim | None = None,
+    has_room: HasRoom | None = None,
+) -> bool:
+    """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes, is
+    sent away, or is too slow: false.
+
+    `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is sent
+    away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970. `place`
+    is the reader's among all that read: it is offered to others. Much is sent once `has_room` for it.
+    """
+    reader = object()
+    stream.attach(reader)
+    loop = asyncio.get_running_loop()
+    watch = loop.create_task(_watch(receive, stream, reader))
+    ends = [poll] if poll is not None else []
+    ends += [until - time.time()] if until is not None else []
+    timer = loop.call_later(min(ends), stream.release, reader) if ends else None
+    pulse.add(stream)
+    if place is not None:
+        place.offer(partial(stream.release, reader))
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
+        first = OPEN if poll is None else stream.primer(cursor, RETRY)
+        await send({"type": "http.response.body", "body": first, "more_body": True})
+        how = {"keep": keep, "polled": poll is not None}
+        whole = await _write(stream, cursor, send, reader, has_room or _always, **how)
+    finally:
+        watch.cancel()
+        if timer is not None:
+            timer.cancel()
+        stream.release(reader)
+        if stream.reader is None:
+            pulse.discard(stream)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    return whole
+
+
+async def _write(
+    stream: Stream, cursor: int, send: Send, reader: object, has_room: HasRoom, *, keep: bool, polled: bool
+) -> bool:
+    while stream.reader is reader:
+        stream.news.clear()
+        if stream.missed(cursor) and not keep:
+            return False  # what it should have had is gone, and it could not tell
+        waiting = stream.size_after(cursor)
+        is_full = waiting > LARGE and not has_room(waiting, stream.news.set)
+        events = [] if is_full else stream.after(cursor)
+        if events:
+            cursor = stream.sent = stream.last
+        elif stream.ended and not is_full:
+            return True
+        elif stream.leaving and polled:
+            stream.leaving = False
+            return False
+        elif stream.pinged:
+            events = [PING]
+        stream.pinged = False
+        if events:
+            await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
+            if not keep:
+                stream.forget(cursor)
+        else:
+            await stream.news.wait()
+    return False
+
+
+def _always(_size: int, _tell: Callable[[], None]) -> bool:
+    return True
+
+
+async def _watch(receive: Receive, stream: Stream, reader: object) -> None:
+    """Notice that the reader has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.release(reader)

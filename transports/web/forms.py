@@ -1,0 +1,90 @@
+"""What all pages share: their looks, forms bound to what was shown to whom, and where one goes next. Knows cookies;
+knows neither a page in particular nor who anybody is.
+
+A form is bound to the login session, or, before there is one, to a cookie of its question's own: so tabs don't disturb
+each other.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode, urlsplit
+
+from toolgate.server.auth.login.accounts import Person
+from toolgate.transports.web.http import Cookies, Incoming, Outgoing, fresh, redirect, tag
+from toolgate.transports.web.templates import Pages
+
+FORM_TIME = 3600.0  # seconds a form that waits for its first key press still holds
+STALE = "This page was no longer current, so nothing was done. Please try again."  # for people
+NO_COOKIE = (
+    "This page needs a cookie, and your browser sent none, so nothing was done. Allow cookies here and try again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who a browser belongs to, as far as known. `key` is the login session's, "" where a proxy says who it is."""
+
+    person: Person | None = None
+    key: str = ""
+
+
+NOBODY = Visitor()
+
+
+class Forms:
+    """`public_url` has no trailing slash; `server` is what people call it."""
+
+    def __init__(self, public_url: str, server: str) -> None:
+        self.public_url = public_url
+        self.base = urlsplit(public_url).path
+        self.pages = Pages(self.base, server)
+        self.cookies = Cookies(public_url)
+
+    def bound(self, incoming: Incoming, visitor: Visitor, *page: str) -> tuple[str, list[tuple[str, str]]]:
+        """The token of a form of `page` (its name, its question, …), and the cookies it needs."""
+        if visitor.key:
+            return _token(visitor.key, visitor, page), []
+        name = _form_cookie(page)
+        secret = self.cookies.get(incoming, name) or fresh()
+        return _token(secret, visitor, page), [self.cookies.put(name, secret, FORM_TIME)]
+
+    def is_bound(self, incoming: Incoming, visitor: Visitor, fields: Mapping[str, str], *page: str) -> bool:
+        """Whether a form came from that page, as it was shown to this browser."""
+        if incoming.headers.get(b"sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
+            return False
+        secret = visitor.key or self.cookies.get(incoming, _form_cookie(page))
+        token = _token(secret, visitor, page)
+        return bool(secret) and hmac.compare_digest(token.encode(), fields.get("csrf", "").encode())
+
+    def unbound(self, incoming: Incoming, visitor: Visitor, *page: str) -> str:
+        """What to say of a form that is not bound."""
+        return STALE if visitor.key or self.cookies.get(incoming, _form_cookie(page)) else NO_COOKIE
+
+    def refused(self, status: int, text: str) -> Outgoing:
+        return self.pages.notice(status, "That did not work", sentence(text), alone=False)
+
+    def to(self, page: str, **asked: str) -> Outgoing:
+        return redirect(self.path(page, **asked))
+
+    def path(self, page: str, **asked: str) -> str:
+        """The page's path, with what of `asked` is not empty."""
+        query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote)
+        return f"{self.base}/{page}" + (f"?{query}" if query else "")
+
+
+def sentence(text: object) -> str:
+    """An error's text, for people."""
+    said = str(text).rstrip(".")
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def _token(secret: str, visitor: Visitor, page: tuple[str, ...]) -> str:
+    who = (visitor.person.issuer, visitor.person.subject) if visitor.person is not None else ("", "")
+    text = "\n".join((*page, *who))
+    return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _form_cookie(page: tuple[str, ...]) -> str:
+    return f"form-{tag(page[1])}" if page[1] else "form"

@@ -1,0 +1,130 @@
+"""The pages people see: templates beside this file, and the headers every page has. Knows what is shown; knows nothing
+of who may see it.
+"""
+
+import hashlib
+import time
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from toolgate.server.calls.display import visible
+from toolgate.transports.web.http import Outgoing
+
+FOLDER = Path(__file__).with_name("pages")
+STYLE = "pages.css"
+FILES = {  # what pages load, beside the templates → what it is
+    STYLE: "text/css",
+    "home.css": "text/css",
+    "home.js": "text/javascript",
+}
+POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+LIVE = ("content-security-policy", f"{POLICY}; script-src 'self'; connect-src 'self'")  # of a page with our own script
+# No form-action: Chromium holds it against every redirect that follows a form, and the last one is to the client.
+HEADERS = (
+    ("content-type", "text/html; charset=utf-8"),
+    ("cache-control", "no-store"),
+    ("content-security-policy", POLICY),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),  # with no-referrer Chromium posts forms with `Origin: null`
+    ("cross-origin-resource-policy", "same-origin"),
+)
+# Keeps a page that opened ours from steering it. Not where a client asks: some open the question in a window of
+# their own and wait for what their own page says there at the end, and this would cut that tie for good.
+ALONE = ("cross-origin-opener-policy", "same-origin")
+
+
+class Pages:
+    """`base` is the path under which all is served, "" at the root; `server` what it is called."""
+
+    def __init__(self, base: str, server: str) -> None:
+        self._base = base
+        self._server = server
+
+    def show(self, name: str, status: int = 200, *, alone: bool = True, **values: Any) -> Outgoing:
+        """A page; `alone` if it belongs to no client's question."""
+        text = self._templates.get_template(f"{name}.html").render(values)
+        return Outgoing(status, text.encode("utf-8", "replace"), [*HEADERS, *([ALONE] if alone else [])])
+
+    def notice(self, status: int, title: str, *sentences: str, alone: bool = True, **values: Any) -> Outgoing:
+        """A page that only says something."""
+        told = {"again": None, "again_label": "", "about": "", "commands": (), **values}
+        return self.show("notice", status, alone=alone, title=title, sentences=sentences, **told)
+
+    def part(self, name: str, part: str, it: Any) -> str:
+        """What a macro of a template makes of it."""
+        return str(getattr(self._templates.get_template(f"{name}.html").module, part)(it))
+
+    def file(self, name: str) -> Outgoing:
+        """One of FILES."""
+        told = [("content-type", f"{FILES[name]}; charset=utf-8"), ("cache-control", "public, max-age=86400")]
+        return Outgoing(200, _read(name), told)
+
+    @cached_property
+    def _templates(self) -> Any:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # start-up: only where somebody signs in
+
+        made = Environment(
+            loader=FileSystemLoader(FOLDER),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters |= {
+            "day": _day,
+            "moment": _moment,
+            "iso": _iso,
+            "lasting": lasting,
+            "shown": _shown,
+            "lines": _lines,
+        }
+        names: dict[str, Any] = made.globals
+        names |= {"base": self._base, "server": self._server, "file": self._where, "style": self._where(STYLE)}
+        return made
+
+    def _where(self, name: str) -> str:
+        """The path of one of FILES: another one when it has changed."""
+        return f"{self._base}/{name}?{hashlib.sha256(_read(name)).hexdigest()[:8]}"
+
+
+@lru_cache
+def _read(name: str) -> bytes:
+    return (FOLDER / name).read_bytes()
+
+
+def _day(when: float) -> str:
+    """Seconds since the epoch as people write a day; in UTC, since nobody says where they are."""
+    return time.strftime("%d %B %Y", time.gmtime(when)).lstrip("0")
+
+
+def _moment(when: float) -> str:
+    """The same, to the minute, of what is not long ago."""
+    return time.strftime("%d %b, %H:%M UTC", time.gmtime(when)).lstrip("0")
+
+
+def _iso(when: float) -> str:
+    """For programs."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+def lasting(seconds: float) -> str:
+    """How long something took, in two places at most: "40 ms", "3.2 s", "2 min 5 s"."""
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def _shown(text: object, most: int = 200) -> str:
+    """Foreign text on one line, each character as what it is, the end left out where there is too much."""
+    line = " ".join(str(text).split())
+    return visible(line if len(line) <= most else f"{line[: most - 1]}…")
+
+
+def _lines(text: str) -> str:
+    """The same of a text whose lines count, all of it: what is left out of a question can't be answered."""
+    return "\n".join(map(visible, text.splitlines()))
