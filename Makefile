@@ -10,7 +10,7 @@ endif
 VERSIONS := 3.12 3.13
 
 .PHONY: setup demo test soak agents frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked \
-	conformance check check-deploy reference mutants bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
+	conformance check check-deploy reference mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
 
@@ -134,6 +134,9 @@ reference: .venv/.run ## what docs/ say of options, commands and tools, written 
 
 mutants: .venv/.dev ## which changes of a line the tests do not notice: a sample, for hours (MUTANTS="--each 5 server/auth")
 	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+walk: .venv/.dev ## the path of a call, traced, and what a reader has to find, counted
+	$(BIN)/python -m tests.architecture.walk
 
 bench: .venv/.dev tests/interop/node_modules/.installed ## side by side with the official SDKs
 	$(BIN)/python -m tests.bench

@@ -1,0 +1,78 @@
+"""Find names that tell a reader nothing: bare participles, pronouns, metaphors, and class names that occur twice."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.architecture import rooms
+
+PARTICIPLES = frozenset(
+    (
+        "told said given held kept found shown spelled spelt asked wanted made known left sent taken gone done begun "
+        "written lent seen met meant felt bound brought bought caught chosen come driven fallen fed forgotten got grown "
+        "heard hidden laid led lost paid risen shut slept spent stood stuck swept thought thrown torn understood woken "
+        "won worn borrowed did"
+    ).split()
+)
+PRONOUNS = frozenset(
+    "one it who whom whose what which that this these those him her them us me he she they we ours theirs "
+    "somebody nobody anybody whoever whatever here there how".split()
+)
+METAPHORS = frozenset(
+    "house room seat manners desk glance walk quarters dialect outlet props standing entrance departures".split()
+)
+NOUNS_IN_ED = frozenset("feed seed need embed speed exceed proceed succeed".split())
+
+
+class Name(NamedTuple):
+    path: Path
+    line: int
+    kind: str  # module, class or function
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.kind} {self.name}"
+
+
+def is_bare(name: str) -> bool:
+    """Whether a name is one word that says neither what a thing is nor what it does."""
+    word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip("_")).lower()
+    if word in PARTICIPLES | PRONOUNS | METAPHORS:
+        return True
+    return re.fullmatch(r"[a-z]+ed", word) is not None and word not in NOUNS_IN_ED
+
+
+def names() -> Iterator[Name]:
+    """Every module, class and function of the program."""
+    for path in rooms.sources():
+        yield Name(path, 1, "module", path.parent.name if path.stem == "__init__" else path.stem)
+        for node in ast.walk(rooms.parse(path)):
+            if isinstance(node, ast.ClassDef):
+                yield Name(path, node.lineno, "class", node.name)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield Name(path, node.lineno, "function", node.name)
+
+
+def public_classes() -> dict[str, list[Path]]:
+    """The files that define each class at their top level, by its name."""
+    found: dict[str, list[Path]] = {}
+    for path in rooms.sources():
+        for node in rooms.parse(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(path)
+    return found
+
+
+def count_participles() -> int:
+    """How often the thirteen words that once stood for everything are an identifier, or a part of one."""
+    words = "told|said|given|held|kept|found|shown|spelled|asked|wanted|made|known|left"
+    pattern = re.compile(rf"(?<![a-z])(?:{words})(?![a-z])")
+    count = 0
+    for path in rooms.sources():
+        for node in ast.walk(rooms.parse(path)):
+            name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None)
+            name = name or getattr(node, "name", None)
+            count += bool(isinstance(name, str) and pattern.search(name.lower()))
+    return count

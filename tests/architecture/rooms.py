@@ -1,0 +1,142 @@
+"""Read the program's rooms and the imports between them.
+
+A room is a folder of modules, or a module that lies loose at the top because several rooms share it. `ORDER` is the
+layers from the bottom up: a room imports itself and what stands before it, late and type-only imports included.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TOPS = ("server", "tools", "transports")
+
+ORDER = (
+    "tools/api",
+    "tools/fair_queue.py",
+    "tools/cgroups",
+    "tools/workspace",
+    "tools/web",
+    "tools/egress",
+    "tools/sandbox",
+    "tools/workers",
+    "tools/search",
+    "tools/browser",
+    "tools/builtin",
+    "tools/__init__.py",
+    "server/__init__.py",
+    "server/run_loop.py",
+    "server/watch.py",
+    "server/file_changes.py",
+    "server/budget.py",
+    "server/principal.py",
+    "server/protocol",
+    "server/progress.py",
+    "server/state",
+    "server/policy",
+    "server/config",
+    "server/calls",
+    "server/workspaces",
+    "server/telemetry",
+    "server/state/backup",
+    "server/plugins",
+    "server/plugins/isolation",
+    "server/auth",
+    "server/server.py",
+    "server/methods",
+    "server/builtin_tools.py",
+    "server/build.py",
+    "transports/http",
+    "transports/__init__.py",
+    "transports/sse.py",
+    "transports/stdio.py",
+    "transports/streamable_http.py",
+    "server/dashboard.py",
+    "transports/web",
+    "server/client_config.py",
+    "server/http_app.py",
+    "server/app.py",
+    "server/cli",
+    "server/__main__.py",
+)
+
+
+def sources(folder: str | None = None) -> list[Path]:
+    """The program's modules, of one top folder or of all, by their paths from the root."""
+    tops = TOPS if folder is None else (folder,)
+    return [path.relative_to(ROOT) for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text())
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The path of each module by its import name."""
+    return {"toolgate." + str(path)[:-3].replace("/", ".").removesuffix(".__init__"): path for path in sources()}
+
+
+def imports(path: Path) -> Iterator[tuple[int, Path]]:
+    """The line and the file of each module of the program that a file imports, wherever in it."""
+    for node in ast.walk(parse(path)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules() else node.module or "" for name in names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [word.value for word in node.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+        yield from ((node.lineno, modules()[name]) for name in names if name in modules())
+
+
+def room(path: Path) -> str:
+    """The room of a file. Raises KeyError for a file that `ORDER` does not have."""
+    rooms = [entry for entry in ORDER if str(path) == entry or str(path).startswith(entry + "/")]
+    if not rooms:
+        raise KeyError(f"{path} is in no room: add it to tests/architecture/rooms.py, or move it into one")
+    return max(rooms, key=len)
+
+
+def folders() -> list[Path]:
+    """Every folder of modules."""
+    return sorted({path.parent for path in sources() if "migrations" not in path.parts})
+
+
+def describe(folder: Path) -> str:
+    """The first sentence of a folder's docstring, or nothing."""
+    init = ROOT / folder / "__init__.py"
+    text = ast.get_docstring(ast.parse(init.read_text())) if init.is_file() else None
+    return (text or "").split("\n\n")[0].replace("\n", " ")
+
+
+def arrows() -> dict[tuple[str, str], list[str]]:
+    """Which room imports which, with the lines that do."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in sources():
+        for line, target in imports(path):
+            if room(path) != room(target):
+                found.setdefault((room(path), room(target)), []).append(f"{path}:{line} imports {target}")
+    return found
+
+
+def circles(edges: dict[Path, set[Path]]) -> list[list[Path]]:
+    """The groups of files that import each other in a circle."""
+    reached: dict[Path, set[Path]] = {}
+    for start in edges:
+        seen: set[Path] = set()
+        waiting = list(edges[start])
+        while waiting:
+            if (target := waiting.pop()) not in seen:
+                seen.add(target)
+                waiting.extend(edges.get(target, ()))
+        reached[start] = seen
+    groups = {frozenset(other for other in seen if start in reached.get(other, ())) for start, seen in reached.items()}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def file_circles() -> list[list[Path]]:
+    return circles({path: {target for _, target in imports(path)} - {path} for path in sources()})
