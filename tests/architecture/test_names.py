@@ -1,6 +1,7 @@
 """Names that a reader can look up: a class name is unique, and no name is a bare participle, pronoun or metaphor."""
 
 import pytest
+
 from tests.architecture import names
 
 # Words that are the field's own, each with the reason.

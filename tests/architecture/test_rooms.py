@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+
 from tests.architecture import rooms
 from tests.architecture.rooms import ORDER
-
 
 KNOWN = (  # to be cut
     "tools/api/context.py",
