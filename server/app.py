@@ -13,39 +13,39 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION, build, builtin_tools, methods, progress
 from toolgate.server.auth.principal_names import Callers, itself
-from toolgate.server.calls.tasks import Deferrals
+from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
-from toolgate.server.file_changes import Changes
-from toolgate.server.plugins.loader import Loaded, Modules
-from toolgate.server.plugins.reload import Plugins
+from toolgate.server.file_changes import FileChanges
+from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
+from toolgate.server.plugins.reload import PluginReloader
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
-from toolgate.server.state.callback_timer import Clock, Firing
-from toolgate.server.state.callbacks import Callbacks
-from toolgate.server.state.plans import Plan
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.state.callback_timer import CallbackTimer, Firing
+from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.plans import PlanStore
+from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.tasks import Tasks
-from toolgate.server.telemetry.setup import Observation
-from toolgate.server.workspaces.sandboxing import Confinement
+from toolgate.server.state.todos import TodoStore
+from toolgate.server.telemetry.setup import Telemetry
+from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.api.context import Belongings, Place, Settings
+from toolgate.tools.api.context import CallerState, Services, Settings
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.builtin.callbacks import INBOX
+from toolgate.tools.builtin.callbacks import INBOX_URI
 from toolgate.tools.builtin.skills import skills
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.zygote import CommandRunner
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server import Authorization
+    from toolgate.server.auth.oauth_server import AuthorizationService
     from toolgate.server.auth.setup import Access
-    from toolgate.server.dashboard import Overview
+    from toolgate.server.dashboard import Dashboard
     from toolgate.server.plugins.isolation.plugin import Isolation
-    from toolgate.server.state.places import Places
+    from toolgate.server.state.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics import Metrics
-    from toolgate.server.workspaces.retention import Cleaner
+    from toolgate.server.workspaces.retention import WorkspaceCleaner
 
 log = logging.getLogger("toolgate")
 
@@ -67,58 +67,60 @@ class App:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.state = build.state_folder(config)
-        self._use = build.used(self.state)
+        self._use = build.lock_state(self.state)
         self.root = build.workspace_root(config)
         self.settings = Settings(
             hold=config.hold - min(MARGIN, config.hold / 4),
-            any_file=not config.remote,
+            any_file=not config.is_remote,
         )
         self.store = Store(self.state)
-        self.clock = Clock(self.store, self._fire)
-        self.deferrals = Deferrals(
-            self.store, self.clock.processes, self._serves, server=build.digest(config, self.root)
+        self.clock = CallbackTimer(self.store, self._fire)
+        self.call_tasks = CallTasks(
+            self.store, self.clock.processes, self._serves, server=build.hash_options(config, self.root)
         )
-        self._where = "" if self.root is None else str(self.root)
-        self.places = self._places()
-        self.rules = build.ruled(config)
-        self.processes = Processes()
-        self.changes = Changes()
-        self.web = build.web(config)
-        self.confinement = Confinement(config, self.state, self.processes, public=config.public)
-        self.workspaces = Workspaces(self.state, self.root, config.children_environment, self.confinement)
-        self.search = build.search_engines(config, self.web)
+        self._root_name = "" if self.root is None else str(self.root)
+        self.places = self._build_places()
+        self.rules = build.build_rules(config)
+        self.processes = CommandRunner()
+        self.file_changes = FileChanges()
+        self.web = build.build_web(config)
+        self.confinement = Sandboxing(config, self.state, self.processes, public=config.is_public)
+        self.workspaces = Workspaces(self.state, self.root, config.command_environment, self.confinement)
+        self.search = build.build_search(config, self.web)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
-        self.modules = Modules()
+        self.modules = PluginLoader()
         self.isolation: Isolation | None = None
-        self.plugins = Plugins(
+        self.plugins = PluginReloader(
             config.plugins,
             self.modules.load,
-            self._isolated,
+            self._load_isolated,
             isolate=config.isolate_plugins,
-            changed=self._registry_changed,
+            on_change=self._registry_changed,
         )
         # over stdio standard error may be the terminal of the client, which draws on it itself
-        self.progress = progress.shown(config.environment) if config.remote else progress.Progress(None)
-        with self.progress.doing("reading skills"):
+        self.progress = (
+            progress.terminal_progress(config.environment) if config.is_remote else progress.TerminalProgress(None)
+        )
+        with self.progress.show("reading skills"):
             self._take_skills()
-        self.observation = Observation(
+        self.observation = Telemetry(
             config,
             self.state,
             self.workspaces,
-            kept_apart=self.confinement.level != "none",
+            sandboxed=self.confinement.level != "none",
             registry=lambda: self.server.registry,
         )
-        self.server = self._server()
-        self.cleaner = self._cleaner()
+        self.server = self._build_server()
+        self.cleaner = self._build_cleaner()
         if self.places is not None:
-            self.server.place = self.places.of
+            self.server.place = self.places.get_place
         if self.cleaner is not None:
-            self.server.used = partial(self._used, self.cleaner)
-        self.deferrals.lost = self.server.observers.lost
-        self.dispatcher = methods.dispatcher(self.server)
-        if config.classic.unknown:
-            log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown)))
-        self._authorization: Authorization | None = None
+            self.server.note_use = partial(self._note_use, self.cleaner)
+        self.call_tasks.on_lost = self.server.observers.task_lost
+        self.dispatcher = methods.build_dispatcher(self.server)
+        if config.classic.unknown_keys:
+            log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown_keys)))
+        self._authorization: AuthorizationService | None = None
         self._later: set[asyncio.Task[Any]] = set()
         self._end_by = 0.0  # loop time: what is deferred may run until then
 
@@ -135,24 +137,24 @@ class App:
 
     async def serve_http(self) -> None:
         """Serve HTTP clients until a signal comes."""
-        from toolgate.server.http_app import Site  # start-up: stdio does without all of HTTP
+        from toolgate.server.http_app import HttpApp  # start-up: stdio does without all of HTTP
         from toolgate.server.state.sessions import SessionRecords
 
         access = self._access if self._signs_in else None
-        site = Site(
+        site = HttpApp(
             self.config,
             self.server,
             self.dispatcher,
             access,
-            leave=self._leave,
-            overview=self._overview(),
+            end_background=self._end_principal,
+            overview=self._build_overview(),
             sandbox=self.confinement.level,
-            metrics=self._measured(),
-            records=SessionRecords(self.store, self.clock.processes, self._where),
+            metrics=self._build_metrics(),
+            records=SessionRecords(self.store, self.clock.processes, self._root_name),
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
-        told = self._end_when_told()
+        told = self._end_on_signal()
         try:
             site.listen()
             await self.start()
@@ -166,7 +168,7 @@ class App:
             await self.close()
 
     @staticmethod
-    def _end_when_told() -> asyncio.Event:
+    def _end_on_signal() -> asyncio.Event:
         """Have a signal that comes before the transports listen for signals end the start, in order."""
         loop, task, told = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
         assert task is not None
@@ -180,66 +182,66 @@ class App:
             loop.add_signal_handler(number, hear)
         return told
 
-    def _server(self) -> Server:
+    def _build_server(self) -> Server:
         return Server(
             name=self.config.name,
             version=VERSION,
-            registry=self._registry(),
+            registry=self._build_registry(),
             settings=self.settings,
-            hold=self.config.hold,
-            seal=Seal(self.state / "keys" / "request-state"),
-            lend=self._lend,
-            deferrals=self.deferrals,
-            patience=min(PATIENCE, self.settings.hold / 2),
+            call_timeout=self.config.hold,
+            seal=Sealer(self.state / "keys" / "request-state"),
+            make_belongings=self._make_belongings,
+            call_tasks=self.call_tasks,
+            task_after=min(PATIENCE, self.settings.hold / 2),
             observers=self.observation.observers(),
-            followed=self.observation.traces.followed if self.observation.traces is not None else None,
+            trace=self.observation.traces.trace_method if self.observation.traces is not None else None,
             streaming=self.config.classic.streaming,
             full_structure=self.config.structured_output == "full",
-            schemes=self._schemes(),
-            calls=build.calls(self.config),
+            security_schemes=self._security_schemes(),
+            call_rate=build.build_rate_limiter(self.config),
             rules=self.rules,
-            names=Callers(self.store).names if self.rules.about_people else itself,
+            principal_names=Callers(self.store).names if self.rules.names_people else itself,
         )
 
-    def _overview(self) -> "Overview":
-        from toolgate.server.dashboard import Overview  # start-up: stdio does without
+    def _build_overview(self) -> "Dashboard":
+        from toolgate.server.dashboard import Dashboard  # start-up: stdio does without
 
-        feed, trail = self.observation.feed, self.observation.trail()
+        feed, trail = self.observation.recent_calls, self.observation.own_entries()
         assert feed is not None  # HTTP is served
-        return Overview(self.server, self.store, self.clock, self.workspaces, feed, trail)
+        return Dashboard(self.server, self.store, self.clock, self.workspaces, feed, trail)
 
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
-        await self.store.ready()
+        await self.store.prepare()
         if self.places is not None:
             await self._recall_places(self.places)
         if self.config.plugins:
             try:
-                with self.progress.doing("loading plugins"):
-                    await self.plugins.look(PLUGINS_LOAD)
+                with self.progress.show("loading plugins"):
+                    await self.plugins.reload(PLUGINS_LOAD)
             except Exception:  # what is built in is served all the same
                 log.exception("the plugin folders can't be looked at")
             self._start_later(self._watch_plugins, PLUGINS_AFTER)
-        for rule in self.rules.idle(self.server.registry.tools):
+        for rule in self.rules.find_unused(self.server.registry.tools):
             log.warning("the rule %s is about no tool that there is now", rule)
         self._start_later(self._watch_skills, WATCH_AFTER)
-        self._start_later(self.confinement.sweep, WATCH_AFTER)
-        self._start_later(self.confinement.follow, WATCH_AFTER)
+        self._start_later(self.confinement.end_orphans, WATCH_AFTER)
+        self._start_later(self.confinement.balance_cpu, WATCH_AFTER)
         self._start_later(self.clock.start, WATCH_AFTER)
-        self._start_later(self.deferrals.resume, WATCH_AFTER)
+        self._start_later(self.call_tasks.resume, WATCH_AFTER)
         if self.cleaner is not None:
-            self._start_later(self.cleaner.follow, CLEAN_AFTER)
+            self._start_later(self.cleaner.run, CLEAN_AFTER)
 
-    def _places(self) -> "Places | None":
-        if not self.config.remote:
+    def _build_places(self) -> "WorkingDirectories | None":
+        if not self.config.is_remote:
             return None  # a client over stdio begins anew
-        from toolgate.server.state.places import Places  # start-up: stdio does without
+        from toolgate.server.state.working_directories import WorkingDirectories  # start-up: stdio does without
 
-        return Places(self.store, self._where)
+        return WorkingDirectories(self.store, self._root_name)
 
-    async def _recall_places(self, places: "Places") -> None:
+    async def _recall_places(self, places: "WorkingDirectories") -> None:
         try:
-            await places.recall()
+            await places.load()
         except StateError as error:
             log.warning("where principals stood before this start is forgotten: %s", error)
 
@@ -251,30 +253,35 @@ class App:
     @property
     def _signs_in(self) -> bool:
         """Whether callers have to say who they are."""
-        return bool(self.config.remote and self.config.auth != "none")
+        return bool(self.config.is_remote and self.config.auth != "none")
 
     def _access(self, public_url: str) -> "Access":
         from toolgate.server.auth import scopes
         from toolgate.server.auth import setup as access  # start-up: stdio does without all of OAuth
 
-        opened = access.opened(
-            self.config, public_url, self.state, self.store, lambda: scopes.served(self.server.registry), self.web
+        opened = access.open_access(
+            self.config,
+            public_url,
+            self.state,
+            self.store,
+            lambda: scopes.list_served_scopes(self.server.registry),
+            self.web,
         )
         self._authorization = opened.authorization
         return opened
 
-    def _schemes(self) -> Callable[[str], list[dict[str, Any]]] | None:
+    def _security_schemes(self) -> Callable[[str], list[dict[str, Any]]] | None:
         if not self._signs_in:
             return None
         from toolgate.server.auth import scopes  # start-up, as above
 
-        return scopes.schemes
+        return scopes.security_schemes
 
     def _ending(self) -> None:
         """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well
         (MCP 2026-07-28 basic/patterns/cancellation)."""
         self._end_by = asyncio.get_running_loop().time() + self.config.grace
-        for listener in self.server.end_listeners():
+        for listener in self.server.end_subscriptions():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
 
     async def close(self) -> None:
@@ -284,10 +291,10 @@ class App:
         if self._later:
             await asyncio.wait(self._later, timeout=1.0)
         self.server.questions.close()
-        await self.deferrals.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
-        sent = asyncio.ensure_future(self.observation.send())
+        await self.call_tasks.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
+        sent = asyncio.ensure_future(self.observation.flush_traces())
         self.server.updates.close()
-        await self.changes.close()
+        await self.file_changes.close()
         self.plugins.close()
         self.modules.close()
         if self.isolation is not None:
@@ -302,30 +309,30 @@ class App:
         os.close(self._use)
         await sent
 
-    def _measured(self) -> "Metrics":
+    def _build_metrics(self) -> "Metrics":
         """The metrics, with all that is behind the transports."""
-        from toolgate.server.telemetry.metrics.gauges import of_server  # start-up, as above
+        from toolgate.server.telemetry.metrics.gauges import server_rows  # start-up, as above
 
         metrics = self.observation.metrics
         assert metrics is not None  # HTTP is served
-        metrics.read(of_server(self.server, self.workspaces, self.search, self.web, self.confinement.level))
+        metrics.add_rows(server_rows(self.server, self.workspaces, self.search, self.web, self.confinement.level))
         return metrics
 
-    def _registry(self) -> Registry:
-        return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden)
+    def _build_registry(self) -> Registry:
+        return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden_tools)
 
-    async def _isolated(self, file: Path) -> Loaded:
+    async def _load_isolated(self, file: Path) -> LoadedPlugin:
         """Load a plugin in a process of its own."""
         from toolgate.server.plugins.isolation.plugin import Isolation  # start-up: most plugins are not isolated
 
         if self.isolation is None:
             self.isolation = Isolation(
-                self.config.children_environment, verbose=self.config.verbose, style=self.config.log_format
+                self.config.command_environment, verbose=self.config.verbose, style=self.config.log_format
             )
         return await self.isolation.load(file)
 
     def _registry_changed(self) -> None:
-        self.server.swap(self._registry())
+        self.server.swap_registry(self._build_registry())
 
     def _skills_changed(self) -> None:
         self._take_skills()
@@ -333,52 +340,55 @@ class App:
 
     def _take_skills(self) -> None:
         self.built_in = Registry(
-            builtin_tools.parts(self.skills)
+            builtin_tools.builtin_parts(self.skills)
         )  # first: what comes later is a change, and seen as one
         self.skill_parts = builtin_tools.skill_parts(self.skills)
 
-    def _lend(self, principal: str, place: Place, notices: Notices) -> Belongings:
-        workspace = self.workspaces.of(principal, notices)
-        return Belongings(
+    def _make_belongings(self, principal: str, place: CallerState, notices: Notices) -> Services:
+        workspace = self.workspaces.get_or_open(principal, notices)
+        return Services(
             principal=principal,
-            place=place,
+            caller_state=place,
             workspace=workspace,
-            tasks=Tasks(self.store, principal, place.key),
-            plan=Plan(self.store, principal, place.key, place),
-            callbacks=Callbacks(self.store, self.clock, principal, place.key),
+            tasks=TodoStore(self.store, principal, place.key),
+            plan=PlanStore(self.store, principal, place.key, place),
+            callbacks=CallbackStore(self.store, self.clock, principal, place.key),
             skills=self.skills,
             web=self.web,
             settings=self.settings,
-            updated=partial(self.server.updates.changed, principal),
-            listed=partial(self.server.listed, principal),
-            changes=partial(self.changes.of, root=workspace.root),
+            notify_updated=partial(self.server.updates.notify, principal),
+            notify_list_changed=partial(self.server.notify_resource_list, principal),
+            watch_path=partial(self.file_changes.follow, root=workspace.root),
             search=self.search,
         )
 
     def _serves(self, principal: str) -> bool:
         """Whose work may be taken over here: remote callers' must not run under the local user's options, nor theirs
         where callers are told apart. Without that there is nobody else, over HTTP either."""
-        return (principal == LOCAL) == (not self.config.remote or self.config.auth == "none")
+        return (principal == LOCAL) == (not self.config.is_remote or self.config.auth == "none")
 
-    async def _leave(self, principal: str) -> None:
+    async def _end_principal(self, principal: str) -> None:
         """Somebody is gone for good: end what goes on without them."""
-        await Callbacks(self.store, self.clock, principal, "").cancel(None)
-        await self.deferrals.cancel_all(principal)
-        self.server.questions.leave(principal)
+        await CallbackStore(self.store, self.clock, principal, "").cancel(None)
+        await self.call_tasks.cancel_all(principal)
+        self.server.questions.drop_all(principal)
         await self.workspaces.kill(principal)
 
-    def _cleaner(self) -> "Cleaner | None":
+    def _build_cleaner(self) -> "WorkspaceCleaner | None":
         """Where each principal has a workspace of its own; one that was given is nobody's to put away."""
-        if not self.config.remote or self.root is not None:
+        if not self.config.is_remote or self.root is not None:
             return None
-        from toolgate.server.workspaces.retention import Cleaner, Policy  # start-up: stdio does without
+        from toolgate.server.workspaces.retention import (  # start-up: stdio does without
+            RetentionPolicy,
+            WorkspaceCleaner,
+        )
 
         config = self.config
-        return Cleaner(
+        return WorkspaceCleaner(
             self.state,
-            idle=Policy(config.idle_workspaces, config.idle_after),
-            gone=Policy(config.gone_workspaces, config.gone_after),
-            who_is_gone=self._who_is_gone,
+            idle=RetentionPolicy(config.idle_workspaces, config.idle_after),
+            gone=RetentionPolicy(config.gone_workspaces, config.gone_after),
+            list_gone=self._who_is_gone,
             end=self._let_go,
         )
 
@@ -388,18 +398,18 @@ class App:
         from toolgate.server import principal as principals  # start-up, as above
         from toolgate.server.auth.tokens import access_tokens
 
-        subjects = await self._authorization.see_off()
+        subjects = await self._authorization.revoke_barred_people()
         return {principals.Principal(access_tokens.OURS, subject, "").name for subject in subjects}
 
     async def _let_go(self, principal: str) -> None:
         """End all that a principal has running, and forget where it worked: at its next call that is made anew."""
         if await self.workspaces.forget(principal):
-            self.server.forget(principal)
+            self.server.forget_belongings(principal)
             if self.places is not None:
                 await self.places.forget(principal)
 
-    def _used(self, cleaner: "Cleaner", principal: str) -> None:
-        word = cleaner.note(principal)
+    def _note_use(self, cleaner: "WorkspaceCleaner", principal: str) -> None:
+        word = cleaner.note_call(principal)
         if word is not None:
             self.server.notices(principal).add("workspace", word, READ)
 
@@ -407,18 +417,18 @@ class App:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""
         text = f"callback {firing.slot} fired: {firing.message}"
         self.server.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
-        self.server.tell(firing.principal, firing.session, "notice", text, WORKFLOW)
-        self.server.updates.changed(firing.principal, INBOX)
+        self.server.log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
+        self.server.updates.notify(firing.principal, INBOX_URI)
 
     async def _watch_skills(self) -> None:
         from toolgate.server import watch  # start-up: the library it needs is not small
 
-        await watch.watch(self.skills, self._skills_changed)
+        await watch.watch_skills(self.skills, self._skills_changed)
 
     async def _watch_plugins(self) -> None:
         from toolgate.server import watch  # start-up: the library it needs is not small
 
-        await watch.follow("plugin", self.plugins.roots, self.plugins.look, PLUGINS_DEBOUNCE)
+        await watch.watch_folders("plugin", self.plugins.roots, self.plugins.reload, PLUGINS_DEBOUNCE)
 
     def _start_later(self, work: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> None:
         """Start `work` when the first answers are out; its failure is logged and costs nothing else."""

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.config.load import Config
-from toolgate.server.policy.rate_limit import Calls
-from toolgate.server.policy.rules import Rules, parse
+from toolgate.server.policy.rate_limit import CallRateLimiter
+from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.tools import search
-from toolgate.tools.browser.find_chromium import program
+from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace import limits
@@ -32,48 +32,48 @@ def state_folder(config: Config) -> Path:
     return state
 
 
-def used(state: Path) -> int:
+def lock_state(state: Path) -> int:
     """Until this descriptor is closed, nobody puts another state in its place."""
     try:
-        return lock.taken(state)
+        return lock.acquire_shared(state)
     except OSError as error:
         raise UsageError(f"--state: {error}") from None
 
 
-def search_engines(config: Config, web: Web) -> search.Search:
+def build_search(config: Config, web: Web) -> search.Search:
     try:
         keys = search.read_keys(config.search_keys, config.environment)
     except ValueError as error:
         raise UsageError(f"--search-keys: {error}") from None
     try:
-        engines = search.chosen(config.engines, config.searxng, keys)
+        engines = search.choose_engines(config.engines, config.searxng, keys)
     except ValueError as error:
         raise UsageError(f"--engines: {error}") from None
     return search.Search(web, engines, deadline=config.search_deadline, contact=config.search_contact)
 
 
-def calls(config: Config) -> Calls | None:
+def build_rate_limiter(config: Config) -> CallRateLimiter | None:
     """The calls a minute there may be. Where nobody signs in the one caller pays for them itself: only what was said
     holds."""
     said = [word for word in config.limit if word.startswith(limits.CALLS)]
-    if config.remote and config.auth != "none":
-        return Calls(limits.parse(said).calls)
-    return Calls(limits.parse(said, limits.UNLIMITED).calls) if said else None
+    if config.is_remote and config.auth != "none":
+        return CallRateLimiter(limits.parse(said).calls)
+    return CallRateLimiter(limits.parse(said, limits.UNLIMITED).calls) if said else None
 
 
-def ruled(config: Config) -> Rules:
+def build_rules(config: Config) -> Rules:
     def known_as(subject: str) -> str:
         from toolgate.server.auth.tokens.access_tokens import OURS
         from toolgate.server.principal import Principal  # start-up: rules about people are rare
 
         return Principal(config.auth if "://" in config.auth else OURS, subject, "").name
 
-    return Rules(*(parse(words, known_as) for words in (config.deny, config.allow, config.approve)))
+    return Rules(*(parse_rules(words, known_as) for words in (config.deny, config.allow, config.approve)))
 
 
-def web(config: Config) -> Web:
+def build_web(config: Config) -> Web:
     try:
-        chromium = program(config.browser, config.environment.get("PATH"))
+        chromium = find_chromium(config.browser, config.environment.get("PATH"))
     except ValueError as error:
         raise UsageError(f"--browser: {error}") from None
     try:
@@ -84,7 +84,7 @@ def web(config: Config) -> Web:
 
 def workspace_root(config: Config) -> Path | None:
     """The folder all tools work in; None where every principal gets one of its own."""
-    if config.workspace is None and config.remote:
+    if config.workspace is None and config.is_remote:
         return None
     try:
         root: Path = config.workspace or Path.cwd()
@@ -95,9 +95,9 @@ def workspace_root(config: Config) -> Path | None:
     return root.resolve()
 
 
-def digest(config: Config, root: Path | None) -> str:
+def hash_options(config: Config, root: Path | None) -> str:
     """Of what decides what a call does: work may be done again by a server of the same digest only."""
-    kind = "http" if config.remote else "stdio"
+    kind = "http" if config.is_remote else "stdio"
     where = "per principal" if root is None else str(root)
     said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
     said += [list(config.refuse_networks)] if config.refuse_networks else []
@@ -108,7 +108,7 @@ def skill_folders(config: Config) -> list[Path]:
     """In the order of precedence: the first of a name wins. Those in a workspace are the local user's alone: over HTTP
     an agent could write them."""
     home = Path(config.environment.get("HOME") or "/")
-    if config.remote:
+    if config.is_remote:
         return [*config.skills, home / ".claude/skills", skills.BUILT_IN]
     root: Path = config.workspace or Path.cwd()
     return [

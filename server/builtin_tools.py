@@ -11,8 +11,8 @@ from toolgate.tools.builtin.images import read_image
 from toolgate.tools.builtin.plan import current_plan, plan_mode
 from toolgate.tools.builtin.shell import background_bash, bash, bg_output, kill_bg_task, list_bg_tasks, read_bg_output
 from toolgate.tools.builtin.skills.resources import manifest_of, prompt_of, skill_file
-from toolgate.tools.builtin.skills.skills import Skills, description, invoke_skill
-from toolgate.tools.builtin.tasks import one_task, task_list, task_manager
+from toolgate.tools.builtin.skills.skills import Skills, invoke_skill, tool_description
+from toolgate.tools.builtin.todos import one_task, task_list, task_manager
 from toolgate.tools.builtin.workspace_files import workspace_file
 from toolgate.tools.search import web_search
 
@@ -34,9 +34,9 @@ TOOLS = (
 RESOURCES = (task_list, current_plan, inbox, one_task, bg_output, skill_file, workspace_file)
 
 
-def parts(skills: Skills) -> list[Part]:
+def builtin_parts(skills: Skills) -> list[Part]:
     """What is built in; the skills are told of in a tool's description, as their folders are now."""
-    offered = invoke_skill.described(description(skills))
+    offered = invoke_skill.with_description(tool_description(skills))
     return [*(offered if tool is invoke_skill else tool for tool in TOOLS), *RESOURCES]
 
 

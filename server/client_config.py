@@ -12,14 +12,14 @@ import msgspec
 from toolgate.server.protocol.errors import UsageError
 
 
-def snippet(words: Sequence[str], options: Sequence[str], public_url: str | None = None) -> tuple[str, str]:
+def build_snippet(words: Sequence[str], options: Sequence[str], public_url: str | None = None) -> tuple[str, str]:
     """The configuration for the client `words[0]`; and where it belongs. It starts a server of its own with `options`,
     or, for hosted clients and those that are told URLs, reaches the one at `public_url`."""
     if len(words) != 1 or words[0] not in (CLIENTS.keys() | HOSTED.keys()):
         raise UsageError(f"config: name a client: {', '.join(CLIENTS | HOSTED)}")
     (client,) = words
     if client in HOSTED and (client not in CLIENTS or _is_reachable(public_url)):
-        return _hosted(client, public_url)
+        return _hosted_snippet(client, public_url)
     if public_url is not None and client in REMOTE:
         return REMOTE[client](f"{public_url}/mcp")
     return CLIENTS[client](_command(), list(options))
@@ -32,7 +32,7 @@ def _command() -> str:
     return found or str(Path(sys.argv[0]).absolute())
 
 
-def _servers(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], tuple[str, str]]:
+def _command_entry(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], tuple[str, str]]:
     """The JSON most clients read: `{key: {"toolgate": {…}}}`, and where it belongs."""
 
     def told(command: str, options: list[str]) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def _servers(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], t
     return told
 
 
-def _reached(key: str, where: str, named: str = "url", **extra: Any) -> Callable[[str], tuple[str, str]]:
+def _url_entry(key: str, where: str, named: str = "url", **extra: Any) -> Callable[[str], tuple[str, str]]:
     """The same for a server at a URL, which the client calls `named`; it signs in there by itself."""
     return lambda url: (_entry(key, {**extra, named: url}), where)
 
@@ -54,12 +54,12 @@ def _claude_code(command: str, options: list[str]) -> tuple[str, str]:
     return shlex.join(["claude", "mcp", "add", "toolgate", "--", command, *options]), "run it in a shell"
 
 
-def _claude_code_there(url: str) -> tuple[str, str]:
+def _claude_code_url(url: str) -> tuple[str, str]:
     words = ["claude", "mcp", "add", "--transport", "http", "toolgate", url]
     return shlex.join(words), "run it in a shell, then /mcp in Claude Code to sign in"
 
 
-def _codex_there(url: str) -> tuple[str, str]:
+def _codex_url(url: str) -> tuple[str, str]:
     entry = f"[mcp_servers.toolgate]\nurl = {msgspec.json.encode(url).decode()}"
     return entry, f"{CODEX}; then codex mcp login toolgate signs in"
 
@@ -79,7 +79,7 @@ def _is_reachable(public_url: str | None) -> bool:
     return public_url is not None and public_url.startswith("https://")
 
 
-def _hosted(client: str, public_url: str | None) -> tuple[str, str]:
+def _hosted_snippet(client: str, public_url: str | None) -> tuple[str, str]:
     """What runs elsewhere is given a URL, and signs in there by itself."""
     if not _is_reachable(public_url):
         raise UsageError(f"config: {client} runs elsewhere: say with --public-url under which https URL it reaches you")
@@ -97,29 +97,29 @@ OPENCODE = "in ~/.config/opencode/opencode.json, or opencode.json of a project"
 QWEN = "in ~/.qwen/settings.json, or .qwen/settings.json of a project"
 COPILOT = "in ~/.copilot/mcp-config.json"
 CLIENTS: dict[str, Callable[[str, list[str]], tuple[str, str]]] = {
-    "claude-desktop": _servers("mcpServers", "in claude_desktop_config.json (Settings, Developer, Edit Config)"),
+    "claude-desktop": _command_entry("mcpServers", "in claude_desktop_config.json (Settings, Developer, Edit Config)"),
     "claude-code": _claude_code,
-    "cursor": _servers("mcpServers", CURSOR),
-    "vscode": _servers("servers", VS_CODE, type="stdio"),
-    "windsurf": _servers("mcpServers", WINDSURF),
-    "zed": _servers("context_servers", ZED, source="custom"),
+    "cursor": _command_entry("mcpServers", CURSOR),
+    "vscode": _command_entry("servers", VS_CODE, type="stdio"),
+    "windsurf": _command_entry("mcpServers", WINDSURF),
+    "zed": _command_entry("context_servers", ZED, source="custom"),
     "codex": _codex,
-    "gemini-cli": _servers("mcpServers", GEMINI),
+    "gemini-cli": _command_entry("mcpServers", GEMINI),
     "opencode": _opencode,
-    "qwen-code": _servers("mcpServers", QWEN),
-    "copilot": _servers("mcpServers", COPILOT, type="local", tools=["*"]),
+    "qwen-code": _command_entry("mcpServers", QWEN),
+    "copilot": _command_entry("mcpServers", COPILOT, type="local", tools=["*"]),
 }
 REMOTE: dict[str, Callable[[str], tuple[str, str]]] = {  # client → what it is told about a URL
-    "claude-code": _claude_code_there,
-    "cursor": _reached("mcpServers", CURSOR),
-    "vscode": _reached("servers", VS_CODE, type="http"),
-    "windsurf": _reached("mcpServers", WINDSURF, "serverUrl"),
-    "zed": _reached("context_servers", ZED),
-    "codex": _codex_there,
-    "gemini-cli": _reached("mcpServers", f"{GEMINI}; then /mcp auth toolgate signs in", type="http"),
-    "opencode": _reached("mcp", f"{OPENCODE}; then opencode mcp auth toolgate signs in", type="remote", enabled=True),
-    "qwen-code": _reached("mcpServers", f"{QWEN}; then /mcp signs in", "httpUrl"),
-    "copilot": _reached("mcpServers", f"{COPILOT}; then /mcp signs in", type="http", tools=["*"]),
+    "claude-code": _claude_code_url,
+    "cursor": _url_entry("mcpServers", CURSOR),
+    "vscode": _url_entry("servers", VS_CODE, type="http"),
+    "windsurf": _url_entry("mcpServers", WINDSURF, "serverUrl"),
+    "zed": _url_entry("context_servers", ZED),
+    "codex": _codex_url,
+    "gemini-cli": _url_entry("mcpServers", f"{GEMINI}; then /mcp auth toolgate signs in", type="http"),
+    "opencode": _url_entry("mcp", f"{OPENCODE}; then opencode mcp auth toolgate signs in", type="remote", enabled=True),
+    "qwen-code": _url_entry("mcpServers", f"{QWEN}; then /mcp signs in", "httpUrl"),
+    "copilot": _url_entry("mcpServers", f"{COPILOT}; then /mcp signs in", type="http", tools=["*"]),
 }
 HOSTED = {  # client → where the URL is pasted
     "chatgpt": "in ChatGPT: Settings, Apps & Connectors, Advanced settings, Developer mode; then Create",
@@ -143,7 +143,7 @@ TITLES = {  # as people call them
 }
 
 
-def reaching(public_url: str) -> list[tuple[str, str, str]]:
+def list_snippets(public_url: str) -> list[tuple[str, str, str]]:
     """What each client is told that can be given a URL: its title, the text to paste, and where it belongs. Those that
     run elsewhere only where they could reach it."""
     pasted = f"{public_url}/mcp"

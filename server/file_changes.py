@@ -24,7 +24,7 @@ Stamp = tuple[int, int, int, int] | None  # None: there is nothing
 log = logging.getLogger(__name__)
 
 
-class Watched:
+class WatchedPath:
     """A path that somebody waits for a change of."""
 
     def __init__(self, stamp: Stamp, root: Path | None) -> None:
@@ -41,21 +41,21 @@ class Watched:
         self.changed.clear()  # who waits now is woken
 
 
-class Changes:
+class FileChanges:
     """`of(path)` gives something each time what is at the path has changed, come or gone; until it is closed."""
 
     def __init__(self) -> None:
-        self._held: dict[Path, Watched] = {}
+        self._paths: dict[Path, WatchedPath] = {}
         self._is_full = False  # and the log has it
         self._others = asyncio.Event()  # other paths are held than are watched
         self._task: asyncio.Task[None] | None = None
 
-    async def of(self, path: Path, root: Path | None = None) -> AsyncIterator[None]:
+    async def follow(self, path: Path, root: Path | None = None) -> AsyncIterator[None]:
         """Of several changes that follow closely not each one is told. That a folder above has moved is seen where it
         is inside `root`, or the file's own."""
         since = time.time_ns() - RECENT
         stamp = await asyncio.to_thread(_stamp, path)
-        held = self._hold(path, stamp, root)
+        held = self._add(path, stamp, root)
         if held is None:
             return
         told = held.changes
@@ -70,7 +70,7 @@ class Changes:
         finally:
             held.waiting -= 1
             if not held.waiting:
-                del self._held[path]
+                del self._paths[path]
                 self._others.set()
 
     async def close(self) -> None:
@@ -78,18 +78,18 @@ class Changes:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _hold(self, path: Path, stamp: Stamp, root: Path | None) -> Watched | None:
-        held = self._held.get(path)
+    def _add(self, path: Path, stamp: Stamp, root: Path | None) -> WatchedPath | None:
+        held = self._paths.get(path)
         if held is not None:
             held.waiting += 1
             return held
-        if len(self._held) >= MAX_WATCHED:
+        if len(self._paths) >= MAX_WATCHED:
             if not self._is_full:
                 self._is_full = True
                 log.warning("%d files are watched, the most there can be: changes of others are not told", MAX_WATCHED)
             return None
         self._is_full = False
-        held = self._held[path] = Watched(stamp, root)
+        held = self._paths[path] = WatchedPath(stamp, root)
         self._others.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -99,9 +99,9 @@ class Changes:
         """Watch what is held, until nothing is."""
         from toolgate.server import watch  # start-up: the library it needs is not small
 
-        while self._held:
+        while self._paths:
             self._others.clear()
-            following = asyncio.create_task(watch.follow("subscribed", self._roots, self._look, DEBOUNCE))
+            following = asyncio.create_task(watch.watch_folders("subscribed", self._roots, self._check, DEBOUNCE))
             others = asyncio.create_task(self._others.wait())
             try:
                 await asyncio.wait([others, following], return_when=asyncio.FIRST_COMPLETED)
@@ -116,11 +116,16 @@ class Changes:
 
     def _roots(self) -> Iterable[Path]:
         """In the watch's thread."""
-        held = [(path, held.root) for path, held in list(self._held.items())]
-        return {_nearest(folder) for path, root in held for way in _ways(path) for folder in _above(way, root)}
+        held = [(path, held.root) for path, held in list(self._paths.items())]
+        return {
+            _nearest_folder(folder)
+            for path, root in held
+            for way in _linked_paths(path)
+            for folder in _folders_above(way, root)
+        }
 
-    async def _look(self) -> None:
-        before = dict(self._held)
+    async def _check(self) -> None:
+        before = dict(self._paths)
         stamps = await asyncio.to_thread(lambda: {path: _stamp(path) for path in before})
         for path, held in before.items():
             if held.stamp != stamps[path]:
@@ -130,13 +135,13 @@ class Changes:
 def _stamp(path: Path) -> Stamp:
     try:
         found = os.stat(path)
-        switched = [link.lstat().st_ctime_ns for link, _ in _steps(path)]
+        switched = [link.lstat().st_ctime_ns for link, _ in _resolve_links(path)]
     except (OSError, ValueError):
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, max(found.st_ctime_ns, *switched, 0)
 
 
-def _steps(path: Path) -> Iterator[tuple[Path, Path]]:
+def _resolve_links(path: Path) -> Iterator[tuple[Path, Path]]:
     """Each link on the way, and what becomes of the path as it is followed."""
     for _ in range(MAX_LINKS):
         link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
@@ -147,16 +152,16 @@ def _steps(path: Path) -> Iterator[tuple[Path, Path]]:
         yield link, path
 
 
-def _ways(path: Path) -> list[Path]:
-    return [path, *(way for _, way in _steps(path))]
+def _linked_paths(path: Path) -> list[Path]:
+    return [path, *(way for _, way in _resolve_links(path))]
 
 
-def _above(path: Path, root: Path | None) -> list[Path]:
+def _folders_above(path: Path, root: Path | None) -> list[Path]:
     """The path, its folder, and all folders above it as far as `root`, which is what they must be inside."""
     inside = [folder for folder in path.parents if root is not None and folder.is_relative_to(root)]
     return [path, path.parent, *inside]
 
 
-def _nearest(path: Path) -> Path:
+def _nearest_folder(path: Path) -> Path:
     """The folder itself, or the nearest there is above it."""
     return next(folder for folder in (path, *path.parents) if os.path.isdir(folder))

@@ -14,13 +14,13 @@ from starlette.routing import BaseRoute, Route, Router
 
 from toolgate.server import client_config
 from toolgate.server.auth import scopes
-from toolgate.server.auth.login.trusted_proxies import Proxies
-from toolgate.server.auth.protected_resource import MCP, SSE, Resource
-from toolgate.server.auth.revocation_watch import EVERY, Standing
+from toolgate.server.auth.login.trusted_proxies import TrustedProxies
+from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
+from toolgate.server.auth.revocation_watch import EVERY, RevocationWatch
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
-from toolgate.server.dashboard import Overview
+from toolgate.server.dashboard import Dashboard
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import Principal, Right
 from toolgate.server.protocol import request_meta, serialization
@@ -31,39 +31,47 @@ from toolgate.server.protocol.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
-from toolgate.server.telemetry.log_format import ABOUT
+from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.server.telemetry.metrics import CONTENT_TYPE, Metrics
-from toolgate.server.telemetry.metrics.gauges import Http, of_http
-from toolgate.server.telemetry.metrics.token import made, token
+from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
+from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 from toolgate.transports import sse, streamable_http
 from toolgate.transports.http import activation, metrics
 from toolgate.transports.http import server as http
-from toolgate.transports.http.bearer import Gate, Message, Permits, caller, everyone
-from toolgate.transports.http.budgets import budgets
+from toolgate.transports.http.bearer import (
+    BearerAuth,
+    InboundMessages,
+    ScopeCheck,
+    authenticated_principal,
+    local_principal,
+)
+from toolgate.transports.http.budgets import create_budgets
 from toolgate.transports.http.connections import Connections, is_local
-from toolgate.transports.http.drain import Unread
-from toolgate.transports.http.event_stream import Stream
-from toolgate.transports.http.host_origin import PROBES, Application, Guard, Receive, Scope, Send
-from toolgate.transports.http.request_id import Requests
-from toolgate.transports.http.sessions import MAX_OWNED, MAX_PERSONAL, Sessions
-from toolgate.transports.http.well_known import Document
-from toolgate.transports.web.forms import Forms
-from toolgate.transports.web.home import Home, Served
-from toolgate.transports.web.home_data import Glance
-from toolgate.transports.web.home_events import Live
+from toolgate.transports.http.drain import DrainMiddleware
+from toolgate.transports.http.event_stream import EventStream
+from toolgate.transports.http.host_origin import PROBES, Application, Receive, RequestGuard, Scope, Send
+from toolgate.transports.http.request_id import RequestIdMiddleware
+from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
+from toolgate.transports.http.well_known import PublicDocument
+from toolgate.transports.web.home import HomePage, ServerFacts
+from toolgate.transports.web.home_data import HomeData
+from toolgate.transports.web.home_events import HomeEvents
+from toolgate.transports.web.page_context import PageContext
 
 if TYPE_CHECKING:
     from toolgate.server.auth.setup import Access
-    from toolgate.transports.web.oauth_routes import OAuth
+    from toolgate.transports.web.oauth_routes import OAuthRoutes
 
 METRICS = "/metrics"
 TRIES = 5  # at the start, of what needs the state: each waits two seconds where another process holds it
-CHALLENGE = "/.well-known/openai-apps-challenge"  # asked for before a server is listed at ChatGPT, without signing in
+OPENAI_CHALLENGE = (
+    "/.well-known/openai-apps-challenge"  # asked for before a server is listed at ChatGPT, without signing in
+)
 
 log = logging.getLogger("toolgate.http")
 
 
-class Site:
+class HttpApp:
     """The transports of one server on one port, and what they share. `access(public_url)` opens what people sign in
     with; None where nobody has to. `leave(principal)` ends what a person has going on that is no request's, `overview`
     shows it; `every` is how many seconds pass between two looks at who may still come; `sandbox` the level that
@@ -76,67 +84,69 @@ class Site:
         dispatcher: Dispatcher,
         access: "Callable[[str], Access] | None",
         *,
-        leave: Callable[[str], Awaitable[None]],
-        overview: Overview,
-        every: float = EVERY,
+        end_background: Callable[[str], Awaitable[None]],
+        overview: Dashboard,
+        revocation_interval: float = EVERY,
         sandbox: str = "none",
         metrics: Metrics,
         records: SessionRecords | None = None,
     ) -> None:
-        each, personal = (None, None) if access is None else (MAX_OWNED, MAX_PERSONAL)
+        each, personal = (None, None) if access is None else (MAX_PER_OWNER, MAX_PER_PERSON)
         self._config = config
         self._server = server
         self._dispatcher = dispatcher
         self._open = access
-        self._leave = leave
+        self._leave = end_background
         self._overview = overview
-        self._every = every
+        self._every = revocation_interval
         self._sandbox = sandbox
         self._metrics = metrics
-        self._refused: Counter[str] = Counter()  # tokens, by why
-        self._shared = budgets(dispatcher.answers, alone=access is None)
-        proxies = Proxies(config.trusted_proxies)
+        self._refused_tokens: Counter[str] = Counter()  # tokens, by why
+        self._shared = create_budgets(dispatcher.answers, is_single_principal=access is None)
+        proxies = TrustedProxies(config.trusted_proxies)
         self._connections = Connections(is_exempt=lambda address: is_local(address) or proxies.trusts(address))
         self._sessions = Sessions(
             server.close_session,
-            each=each,
-            personal=personal,
+            per_owner=each,
+            per_person=personal,
             transport="http",
             records=records,
             events=self._shared.events,
-            take_up=lifecycle.take_up(server),
+            take_up=lifecycle.resume_session(server),
         )
         self._sse_sessions = Sessions(
-            server.close_session, each=each, personal=personal, transport="sse", events=self._shared.events
+            server.close_session, per_owner=each, per_person=personal, transport="sse", events=self._shared.events
         )
         self._access: Access | None = None
-        self._live: Live | None = None
+        self._live: HomeEvents | None = None
         self._ending = False
 
     def application(self, public_url: str) -> Any:
         """The ASGI application that is reached at `public_url`."""
         access = self._access = self._open(public_url) if self._open is not None else None
-        self._streamable = streamable_http.Endpoint(
+        self._streamable = streamable_http.StreamableHttpTransport(
             self._dispatcher,
             self._sessions,
             self._caller,
-            self._mirrored,
-            permits=self._permits(MCP),
+            self._mirrored_headers,
+            permits=self._scope_check(MCP),
             shared=self._shared,
         )
-        self._sse = sse.Endpoints(
-            self._dispatcher, self._sse_sessions, self._caller, permits=self._permits(SSE), shared=self._shared
+        self._sse = sse.SseTransport(
+            self._dispatcher, self._sse_sessions, self._caller, permits=self._scope_check(SSE), shared=self._shared
         )
         routes: list[BaseRoute] = []  # looked at in this order: what is asked for most comes first
         if self._config.http:
-            routes += [Route(path, self._gated(MCP, self._streamable)) for path in ("/mcp", "/mcp/")]
+            routes += [Route(path, self._protect(MCP, self._streamable)) for path in ("/mcp", "/mcp/")]
         if self._config.sse:
-            routes.append(Route("/sse", self._gated(SSE, self._sse.stream)))
-            routes.append(Route("/messages", self._gated(SSE, self._sse.message)))
+            routes.append(Route("/sse", self._protect(SSE, self._sse.stream)))
+            routes.append(Route("/messages", self._protect(SSE, self._sse.message)))
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
-        routes.append(Route(METRICS, metrics.Endpoint(self._metrics.shown, CONTENT_TYPE, self._metrics_token())))
+        routes.append(
+            Route(METRICS, metrics.MetricsEndpoint(self._metrics.render, CONTENT_TYPE, self._metrics_token()))
+        )
         if self._config.openai_challenge is not None:
-            routes.append(Route(CHALLENGE, self._challenge))
+            routes.append(Route(OPENAI_CHALLENGE, self._challenge))
         documents = self._documents(access.resource) if access is not None else {}
         routes += [Route(path, document) for path, document in documents.items()]
         oauth = self._oauth(access, public_url) if access is not None else None
@@ -148,45 +158,52 @@ class Site:
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
         public = urlsplit(public_url)
-        guard = Guard(
+        guard = RequestGuard(
             app,
             [*self._config.allowed_hosts, public.netloc],
             [*self._config.allowed_origins, f"{public.scheme}://{public.netloc}"],
             loopback=is_loopback(self._config.host),
             behind_proxy=access is not None,
             prefix=public.path,
-            shared=[*documents, *(oauth.open_paths if oauth is not None else ())],
+            shared=[*documents, *(oauth.cross_origin_paths if oauth is not None else ())],
         )
-        proxies = Proxies(self._config.trusted_proxies)
-        requests = Requests(Unread(guard), proxies.trusts if proxies else None)
-        self._metrics.read(of_http(self._measured(requests)))
+        proxies = TrustedProxies(self._config.trusted_proxies)
+        requests = RequestIdMiddleware(DrainMiddleware(guard), proxies.trusts if proxies else None)
+        self._metrics.add_rows(http_rows(self._measure(requests)))
         return requests
 
-    def _measured(self, requests: Requests) -> Http:
+    def _measure(self, requests: RequestIdMiddleware) -> HttpGauges:
         """What of this is told at `/metrics`."""
         tokens = self._access.tokens if self._access is not None else None
         ways = self._access.sign_in if self._access is not None else None
-        return Http(
+        return HttpGauges(
             sessions={"http": self._sessions.__len__, "sse": self._sse_sessions.__len__},
             calls={"http": self._streamable.running.__len__, "sse": self._sse.running.__len__},
             streams={"http": lambda: len(self._streamable.streams), "sse": self._sse_sessions.__len__},
-            waiting={"http": lambda: _waiting(self._streamable.streams), "sse": lambda: _waiting(self._sse.streams)},
-            kept={"http": lambda: _kept(self._sessions), "sse": lambda: _kept(self._sse_sessions)},
+            waiting={
+                "http": lambda: _unsent_events(self._streamable.streams),
+                "sse": lambda: _unsent_events(self._sse.streams),
+            },
+            replay_bytes={"http": lambda: _kept_size(self._sessions), "sse": lambda: _kept_size(self._sse_sessions)},
             connections=self._connections.__len__,
             budgets=self._shared.by_name(),
             running=lambda: requests.running,
-            answered=requests.answered,
-            refused=self._refused,
-            issued=lambda: tokens.minted if tokens is not None else 0,
-            sign_ins=ways.tally if ways is not None else {},
+            responses=requests.answered,
+            refused_tokens=self._refused_tokens,
+            issued_tokens=lambda: tokens.minted_count if tokens is not None else 0,
+            sign_ins=ways.counts if ways is not None else {},
         )
 
     def _metrics_token(self) -> str | None:
         """What `/metrics` takes, where more than this machine is served, or the operator wants it."""
         config = self._config
-        if not config.public and config.metrics_token is None:
+        if not config.is_public and config.metrics_token is None:
             return None
-        return token(config.metrics_token) if config.metrics_token else made(config.state / "keys" / "metrics")
+        return (
+            read_token(config.metrics_token)
+            if config.metrics_token
+            else ensure_token(config.state / "keys" / "metrics")
+        )
 
     def listen(self) -> None:
         """Have clients wait for `serve`, rather than be refused. Raises UsageError when the port can't be had, and when
@@ -194,9 +211,11 @@ class Site:
         if self._open is not None:
             from toolgate.server.auth import setup as access  # start-up
 
-            access.check_header(self._config, reached=reaches_machine(self._config, self._sandbox))
+            access.check_login_header(
+                self._config, can_commands_reach_host=can_reach_machine(self._config, self._sandbox)
+            )
         try:
-            handed = activation.take_socket(self._config.handed, self._config.host, self._config.port)
+            handed = activation.take_socket(self._config.socket_variables, self._config.host, self._config.port)
             self._bound = handed or http.bind(self._config.host, self._config.port)
         except OSError as error:
             raise UsageError(f"--host, --port: {self._config.host}:{self._config.port}: {error.strerror}") from None
@@ -206,19 +225,19 @@ class Site:
         """Serve until a signal comes."""
         bound = self._bound
         host, port = bound.getsockname()[:2]
-        base = _base(host, port)
+        base = _base_url(host, port)
         served = [path for path, on in (("/mcp", self._config.http), ("/sse", self._config.sse)) if on]
         where = ", on the socket that was handed over" if self._is_handed else ""
         log.info("serving %s%s", " and ".join(base + path for path in served), where)
-        if self._config.public and self._sandbox == "none":
+        if self._config.is_public and self._sandbox == "none":
             log.warning("--sandbox none: whoever may use the shell has all that this process has")
-        if self._config.approve and self._open is None and reaches_machine(self._config, self._sandbox):
+        if self._config.approve and self._open is None and can_reach_machine(self._config, self._sandbox):
             log.warning("--approve: with --auth none commands that reach this port can answer for the person")
         try:
-            application = self.application(self._config.public_url or _base(self._config.host, port))
+            application = self.application(self._config.public_url or _base_url(self._config.host, port))
             await self._offer_pairing()
-            await self._recall()
-            async with self._watched():
+            await self._recall_sessions()
+            async with self._watch_revocations():
                 await http.serve(
                     application,
                     bound,
@@ -232,32 +251,32 @@ class Site:
             if self._access is not None:
                 await self._access.close()
 
-    async def _recall(self) -> None:
+    async def _recall_sessions(self) -> None:
         """The sessions of before; who connects meanwhile waits. Without them clients begin anew."""
-        await _try_often(self._sessions.recall, "sessions from before this start can't go on yet")
+        await _retry(self._sessions.recall, "sessions from before this start can't go on yet")
 
     async def _offer_pairing(self) -> None:
         """Where there is no account yet."""
         if self._access is not None and self._access.sign_in is not None:
             failing = "whether there is an account can't be told, and no pairing code is offered"
-            await _try_often(self._access.sign_in.offer_pairing, failing)
+            await _retry(self._access.sign_in.offer_pairing, failing)
 
     @contextlib.asynccontextmanager
-    async def _watched(self) -> AsyncGenerator[None]:
+    async def _watch_revocations(self) -> AsyncGenerator[None]:
         """Meanwhile, what belongs to those who may not come any more is ended. Where an outside issuer says who may,
         nothing is known of it but when tokens end."""
         authorization = self._access.authorization if self._access is not None else None
         if self._access is None or authorization is None:
             yield
             return
-        standing = Standing(
-            authorization.standing,
-            authorization.see_off,
-            rights=self._rights,
-            end=self._end,
-            leave=self._leave,
+        standing = RevocationWatch(
+            authorization.find_valid_keys,
+            authorization.revoke_barred_people,
+            list_open=self._open_rights,
+            end_grants=self._end_rights,
+            end_person=self._leave,
         )
-        task = asyncio.get_running_loop().create_task(standing.follow(self._every))
+        task = asyncio.get_running_loop().create_task(standing.run(self._every))
         try:
             yield
         finally:
@@ -265,31 +284,31 @@ class Site:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def _rights(self) -> Iterator[Right]:
+    def _open_rights(self) -> Iterator[Right]:
         """By which something is open."""
         yield from self._sessions.rights()
         yield from self._sse_sessions.rights()
         yield from self._streamable.rights()
-        yield from self._server.deferrals.rights()
+        yield from self._server.call_tasks.rights()
         yield from self._server.questions.rights()
 
-    async def _end(self, rights: Collection[Right]) -> None:
+    async def _end_rights(self, rights: Collection[Right]) -> None:
         """End all that is open by these: sessions with their streams and calls, calls of no session, and what calls
         left behind."""
-        self._sessions.close_of(rights)
-        self._sse_sessions.close_of(rights)
-        self._streamable.end_of(rights)
-        self._server.questions.end_of(rights)
-        await self._server.deferrals.end_of(rights)
+        self._sessions.close_by_rights(rights)
+        self._sse_sessions.close_by_rights(rights)
+        self._streamable.end_by_rights(rights)
+        self._server.questions.drop_rights(rights)
+        await self._server.call_tasks.cancel_rights(rights)
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
         self._ending = self._streamable.ending = self._sse.ending = True
-        self._server.end_listeners()
+        self._server.end_subscriptions()
         self._server.questions.close()
         if self._live is not None:
             self._live.end()
-        running = self._streamable.running | self._sse.running | self._server.deferrals.running
+        running = self._streamable.running | self._sse.running | self._server.call_tasks.work
         if running:
             await asyncio.wait(running, timeout=self._config.grace)
         for task in self._streamable.running | self._sse.running:
@@ -297,15 +316,15 @@ class Site:
         await self._sessions.suspend_all()
         self._sse_sessions.close_all()
 
-    def _gated(self, path: str, application: Application) -> Any:
+    def _protect(self, path: str, application: Application) -> Any:
         """The endpoint behind a gate of its own, where people sign in: no spelling of a path comes around it."""
         if self._access is None:
-            return _Raw(application)
-        return Gate(application, path, self._access.verifier, self._access.resource, self._refused)
+            return _AsgiEndpoint(application)
+        return BearerAuth(application, path, self._access.verifier, self._access.resource, self._refused_tokens)
 
     def _caller(self, scope: Scope) -> Principal:
-        principal = everyone(scope) if self._open is None else caller(scope)
-        about = ABOUT.get()
+        principal = local_principal(scope) if self._open is None else authenticated_principal(scope)
+        about = LOG_CONTEXT.get()
         if about is not None:
             about.principal = principal.name
         connection = scope.get("toolgate.connection")
@@ -313,68 +332,74 @@ class Site:
             connection.principal = principal.name
         return principal
 
-    def _permits(self, path: str) -> Permits | None:
+    def _scope_check(self, path: str) -> ScopeCheck | None:
         if self._access is None:
             return None
-        return Permits(path, self._access.resource, self._needed, self._told, self._record_refused)
+        return ScopeCheck(
+            path, self._access.resource, self._required_scopes, self._challenge_result, self._record_refused
+        )
 
-    def _record_refused(self, principal: Principal, message: Message) -> None:
+    def _record_refused(self, principal: Principal, message: InboundMessages) -> None:
         for request in message if isinstance(message, list) else (message,):
             if isinstance(request, Request):
-                self._server.observers.lacking(principal.name, principal.client, request)
+                self._server.observers.scope_missing(principal.name, principal.client, request)
 
-    def _needed(self, message: Message) -> frozenset[str]:
-        return scopes.needed(message, self._server.registry, tool_of)
+    def _required_scopes(self, message: InboundMessages) -> frozenset[str]:
+        return scopes.required_scopes(message, self._server.registry, tool_of)
 
-    def _told(self, request: Request, challenge: str, text: str) -> Result:
+    def _challenge_result(self, request: Request, challenge: str, text: str) -> Result:
         """A call's result that carries a challenge, for hosts that look for one there."""
         meta = {"mcp/www_authenticate": [challenge]}
         result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": meta}
         version = request.params.get("_meta", {}).get(request_meta.VERSION)
         revision = STATELESS.get(version) if isinstance(version, str) else None
         return Result(
-            request.id, result if revision is None else serialization.finish(result, self._server.identity(revision))
+            request.id,
+            result if revision is None else serialization.add_result_type(result, self._server.identity(revision)),
         )
 
-    def _oauth(self, access: "Access", public_url: str) -> "OAuth | None":
+    def _oauth(self, access: "Access", public_url: str) -> "OAuthRoutes | None":
         """The routes of our own authorization server; None where an outside issuer has them."""
         if access.authorization is None or access.sign_in is None:
             return None
-        from toolgate.transports.web.oauth_routes import OAuth  # start-up: its forms and pages
+        from toolgate.transports.web.oauth_routes import OAuthRoutes  # start-up: its forms and pages
 
         served = [path for path, on in ((MCP, self._config.http), (SSE, self._config.sse)) if on]
-        return OAuth(
+        return OAuthRoutes(
             public_url, self._config.name, access.authorization, access.sign_in, scopes.SENTENCES, tuple(served)
         )
 
-    def _home(self, public_url: str, access: "Access | None", oauth: "OAuth | None") -> list[Route]:
+    def _home(self, public_url: str, access: "Access | None", oauth: "OAuthRoutes | None") -> list[Route]:
         """The first page, and what it needs."""
         config = self._config
-        served = Served(
+        served = ServerFacts(
             config.name,
             self._sandbox,
             self._status,
             mcp=public_url + MCP if config.http else "",
             sse=public_url + SSE if config.sse else "",
-            ways=client_config.reaching(public_url) if config.http else [],
+            ways=client_config.list_snippets(public_url) if config.http else [],
         )
         sessions = {"Streamable HTTP": self._sessions, "HTTP+SSE": self._sse_sessions}
         granting = access.authorization if access is not None else None
-        glance = Glance(self._overview, sessions, self._server.questions, granting)
-        forms = oauth.desk if oauth is not None else Forms(public_url, config.name)
-        who = oauth.desk.visitor if oauth is not None else None
-        home = Home(forms, served, glance, who, is_open=access is None)
-        self._live = Live(home)
+        glance = HomeData(self._overview, sessions, self._server.questions, granting)
+        forms = oauth.context if oauth is not None else PageContext(public_url, config.name)
+        who = oauth.context.identify_visitor if oauth is not None else None
+        home = HomePage(forms, served, glance, who, is_open=access is None)
+        self._live = HomeEvents(home)
         return [*(Route(path, endpoint) for path, endpoint in home.routes()), Route("/events", self._live)]
 
     @staticmethod
-    def _documents(resource: Resource) -> dict[str, Document]:
-        named = {where: Document(partial(resource.metadata, about)) for where, about in resource.documents().items()}
+    def _documents(resource: ProtectedResource) -> dict[str, PublicDocument]:
+        named = {
+            where: PublicDocument(partial(resource.metadata, about))
+            for where, about in resource.metadata_paths().items()
+        }
         return {path: document for where, document in named.items() for path in (where, f"{where}/")}
 
-    def _mirrored(self, tool: str) -> dict[str, tuple[str, ...]]:
+    def _mirrored_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
         held = self._server.registry.tools.get(tool)
-        return held.mirrored if held is not None else {}
+        return held.mirrored_headers if held is not None else {}
 
     async def _health(self, _request: Any) -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -389,7 +414,7 @@ class Site:
         return "ending" if self._ending else "ready"
 
 
-class _Raw:
+class _AsgiEndpoint:
     """Starlette takes an object with `__call__` for an ASGI application, and a method for a request handler."""
 
     def __init__(self, application: Application) -> None:
@@ -399,26 +424,26 @@ class _Raw:
         await self._application(scope, receive, send)
 
 
-def reaches_machine(config: Config, level: str) -> bool:
+def can_reach_machine(config: Config, level: str) -> bool:
     """Whether commands in a sandbox of this level reach the machine's own network: this port, and others."""
     return level == "none" or config.sandbox_network == "all"
 
 
-def check(config: Config) -> None:
+def check_http(config: Config) -> None:
     """Raise UsageError for what can't be served, and for what must not: a shell to whoever comes by."""
     if config.metrics_token is not None:
-        token(config.metrics_token)
+        read_token(config.metrics_token)
     if config.auth != "none":
         from toolgate.server.auth import setup as access  # start-up
 
-        access.check(config)
+        access.check_config(config)
     public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
     if config.auth == "none":
         if not is_loopback(config.host):
             raise UsageError(f"--host: --auth none serves on loopback only, not on {config.host}")
         if not is_loopback(public):
             raise UsageError("--public-url: --auth none serves on loopback only")
-    if not config.public:
+    if not config.is_public:
         return
     if config.public_url is None:
         raise UsageError("--public-url: off loopback it must be said under which https URL clients reach this server")
@@ -429,7 +454,7 @@ def check(config: Config) -> None:
         )
 
 
-async def _try_often(work: Callable[[], Awaitable[object]], failing: str) -> None:
+async def _retry(work: Callable[[], Awaitable[object]], failing: str) -> None:
     """Do `work`, as soon as the state can be used; `failing` says in the log what does not work without."""
     for left in reversed(range(TRIES)):
         try:
@@ -440,13 +465,13 @@ async def _try_often(work: Callable[[], Awaitable[object]], failing: str) -> Non
                 log.warning("%s: %s", failing, error)
 
 
-def _waiting(streams: Iterable[Stream]) -> int:
+def _unsent_events(streams: Iterable[EventStream]) -> int:
     return sum(stream.last - stream.sent for stream in streams)
 
 
-def _kept(sessions: Sessions) -> int:
+def _kept_size(sessions: Sessions) -> int:
     return sum(stream.size for stream in sessions.streams())
 
 
-def _base(host: str, port: int) -> str:
+def _base_url(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

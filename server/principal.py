@@ -24,7 +24,7 @@ class Principal:
     scopes: frozenset[str] | None = None
     until: float | None = field(default=None, compare=False)
     grant: str = field(default="", compare=False)
-    granted: frozenset[str] | None = field(default=None, compare=False)
+    grant_scopes: frozenset[str] | None = field(default=None, compare=False)
     name: str = field(init=False)
     owner: str = field(init=False)
 
@@ -36,7 +36,7 @@ class Principal:
         object.__setattr__(self, "owner", owner if self.issuer else LOCAL_NAME)
 
     @property
-    def right(self) -> "Right":
+    def grant_key(self) -> "Right":
         """What lets them come: with it ends what they have open."""
         return self.grant or (self.subject, self.client)
 
@@ -45,7 +45,7 @@ LOCAL_NAME = "local"
 Right = str | tuple[str, str]  # a grant's id; or subject and client, as access tokens name them, where there is none
 
 
-def subject_of(issuer: str, subject: str) -> str:
+def derive_subject(issuer: str, subject: str) -> str:
     """The subject in tokens of our own for a person that `issuer` knows: no two issuers' people are ever the same."""
     return "p-" + _digest(msgspec.json.encode([issuer, subject]))
 

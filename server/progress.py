@@ -21,27 +21,27 @@ NARROW = 80  # columns, where a terminal doesn't say
 At = Callable[[int, int], None]  # how many are done, of how many; of 0 is of nobody knows how many
 
 
-class Progress:
+class TerminalProgress:
     """One line of `stream`; None is nobody looks."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._doing: list[str] = []  # the innermost last
+        self._shown: list[str] = []  # the innermost last
         self._width = 0  # of what stands there
         self._last = 0.0
 
     @contextmanager
-    def doing(self, what: str) -> Generator[At]:
+    def show(self, what: str) -> Generator[At]:
         """Say that `what` is being done, as long as it is."""
-        self._doing.append(what)
+        self._shown.append(what)
         self._show(what)
         try:
-            yield self._at
+            yield self._count
         finally:
-            self._doing.pop()
+            self._shown.pop()
             self.clear()
-            if self._doing:
-                self._show(self._doing[-1])
+            if self._shown:
+                self._show(self._shown[-1])
 
     def clear(self) -> None:
         """Make room for something else that is printed."""
@@ -49,11 +49,11 @@ class Progress:
             self._write(f"\r{' ' * self._width}\r")
             self._width = 0
 
-    def _at(self, done: int, of: int) -> None:
+    def _count(self, done: int, of: int) -> None:
         now = time.monotonic()
-        if self._doing and now - self._last >= PAUSE:
+        if self._shown and now - self._last >= PAUSE:
             self._last = now
-            self._show(f"{self._doing[-1]} … {done:,}{f' of {of:,}' if of else ''}", more="")
+            self._show(f"{self._shown[-1]} … {done:,}{f' of {of:,}' if of else ''}", more="")
 
     def _show(self, text: str, more: str = " …") -> None:
         if self._stream is None:
@@ -72,14 +72,14 @@ class Progress:
             self._stream = None
 
 
-def shown(environment: Mapping[str, str]) -> Progress:
+def terminal_progress(environment: Mapping[str, str]) -> TerminalProgress:
     """On standard error, where that is a terminal that can go back to the beginning of a line."""
     stream = sys.stderr
     try:
         looks = stream is not None and stream.isatty() and environment.get("TERM", "dumb") != "dumb"
     except ValueError:  # it is closed
         looks = False
-    return Progress(stream if looks else None)
+    return TerminalProgress(stream if looks else None)
 
 
 def _columns(stream: TextIO) -> int:

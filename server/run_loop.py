@@ -14,7 +14,9 @@ T = TypeVar("T")
 log = logging.getLogger("toolgate")
 
 
-def run(main: Callable[[], Coroutine[Any, Any, None]], new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def run_server(
+    main: Callable[[], Coroutine[Any, Any, None]], new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     """Run `main()` to its end in a loop of its own. Unlike `asyncio.run` it does not wait for threads that hang, and a
     SystemExit or KeyboardInterrupt out of some task (a plugin's `sys.exit()`) is logged and the loop goes on."""
     loop = new_loop()
@@ -42,7 +44,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], new_loop: Callable[[], as
             loop.close()
 
 
-def heard(work: Coroutine[Any, Any, T]) -> T:
+def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run`, which hears of Ctrl-C whenever it comes: Python's own way sleeps through one that comes just as
     the loop falls asleep. Raises KeyboardInterrupt when the work has been cancelled; at once when it comes again."""
     pressed = False
@@ -68,7 +70,7 @@ def heard(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def leave(code: int) -> None:
+def exit_if_hung(code: int) -> None:
     """End the process at once if a thread still hangs that the interpreter would wait for."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         os._exit(code)

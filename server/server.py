@@ -13,21 +13,21 @@ from typing import Any
 import msgspec
 
 from toolgate.server.auth.principal_names import itself
-from toolgate.server.calls.client import Nobody
+from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
-from toolgate.server.calls.pending_questions import Questions
-from toolgate.server.calls.tasks import Deferrals, Kept
+from toolgate.server.calls.pending_questions import PendingQuestions
+from toolgate.server.calls.tasks import CallTasks, StoredTask
 from toolgate.server.policy.nonces import Nonces
-from toolgate.server.policy.rate_limit import Calls
+from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rules import Rules
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.messages import Id, Notification
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
-from toolgate.server.protocol.resource_updates import Paced, Updates
+from toolgate.server.protocol.resource_updates import NotificationThrottle, ResourceUpdates
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import LEVELS, Call, Channel, Session
-from toolgate.server.state.sealed_state import Seal
-from toolgate.tools.api.context import Belongings, Context, Place, Settings
+from toolgate.server.state.sealed_state import Sealer
+from toolgate.tools.api.context import CallerState, Context, Services, Settings
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
 
@@ -38,13 +38,13 @@ Method = Callable[[Call], Any]
 KINDS = ("tools", "prompts", "resources")  # the lists that change
 
 
-def _nowhere(principal: str) -> Place:
+def _new_place(principal: str) -> CallerState:
     """Where one begins."""
-    return Place()
+    return CallerState()
 
 
 @dataclass(eq=False, slots=True)
-class Listener:
+class OpenSubscription:
     """An open `subscriptions/listen`: what it wants, where it goes, and the id every notification carries."""
 
     id: Id
@@ -53,15 +53,15 @@ class Listener:
     owner: str
     kinds: frozenset[str]
     tasks: frozenset[str]  # ids of deferrals
-    ended: "asyncio.Future[None]"  # done when the server ends it
+    end_signal: "asyncio.Future[None]"  # done when the server ends it
     uris: frozenset[str] = frozenset()
 
     def end(self) -> None:
         """End it gracefully: its request is answered with a result."""
-        if not self.ended.done():
-            self.ended.set_result(None)
+        if not self.end_signal.done():
+            self.end_signal.set_result(None)
 
-    def updated(self, uri: str) -> None:
+    def notify_updated(self, uri: str) -> None:
         self.send("notifications/resources/updated", uri=uri)
 
     def send(self, method: str, **params: Any) -> None:
@@ -76,47 +76,55 @@ class Server:
     version: str
     registry: Registry
     settings: Settings
-    hold: float  # seconds after which any call is ended
-    seal: Seal
-    lend: Callable[[str, Place, Notices], Belongings]
-    deferrals: Deferrals
-    patience: float  # seconds after which a call that may become a task by itself does
+    call_timeout: float  # seconds after which any call is ended
+    seal: Sealer
+    make_belongings: Callable[[str, CallerState, Notices], Services]
+    call_tasks: CallTasks
+    task_after: float  # seconds after which a call that may become a task by itself does
     observers: Observers = field(default_factory=Observers)  # of each tools/call
-    followed: Callable[[Method], Method] | None = None  # each method, as it is when somebody follows its calls
+    trace: Callable[[Method], Method] | None = None  # each method, as it is when somebody follows its calls
     streaming: bool = True  # progress is sent at all
     full_structure: bool = False  # lean tools have structured content too
-    calls: Calls | None = None  # how many a minute; None: any number
-    used: Callable[[str], None] | None = None  # told of each call of a principal
-    place: Callable[[str], Place] = _nowhere  # of a principal, whatever the session
+    call_rate: CallRateLimiter | None = None  # how many a minute; None: any number
+    note_use: Callable[[str], None] | None = None  # told of each call of a principal
+    place: Callable[[str], CallerState] = _new_place  # of a principal, whatever the session
     rules: Rules = field(default_factory=Rules)
-    names: Callable[[str], Awaitable[frozenset[str]]] = itself  # principal → all that rules may call it
+    principal_names: Callable[[str], Awaitable[frozenset[str]]] = itself  # principal → all that rules may call it
     nonces: Nonces = field(default_factory=Nonces)  # of approvals
-    questions: Questions = field(default_factory=Questions)  # for who can't be asked through their client
-    schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → a tool's securitySchemes, where one signs in
+    questions: PendingQuestions = field(default_factory=PendingQuestions)  # for who can't be asked through their client
+    security_schemes: Callable[[str], list[dict[str, Any]]] | None = (
+        None  # scope → a tool's securitySchemes, where one signs in
+    )
     sessions: set[Session] = field(default_factory=set[Session])
-    listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])  # the longest open first
+    subscriptions: dict[OpenSubscription, None] = field(
+        default_factory=dict[OpenSubscription, None]
+    )  # the longest open first
     pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])
     _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     _notices: dict[str, Notices] = field(default_factory=dict[str, Notices])
-    _listings: dict[str, Paced] = field(default_factory=dict[str, Paced])
-    _shared: dict[str, Belongings] = field(default_factory=dict[str, Belongings])  # of principals, stateless era
-    _own: dict[Session, Belongings] = field(default_factory=dict[Session, Belongings])
+    _list_throttles: dict[str, NotificationThrottle] = field(default_factory=dict[str, NotificationThrottle])
+    _principal_belongings: dict[str, Services] = field(
+        default_factory=dict[str, Services]
+    )  # of principals, stateless era
+    _session_belongings: dict[Session, Services] = field(default_factory=dict[Session, Services])
 
     def __post_init__(self) -> None:
-        self.updates = Updates(self._watch)
-        self.deferrals.tell = self._tell_task
+        self.updates = ResourceUpdates(self._watch)
+        self.call_tasks.notify = self._notify_task
 
     def scopes_of(self, uri: str) -> frozenset[str]:
         """What it takes to read the resource `uri`, or what the template of that text is of."""
         from toolgate.server.auth import scopes  # start-up: nobody asks where nobody signs in
 
-        return scopes.of_uri(self.registry, uri)
+        return scopes.scopes_of_uri(self.registry, uri)
 
     def identity(self, revision: Revision) -> dict[str, Any]:
         """Who we are, as `revision` spells it; the same object each time."""
         held = self._identities.get(revision.name)
         if held is None:
-            held = self._identities[revision.name] = serialization.implementation(self.name, self.version, revision)
+            held = self._identities[revision.name] = serialization.format_implementation(
+                self.name, self.version, revision
+            )
         return held
 
     def notices(self, principal: str) -> Notices:
@@ -125,55 +133,63 @@ class Server:
             held = self._notices[principal] = Notices()
         return held
 
-    def belongings(self, session: Session) -> Belongings:
+    def belongings(self, session: Session) -> Services:
         """What a call of this session may use: bound to the session where there is one, else to the principal."""
         if session.key:
-            held = self._own.get(session)
+            held = self._session_belongings.get(session)
             if held is None:
-                held = self._own[session] = self.lend(session.principal, session.place, self.notices(session.principal))
+                held = self._session_belongings[session] = self.make_belongings(
+                    session.principal, session.place, self.notices(session.principal)
+                )
             return held
         return self.of_principal(session.principal)
 
-    def lent(self, session: Session) -> Belongings | None:
+    def peek_belongings(self, session: Session) -> Services | None:
         """What this session was lent, if it has used anything yet: to look at it takes nothing into use."""
-        return self._own.get(session)
+        return self._session_belongings.get(session)
 
-    def of_principal(self, principal: str) -> Belongings:
+    def of_principal(self, principal: str) -> Services:
         """What is the principal's, whatever the session."""
-        held = self._shared.get(principal)
+        held = self._principal_belongings.get(principal)
         if held is None:
-            held = self._shared[principal] = self.lend(principal, self.place(principal), self.notices(principal))
+            held = self._principal_belongings[principal] = self.make_belongings(
+                principal, self.place(principal), self.notices(principal)
+            )
         return held
 
-    def forget(self, principal: str) -> None:
+    def forget_belongings(self, principal: str) -> None:
         """Lend anew at the next call."""
-        self._shared.pop(principal, None)
-        for session in [held for held in self._own if held.principal == principal]:
-            del self._own[session]
+        self._principal_belongings.pop(principal, None)
+        for session in [held for held in self._session_belongings if held.principal == principal]:
+            del self._session_belongings[session]
 
     def close_session(self, session: Session) -> None:
         for uri in session.subscribed:
             self.updates.unsubscribe(session, session.principal, uri)
         self.sessions.discard(session)
-        self._own.pop(session, None)
+        self._session_belongings.pop(session, None)
 
-    def swap(self, registry: Registry) -> None:
+    def swap_registry(self, registry: Registry) -> None:
         """Serve `registry` from now on, and tell those who want to know which lists have changed. Calls under way end
         on the old one."""
         before, self.registry = self.registry, registry
         self.pages = {}
         for kind in KINDS:
-            if serialization.listed(registry.of_kind(kind)) != serialization.listed(before.of_kind(kind)):
+            if serialization.fingerprint_list(registry.of_kind(kind)) != serialization.fingerprint_list(
+                before.of_kind(kind)
+            ):
                 self._announce(kind)
         if registry.of_kind("resources") != before.of_kind("resources"):
             self.updates.renew()
 
-    def listed(self, principal: str) -> None:
+    def notify_resource_list(self, principal: str) -> None:
         """What resources/list shows this principal has changed."""
-        held = self._listings.get(principal)
+        held = self._list_throttles.get(principal)
         if held is None:
-            held = self._listings[principal] = Paced(partial(self._announce, "resources", principal))
-        held.changed()
+            held = self._list_throttles[principal] = NotificationThrottle(
+                partial(self._announce, "resources", principal)
+            )
+        held.notify()
 
     def _announce(self, kind: str, principal: str | None = None) -> None:
         """Tell all who want to know that a list has changed; of one principal, where it is theirs alone."""
@@ -181,7 +197,7 @@ class Server:
         for session in self.sessions:
             if session.ready and session.channel is not None and principal in (None, session.principal):
                 session.channel.send(Notification(method))
-        for listener in self.listeners:
+        for listener in self.subscriptions:
             if kind in listener.kinds and principal in (None, listener.principal):
                 listener.send(method)
 
@@ -191,21 +207,21 @@ class Server:
         if found is None:
             return None
         resource, variables = found
-        return resource.watch(variables, Context(self.of_principal(principal), Nobody()))
+        return resource.watch(variables, Context(self.of_principal(principal), NoClient()))
 
-    def _tell_task(self, kept: Kept) -> bool:
+    def _notify_task(self, kept: StoredTask) -> bool:
         """Whether somebody hears of it."""
-        mine = [held for held in self.listeners if kept.id in held.tasks and kept.principal == held.principal]
+        mine = [held for held in self.subscriptions if kept.id in held.tasks and kept.principal == held.principal]
         for listener in mine:
-            listener.send("notifications/tasks", **serialization.detailed_task(kept))
+            listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
         return bool(mine)
 
-    def tell(self, principal: str, key: str, level: str, text: str, scope: str) -> None:
+    def log_to_principal(self, principal: str, key: str, level: str, text: str, scope: str) -> None:
         """Log `text` to the session whose place is `key` if it is open, else to one open session of the principal, if
         any: one whose client may hear what takes `scope`."""
         rank, wanted = LEVELS.index(level), frozenset((scope,))
         mine = [session for session in self.sessions if session.principal == principal]
-        open_ones = [session for session in mine if session.hears(rank) and session.allows(wanted)]
+        open_ones = [session for session in mine if session.accepts_log(rank) and session.allows(wanted)]
         chosen = next((session for session in open_ones if session.place.key == key), None) or next(
             iter(open_ones), None
         )
@@ -214,9 +230,9 @@ class Server:
         params = {"level": level, "logger": "callback", "data": text}
         chosen.channel.send(Notification("notifications/message", params))
 
-    def end_listeners(self) -> list[Listener]:
+    def end_subscriptions(self) -> list[OpenSubscription]:
         """End all subscriptions gracefully: each answers its request with a result."""
-        ended = list(self.listeners)
+        ended = list(self.subscriptions)
         for listener in ended:
             listener.end()
         return ended

@@ -28,12 +28,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-async def watch(skills: Skills, changed: Callable[[], None]) -> None:
+async def watch_skills(skills: Skills, changed: Callable[[], None]) -> None:
     """Call `changed` after each change of a name or description in the catalogue; until cancelled.
 
     What counts as a change is what differs from the last `skills.describe`.
     """
-    told = skills.told
+    told = skills.last_described
 
     async def look() -> None:
         nonlocal told
@@ -43,10 +43,10 @@ async def watch(skills: Skills, changed: Callable[[], None]) -> None:
         if before is not None and now != before:
             changed()
 
-    await follow("skill", skills.watch_roots, look)
+    await watch_folders("skill", skills.watch_roots, look)
 
 
-async def follow(
+async def watch_folders(
     what: str,
     roots: Callable[[], Iterable[Path]],
     look: Callable[[], Awaitable[None]],
@@ -76,12 +76,12 @@ async def follow(
     try:
         while True:
             try:
-                notify = await in_thread(_armed, roots, stop)
+                notify = await in_thread(_start_watch, roots, stop)
             except (OSError, RuntimeError) as error:  # no watches left; no watchers left (the library's own error)
                 log.warning("%s folders can't be watched, what is new is seen at the next start: %s", what, error)
                 return
             with closing(notify):  # armed anew each time, as a folder may be another of the same name
-                await _looked(what, look)  # after arming: nothing is missed
+                await _try_look(what, look)  # after arming: nothing is missed
                 try:
                     await in_thread(notify.watch, debounce, STEP, 0, stop)
                 except RuntimeError as error:  # the library's own, such as of a name that is not UTF-8: a change, too
@@ -91,7 +91,7 @@ async def follow(
         thread.shutdown()
 
 
-async def _looked(what: str, look: Callable[[], Awaitable[None]]) -> None:
+async def _try_look(what: str, look: Callable[[], Awaitable[None]]) -> None:
     """One look that fails is not the end of the watch: the next change may be what heals it."""
     try:
         await look()
@@ -99,7 +99,7 @@ async def _looked(what: str, look: Callable[[], Awaitable[None]]) -> None:
         log.exception("the %s folders can't be looked at", what)
 
 
-def _armed(roots: Callable[[], Iterable[Path]], stop: threading.Event) -> "RustNotify":
+def _start_watch(roots: Callable[[], Iterable[Path]], stop: threading.Event) -> "RustNotify":
     from watchfiles._rust_notify import RustNotify  # start-up; `watch` has no word for "not deeply, several"
 
     while True:

@@ -16,7 +16,7 @@ class BusyError(ToolError):
 
 
 class Waiter(NamedTuple):
-    turn: "asyncio.Future[None]"
+    ready: "asyncio.Future[None]"
     rank: Rank
 
 
@@ -24,15 +24,17 @@ def first_come() -> int:
     return 0
 
 
-class Turns:
+class FairQueue:
     """At most `most` at once, of one principal at most `share`, and at most `line` of its waiting. Of those that goes
     first whose rank is lowest when a turn comes free, and then what came first. `what` takes turns, for error texts."""
 
-    def __init__(self, most: int, what: str, *, share: int | None = None, line: int | None = None) -> None:
+    def __init__(
+        self, most: int, what: str, *, per_principal: int | None = None, max_waiting: int | None = None
+    ) -> None:
         self._most = self._free = most
         self._what = what
-        self._share = most if share is None else share
-        self._line = line
+        self._share = most if per_principal is None else per_principal
+        self._line = max_waiting
         self._taken: Counter[str] = Counter()
         self._lines: OrderedDict[str, list[Waiter]] = OrderedDict()  # who is next first
 
@@ -45,14 +47,14 @@ class Turns:
         return sum(map(len, self._lines.values()))
 
     @contextlib.asynccontextmanager
-    async def turn(self, principal: str, timeout: float | None = None, rank: Rank = first_come) -> AsyncGenerator[None]:
-        await self.take(principal, timeout, rank)
+    async def slot(self, principal: str, timeout: float | None = None, rank: Rank = first_come) -> AsyncGenerator[None]:
+        await self.acquire(principal, timeout, rank)
         try:
             yield
         finally:
-            self.give(principal)
+            self.release(principal)
 
-    async def take(self, principal: str, timeout: float | None = None, rank: Rank = first_come) -> None:
+    async def acquire(self, principal: str, timeout: float | None = None, rank: Rank = first_come) -> None:
         """Wait for a turn, which ends by `give`. Raises BusyError after `timeout` seconds, and at once where as many of
         the principal's wait as may."""
         line = self._lines.setdefault(principal, [])
@@ -63,10 +65,10 @@ class Turns:
         self._serve()
         try:
             async with asyncio.timeout(timeout):
-                await waiter.turn
+                await waiter.ready
         except BaseException as error:
-            if waiter.turn.done() and not waiter.turn.cancelled():
-                self.give(principal)  # it came in the same moment
+            if waiter.ready.done() and not waiter.ready.cancelled():
+                self.release(principal)  # it came in the same moment
             else:
                 self._leave(principal, waiter)
             if isinstance(error, TimeoutError):
@@ -75,7 +77,7 @@ class Turns:
                 ) from None
             raise
 
-    def give(self, principal: str) -> None:
+    def release(self, principal: str) -> None:
         """Let the next one have the turn that `principal` had."""
         self._free += 1
         self._taken[principal] -= 1
@@ -97,10 +99,10 @@ class Turns:
             line.remove(waiter)
             if line:
                 self._lines[principal] = line  # at the end
-            if not waiter.turn.done():
+            if not waiter.ready.done():
                 self._free -= 1
                 self._taken[principal] += 1
-                waiter.turn.set_result(None)
+                waiter.ready.set_result(None)
 
     def _next(self) -> str | None:
         """Of those that wait the first who has not its share."""

@@ -19,9 +19,9 @@ from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound, Request, decode_in_turns
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import post_reply
-from toolgate.transports.http.bearer import Permits
-from toolgate.transports.http.budgets import Budgets, admit, budgets
-from toolgate.transports.http.event_stream import Stream
+from toolgate.transports.http.bearer import ScopeCheck
+from toolgate.transports.http.budgets import HttpBudgets, admit_request, create_budgets
+from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
@@ -32,14 +32,14 @@ log = logging.getLogger("toolgate.sse")
 PULSE = 15  # seconds between comments on a quiet stream
 
 
-class Events(EventSourceResponse):
+class SseResponse(EventSourceResponse):
     """sse-starlette's response, but for its watch on uvicorn, which polls: whoever serves ends the streams."""
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
         await asyncio.Event().wait()
 
 
-class Endpoints:
+class SseTransport:
     """The two endpoints: `stream` behind `/sse`, `message` behind `/messages`. `caller(scope)` says who calls,
     `permits` what they lack for what they ask; None where everyone may do everything. `shared` is what principals
     share."""
@@ -50,8 +50,8 @@ class Endpoints:
         sessions: Sessions,
         caller: Callable[[Scope], Principal],
         *,
-        permits: Permits | None = None,
-        shared: Budgets | None = None,
+        permits: ScopeCheck | None = None,
+        shared: HttpBudgets | None = None,
         pulse: float = PULSE,
     ) -> None:
         self._dispatcher = dispatcher
@@ -59,13 +59,13 @@ class Endpoints:
         self._caller = caller
         self._permits = permits
         self._pulse = pulse
-        self._shared = shared or budgets(dispatcher.answers)
+        self._shared = shared or create_budgets(dispatcher.answers)
         self._bodies = bodies.BodyReader(self._shared.bodies)
         self.running: set[asyncio.Task[None]] = set()
         self.ending = False  # no request is begun any more
 
     @property
-    def streams(self) -> Collection[Stream]:
+    def streams(self) -> Collection[EventStream]:
         """Those that are read now: all."""
         return list(self._sessions.streams())
 
@@ -74,7 +74,7 @@ class Endpoints:
             await refuse(send, 405, "GET", [(b"allow", b"GET")])
             return
         principal = self._caller(scope)
-        place = await admit(self._shared, principal, send)
+        place = await admit_request(self._shared, principal, send)
         if place is None:
             return
         try:
@@ -88,10 +88,10 @@ class Endpoints:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
         place = self._shared.streams.take(principal.name, 1, partial(self._sessions.close, held))
-        stream = held.standing()
+        stream = held.open_get_stream()
         stream.attach(held)
         messages = f"{scope.get('root_path', '')}/messages?session_id={held.id}"
-        response = Events(
+        response = SseResponse(
             self._events(held, stream, messages),
             ping=self._pulse,
             headers={"Cache-Control": "no-store, no-transform"},
@@ -110,7 +110,7 @@ class Endpoints:
             await refuse(send, 405, "POST", [(b"allow", b"POST")])
             return
         principal = self._caller(scope)
-        place = await admit(self._shared, principal, send)
+        place = await admit_request(self._shared, principal, send)
         if place is None:
             return
         try:
@@ -120,7 +120,7 @@ class Endpoints:
 
     async def _message(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         given: Headers = scope["toolgate.headers"]
-        held = self._sessions.find(_session_id(scope["query_string"]), principal)
+        held = self._sessions.find(_parse_session_id(scope["query_string"]), principal)
         if held is None:
             await refuse(send, 404, "no such session: open /sse anew")
             return
@@ -141,34 +141,34 @@ class Endpoints:
         self, held: HttpSession, principal: Principal, message: Inbound | list[Inbound], send: Send
     ) -> "asyncio.Task[None] | None":
         """Start the work on a message; None where it is refused."""
-        lacking = self._permits.lacking(principal, message) if self._permits is not None else None
+        lacking = self._permits.find_missing(principal, message) if self._permits is not None else None
         if lacking is not None:
             if lacking.answer is None:
                 await lacking.refuse(send)
             else:
-                await post_reply.accept(send)
+                await post_reply.send_accepted(send)
                 held.send(lacking.answer)
             return None
         if self.ending and isinstance(message, (Request, list)):
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
             return None
-        await post_reply.accept(send)
-        task = asyncio.get_running_loop().create_task(self._dispatcher.take(message, held.session, held))
+        await post_reply.send_accepted(send)
+        task = asyncio.get_running_loop().create_task(self._dispatcher.handle_message(message, held.session, held))
         for kept in (held.tasks, self.running):
             kept.add(task)
             task.add_done_callback(kept.discard)
         return task
 
-    async def _events(self, held: HttpSession, stream: Stream, messages: str) -> AsyncGenerator[Any, None]:
+    async def _events(self, held: HttpSession, stream: EventStream, messages: str) -> AsyncGenerator[Any, None]:
         yield {"event": "endpoint", "data": messages}
         cursor = 0
-        while not stream.missed(cursor):
+        while not stream.has_gap(cursor):
             stream.news.clear()
             waiting = stream.size_after(cursor)
             if waiting > LARGE and not self._shared.answers.has_room(held.principal.name, waiting, stream.news.set):
                 await stream.news.wait()
                 continue
-            for data in stream.bare_after(cursor):
+            for data in stream.messages_after(cursor):
                 yield {"event": "message", "data": data.decode()}
             cursor = stream.sent = stream.last
             stream.forget(cursor)
@@ -185,7 +185,7 @@ def _release_after(task: "asyncio.Task[None] | None", claim: Claim) -> None:
         task.add_done_callback(lambda _: claim.release())
 
 
-def _session_id(query: bytes) -> str:
+def _parse_session_id(query: bytes) -> str:
     for part in query.decode("latin-1").split("&"):
         name, _, value = part.partition("=")
         if name == "session_id":

@@ -21,7 +21,7 @@ from typing import Any
 from toolgate.server.protocol import eager_task
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidRequest
-from toolgate.server.protocol.messages import Failure, Notification, Outbound, encode, too_large
+from toolgate.server.protocol.messages import Failure, Notification, Outbound, encode, refuse_too_large
 from toolgate.server.protocol.session import Session
 
 log = logging.getLogger("toolgate.stdio")
@@ -29,7 +29,7 @@ log = logging.getLogger("toolgate.stdio")
 CHUNK = 256 * 1024  # bytes a read; a pipe holds 64 KiB, a socket more
 MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 with room for its envelope; a longer line is refused unread
 PAUSE_ABOVE = 4 * 2**20  # bytes of unread output at which no more input is read
-HELD_ABOVE = 64 * 2**20  # bytes of messages being worked on at which no more input is read: two of the largest
+MAX_IN_WORK = 64 * 2**20  # bytes of messages being worked on at which no more input is read: two of the largest
 RESUME_BELOW = 2**20
 UNREAD_ABOVE = 64 * 2**20  # bytes of unread output at which a large answer is an error
 LARGE = 64 * 1024  # bytes of one
@@ -38,7 +38,7 @@ STALL = 5.0  # seconds between looks at a client that reads nothing
 FLUSH_TIME = 0.3  # seconds a client gets to read the last answers at the end
 
 
-def claim() -> tuple[int, int]:
+def take_descriptors() -> tuple[int, int]:
     """Take the protocol's two descriptors out of everybody's way, and give (input, output).
 
     From then on descriptor 0 is empty and descriptor 1 is standard error, for us, for plugins and for children.
@@ -57,9 +57,9 @@ async def serve(
 ) -> None:
     """Serve until the input ends or a signal comes; then call `ending` and give what is running `grace` seconds."""
     loop = asyncio.get_running_loop()
-    output = Output(loop, sink)
+    output = StdoutChannel(loop, sink)
     session.channel = output
-    connection = Connection(loop, dispatcher, session, source, output)
+    connection = StdioConnection(loop, dispatcher, session, source, output)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, connection.end)
     connection.read()
@@ -69,23 +69,23 @@ async def serve(
     await output.drain(FLUSH_TIME)
 
 
-class Output:
+class StdoutChannel:
     """The channel to the client. Never blocks; keeps what the pipe won't take yet."""
 
     can_ask = True
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sink: int) -> None:
-        self.broken = False
-        self.waiting = 0  # bytes not taken by the pipe
-        self.taken = 0  # bytes taken by it, ever
+        self.is_broken = False
+        self.unread_size = 0  # bytes not taken by the pipe
+        self.taken_size = 0  # bytes taken by it, ever
         self.on_room: Any = None  # called when so little waits that input may be read again
         self.on_break: Any = None
-        self.corked = False  # a batch of input is being worked on: one write for all its answers
+        self.is_corked = False  # a batch of input is being worked on: one write for all its answers
         self._loop = loop
         self._sink = sink
         self._chunks: deque[bytes] = deque()
         self._offset = 0  # of what is already written of the first chunk
-        self._due = False
+        self._is_flush_due = False
         self._idle = asyncio.Event()
         self._idle.set()
         mode = os.fstat(sink).st_mode
@@ -93,21 +93,21 @@ class Output:
             os.set_blocking(sink, False)
 
     @property
-    def full(self) -> bool:
-        return self.waiting > PAUSE_ABOVE
+    def is_full(self) -> bool:
+        return self.unread_size > PAUSE_ABOVE
 
     def send(self, message: Outbound) -> None:
-        if self.broken:
+        if self.is_broken:
             return
-        if self.full and isinstance(message, Notification) and message.method in DROPPABLE:
+        if self.is_full and isinstance(message, Notification) and message.method in DROPPABLE:
             return
         line = encode(message) + b"\n"
-        if len(line) > LARGE and self.waiting and self.waiting + len(line) > UNREAD_ABOVE:
-            line = encode(too_large(message)) + b"\n"
+        if len(line) > LARGE and self.unread_size and self.unread_size + len(line) > UNREAD_ABOVE:
+            line = encode(refuse_too_large(message)) + b"\n"
         self._chunks.append(line)
-        self.waiting += len(line)
-        if not self.corked and not self._due:
-            self._due = True
+        self.unread_size += len(line)
+        if not self.is_corked and not self._is_flush_due:
+            self._is_flush_due = True
             self._loop.call_soon(self.flush)
 
     def pause(self) -> None:
@@ -115,8 +115,8 @@ class Output:
 
     def flush(self) -> None:
         """Write what the pipe takes; wait for it to take more where it is full."""
-        self._due = False
-        while self._chunks and not self.broken:
+        self._is_flush_due = False
+        while self._chunks and not self.is_broken:
             if len(self._chunks) > 1 and not self._offset:  # many small answers, one write
                 self._chunks = deque((b"".join(self._chunks),))
             data = memoryview(self._chunks[0])[self._offset :]
@@ -128,7 +128,7 @@ class Output:
             except OSError as error:
                 self._break(error)
                 return
-            self._took(written, len(data))
+            self._advance(written, len(data))
         if not self._idle.is_set():
             self._loop.remove_writer(self._sink)
             self._idle.set()
@@ -140,15 +140,15 @@ class Output:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    def _took(self, written: int, offered: int) -> None:
-        self.waiting -= written
-        self.taken += written
+    def _advance(self, written: int, offered: int) -> None:
+        self.unread_size -= written
+        self.taken_size += written
         if written == offered:
             self._chunks.popleft()
             self._offset = 0
         else:
             self._offset += written
-        if self.waiting < RESUME_BELOW and self.on_room is not None:
+        if self.unread_size < RESUME_BELOW and self.on_room is not None:
             self.on_room()
 
     def _wait(self) -> None:
@@ -159,9 +159,9 @@ class Output:
     def _break(self, error: OSError) -> None:
         """The client has gone: what waits for it is dropped, and so is what comes."""
         log.info("the client no longer reads: %s", error)
-        self.broken = True
+        self.is_broken = True
         self._chunks.clear()
-        self.waiting = 0
+        self.unread_size = 0
         if not self._idle.is_set():
             self._loop.remove_writer(self._sink)
             self._idle.set()
@@ -169,7 +169,7 @@ class Output:
             self.on_break()
 
 
-class Connection:
+class StdioConnection:
     """Reads lines and starts a task for each; the tasks answer on `output`."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Connection:
         dispatcher: Dispatcher,
         session: Session,
         source: int,
-        output: Output,
+        output: StdoutChannel,
     ) -> None:
         self.ended = asyncio.Event()
         self._loop = loop
@@ -187,7 +187,7 @@ class Connection:
         self._source = source
         self._output = output
         self._tasks: dict[asyncio.Task[Any], int] = {}  # the size of the message each works on
-        self._held = 0  # bytes: the sum of those
+        self._size_in_work = 0  # bytes: the sum of those
         self._lines: deque[bytes] = deque()  # read, but not begun: the output was full
         self._part: list[bytes] = []  # the beginning of a line
         self._part_size = 0
@@ -196,7 +196,7 @@ class Connection:
         self._at_end = False  # of the input
         self._work_due = False
         self._stalled: asyncio.TimerHandle | None = None
-        self._filing: asyncio.Task[None] | None = None  # reads where waiting is not possible
+        self._file_reader: asyncio.Task[None] | None = None  # reads where waiting is not possible
         output.on_room = self.read
         output.on_break = self.end
 
@@ -205,15 +205,15 @@ class Connection:
         if self.ended.is_set():
             return
         if self._lines or self._at_end:
-            self._work_soon()
+            self._start_tasks_soon()
         if self._reading or self._at_end:
             return
         self._reading = True
         try:
             self._loop.add_reader(self._source, self._readable)
         except PermissionError:  # a regular file or /dev/null can't be waited for
-            if self._filing is None or self._filing.done():
-                self._filing = self._loop.create_task(self._read_file())
+            if self._file_reader is None or self._file_reader.done():
+                self._file_reader = self._loop.create_task(self._read_file())
 
     def end(self) -> None:
         """No more input: the end of it, a signal, or a client that has gone."""
@@ -226,7 +226,7 @@ class Connection:
     async def finish(self, grace: float) -> None:
         """Let what is running finish, at most `grace` seconds, and call off the rest."""
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=0 if self._output.broken else grace)
+            await asyncio.wait(list(self._tasks), timeout=0 if self._output.is_broken else grace)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -240,7 +240,7 @@ class Connection:
         except OSError as error:
             log.info("reading the input failed: %s", error)
             data = b""
-        self._take(data)
+        self._feed(data)
 
     async def _read_file(self) -> None:
         while self._reading:
@@ -250,29 +250,29 @@ class Connection:
                 log.info("reading the input failed: %s", error)
                 data = b""
             taken = asyncio.Event()
-            self._loop.call_soon(self._take_from_file, data, taken)
+            self._loop.call_soon(self._feed_from_file, data, taken)
             await taken.wait()
 
-    def _take_from_file(self, data: bytes, taken: asyncio.Event) -> None:
+    def _feed_from_file(self, data: bytes, taken: asyncio.Event) -> None:
         """`_take`, in a callback: it starts tasks, which a task can't do (eager.start)."""
-        self._take(data)
+        self._feed(data)
         taken.set()
 
-    def _take(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> None:
         if not data:
-            self._no_more()
+            self._end_input()
             return
         *whole, rest = data.split(b"\n")
         for line in whole:
-            self._complete(line)
+            self._complete_line(line)
         if rest and not self._skipping:
             self._part.append(rest)
             self._part_size += len(rest)
             if self._part_size > MAX_LINE:
-                self._too_long()
-        self._work()
+                self._refuse_line()
+        self._start_tasks()
 
-    def _complete(self, line: bytes) -> None:
+    def _complete_line(self, line: bytes) -> None:
         if self._skipping:
             self._skipping = False
             return
@@ -283,71 +283,71 @@ class Connection:
         if line and not line.isspace():
             self._lines.append(line)
 
-    def _too_long(self) -> None:
+    def _refuse_line(self) -> None:
         self._part, self._part_size = [], 0
         self._skipping = True
         self._output.send(Failure(None, InvalidRequest(f"a message of more than {MAX_LINE} bytes")))
 
-    def _work_soon(self) -> None:
+    def _start_tasks_soon(self) -> None:
         if not self._work_due:
             self._work_due = True
-            self._loop.call_soon(self._work)
+            self._loop.call_soon(self._start_tasks)
 
-    def _work(self) -> None:
+    def _start_tasks(self) -> None:
         """Start a task for each line read, and write their immediate answers in one go."""
         self._work_due = False
         output = self._output
-        output.corked = True
+        output.is_corked = True
         try:
-            while self._lines and not output.full and self._held < HELD_ABOVE:
+            while self._lines and not output.is_full and self._size_in_work < MAX_IN_WORK:
                 line = self._lines.popleft()
                 task = eager_task.start(self._loop, self._dispatcher.handle(line, self._session, output))
                 if not task.done():
                     self._tasks[task] = len(line)
-                    self._held += len(line)
-                    task.add_done_callback(self._done)
+                    self._size_in_work += len(line)
+                    task.add_done_callback(self._finish_task)
         finally:
-            output.corked = False
+            output.is_corked = False
         output.flush()
         if self._at_end and not self._lines:
             self.end()
-        elif output.full or self._held >= HELD_ABOVE:
+        elif output.is_full or self._size_in_work >= MAX_IN_WORK:
             self._pause()
         elif self._lines:
-            self._work_soon()  # the pipe took enough meanwhile: nobody else would come back for them
+            self._start_tasks_soon()  # the pipe took enough meanwhile: nobody else would come back for them
 
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._held -= self._tasks.pop(task)
+    def _finish_task(self, task: "asyncio.Task[Any]") -> None:
+        self._size_in_work -= self._tasks.pop(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a message's task failed", exc_info=task.exception())
-        if self._held < HELD_ABOVE and not self._output.full:
+        if self._size_in_work < MAX_IN_WORK and not self._output.is_full:
             self.read()
 
-    def _no_more(self) -> None:
+    def _end_input(self) -> None:
         """The input has ended; what was read of it is still worked on, when the output has room."""
         self._at_end = True
         if self._part:  # a last line without its line break
-            self._complete(b"")
+            self._complete_line(b"")
         self._pause()
-        self._work()
+        self._start_tasks()
 
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._source)
-        if self._output.full and self._stalled is None:
-            self._stalled = self._loop.call_later(STALL, self._look, self._output.taken)
+        if self._output.is_full and self._stalled is None:
+            self._stalled = self._loop.call_later(STALL, self._check_client, self._output.taken_size)
 
-    def _look(self, taken: int) -> None:
+    def _check_client(self, taken: int) -> None:
         """A client that takes nothing and has hung up would not be noticed otherwise: its end of input is not read."""
         self._stalled = None
-        if self.ended.is_set() or not self._output.full:
+        if self.ended.is_set() or not self._output.is_full:
             return
-        if self._output.taken == taken and _has_hung_up(self._source):
+        if self._output.taken_size == taken and _has_hung_up(self._source):
             log.info("the client has hung up without reading its answers")
             self.end()
         else:
-            self._stalled = self._loop.call_later(STALL, self._look, self._output.taken)
+            self._stalled = self._loop.call_later(STALL, self._check_client, self._output.taken_size)
 
 
 def _has_hung_up(descriptor: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
-from toolgate.server.auth.scopes import NOTHING, reach
+from toolgate.server.auth.scopes import NOTHING, usable_scopes
 from toolgate.server.budget import Claim
 from toolgate.server.principal import Principal, Right
 from toolgate.server.protocol import eager_task, request_meta
@@ -24,16 +24,16 @@ from toolgate.server.protocol.session import Session
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import mcp_headers, post_reply
-from toolgate.transports.http.accept import Forms, forms
-from toolgate.transports.http.bearer import Permits
-from toolgate.transports.http.budgets import Budgets, admit, budgets
-from toolgate.transports.http.event_ids import Asked
-from toolgate.transports.http.event_stream import MAX_RESUMED, Pulse, Stream
+from toolgate.transports.http.accept import ReplyForms, parse_accept
+from toolgate.transports.http.bearer import ScopeCheck
+from toolgate.transports.http.budgets import HttpBudgets, admit_request, create_budgets
+from toolgate.transports.http.event_ids import RequestIds
+from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream, PingTimer
 from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
-from toolgate.transports.http.post_reply import JsonReply, Reply
+from toolgate.transports.http.post_reply import JsonReply, PostReply
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
-from toolgate.transports.http.stream_response import pour
+from toolgate.transports.http.stream_response import send_stream
 
 LISTEN = "subscriptions/listen"
 PATIENCE = 1.0  # seconds an answer may take to still be one JSON body: longer silence looks dead to a proxy
@@ -51,7 +51,7 @@ STATUS = {  # of refusals, in the stateless era; the rest is 200
 }
 
 
-class Endpoint:
+class StreamableHttpTransport:
     """The ASGI application behind `/mcp`. `caller(scope)` says who calls; `mirrored(tool)` what it mirrors; `permits`
     what a caller lacks for what they ask: None where everyone may do everything. `shared` is what principals share."""
 
@@ -62,12 +62,12 @@ class Endpoint:
         caller: Callable[[Scope], Principal],
         mirrored: Callable[[str], mcp_headers.Mirrored],
         *,
-        permits: Permits | None = None,
-        shared: Budgets | None = None,
+        permits: ScopeCheck | None = None,
+        shared: HttpBudgets | None = None,
         patience: float = PATIENCE,
         pulse: float = PULSE,
         poll: float = POLL,
-        slow: float = bodies.SLOW,
+        slow: float = bodies.BODY_TIME,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -76,8 +76,8 @@ class Endpoint:
         self._mirrored = mirrored
         self._patience = patience
         self._poll = poll
-        self._pulse = Pulse(pulse)
-        self._shared = shared or budgets(dispatcher.answers)
+        self._pulse = PingTimer(pulse)
+        self._shared = shared or create_budgets(dispatcher.answers)
         self._bodies = bodies.BodyReader(self._shared.bodies, slow)
         self._large: dict[int, Claim] = {}  # of the bodies of messages whose work has not begun, by the message's id()
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
@@ -91,7 +91,7 @@ class Endpoint:
             await refuse(send, 405, "POST, GET or DELETE", [(b"allow", b"POST, GET, DELETE")])
             return
         principal = self._caller(scope)
-        place = await admit(self._shared, principal, send)
+        place = await admit_request(self._shared, principal, send)
         if place is None:
             return
         try:
@@ -101,17 +101,17 @@ class Endpoint:
 
     def rights(self) -> Iterator[Right]:
         """By which calls and subscriptions without a session are open."""
-        return (principal.right for principal in self._alone.values())
+        return (principal.grant_key for principal in self._alone.values())
 
     @property
-    def streams(self) -> Collection[Stream]:
+    def streams(self) -> Collection[EventStream]:
         """Those that are read now."""
         return self._pulse.streams
 
-    def end_of(self, rights: Collection[Right]) -> None:
+    def end_by_rights(self, rights: Collection[Right]) -> None:
         """End those by these rights."""
         for task, principal in list(self._alone.items()):
-            if principal.right in rights:
+            if principal.grant_key in rights:
                 task.cancel()
 
     # -- POST
@@ -140,12 +140,14 @@ class Endpoint:
     async def _answer(
         self, principal: Principal, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send
     ) -> None:
-        lacking = self._permits.lacking(principal, message) if self._permits is not None else None
+        lacking = self._permits.find_missing(principal, message) if self._permits is not None else None
         if self.ending and _wants_answer(message):
             await _refuse_for_now(send, ENDING)
         elif lacking is not None:
-            await (lacking.refuse(send) if lacking.answer is None else post_reply.answer(send, lacking.answer, 200))
-        elif _needs_stream(message) and Forms.STREAM not in forms(given.get(b"accept")):
+            await (
+                lacking.refuse(send) if lacking.answer is None else post_reply.send_answer(send, lacking.answer, 200)
+            )
+        elif _needs_stream(message) and ReplyForms.STREAM not in parse_accept(given.get(b"accept")):
             await refuse(send, 406, f"{LISTEN} is answered by a stream: Accept must have text/event-stream")
         elif _is_stateless(given, message):
             await self._stateless(principal, given, message, receive, send)
@@ -158,25 +160,25 @@ class Endpoint:
         if not isinstance(message, Request):
             refused = _refuse_stateless(given, message)
             if refused is None:
-                await post_reply.accept(send)  # a notification: this revision defines none over HTTP
+                await post_reply.send_accepted(send)  # a notification: this revision defines none over HTTP
             else:
-                await post_reply.answer(send, refused, 400)
+                await post_reply.send_answer(send, refused, 400)
             return
         try:
             self._check_headers(given, message)
         except RpcError as error:
-            await post_reply.answer(send, Failure(message.id, error), 400)
+            await post_reply.send_answer(send, Failure(message.id, error), 400)
             return
-        taken = forms(given.get(b"accept"))
+        taken = parse_accept(given.get(b"accept"))
         has_room = partial(self._shared.answers.has_room, principal.name)
-        reply = Reply(partial(self._passing, principal)) if Forms.STREAM in taken else JsonReply(None)
+        reply = PostReply(partial(self._create_stream, principal)) if ReplyForms.STREAM in taken else JsonReply(None)
         session = Session(
             principal.name,
             stateless=True,
             owner=principal.owner,
-            right=principal.right,
-            scopes=reach(principal.scopes),
-            granted=reach(principal.granted),
+            right=principal.grant_key,
+            scopes=usable_scopes(principal.scopes),
+            granted=usable_scopes(principal.grant_scopes),
             until=principal.until,
             client=principal.client,
             transport="http",
@@ -186,21 +188,21 @@ class Endpoint:
             self._alone[task] = principal
             task.add_done_callback(self._alone.pop)
         if isinstance(reply, JsonReply):
-            if not await reply.ended(receive):
+            if not await reply.wait_ended(receive):
                 task.cancel()  # hanging up calls the work off
             elif reply.answer is None:
-                await post_reply.accept(send, 204)
+                await post_reply.send_accepted(send, 204)
             else:
-                await post_reply.answer(send, reply.answer, _status(reply.answer), (), has_room)
+                await post_reply.send_answer(send, reply.answer, _status(reply.answer), (), has_room)
             return
-        await reply.turn_out(self._patience)
-        if reply.stream is None and (taken is Forms.EITHER or _status(reply.answer) != 200):
-            await post_reply.answer(send, reply.answer, _status(reply.answer), (), has_room)
+        await reply.wait_decided(self._patience)
+        if reply.stream is None and (taken is ReplyForms.EITHER or _status(reply.answer) != 200):
+            await post_reply.send_answer(send, reply.answer, _status(reply.answer), (), has_room)
             return
         stream = reply.stream or reply.stream_answer()
         place = self._shared.streams.take(principal.name, 1)
         try:
-            if not await pour(
+            if not await send_stream(
                 stream, 0, receive, send, self._pulse, keep=False, poll=None, place=place, has_room=has_room
             ):
                 task.cancel()  # as above
@@ -209,19 +211,19 @@ class Endpoint:
             if place is not None:
                 place.release()
 
-    def _passing(self, principal: Principal) -> Stream:
+    def _create_stream(self, principal: Principal) -> EventStream:
         """A stream of one request, that nobody comes back to."""
-        return Stream("", numbered=False, claim=self._shared.events.claim(principal.name))
+        return EventStream("", numbered=False, claim=self._shared.events.claim(principal.name))
 
     def _check_headers(self, given: Headers, request: Request) -> None:
         """Raise what is wrong with the request's metadata, in the order of the specification."""
         meta = request.params.get("_meta")
         if not isinstance(meta, dict):
             raise InvalidParams("'_meta' must be an object")
-        request_meta.check(meta)
+        request_meta.check_meta(meta)
         name = request.params.get("name")
         mirrored = self._mirrored(name) if request.method == "tools/call" and isinstance(name, str) else {}
-        mcp_headers.check(given, request, mirrored)
+        mcp_headers.check_headers(given, request, mirrored)
 
     async def _in_session(
         self, principal: Principal, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send
@@ -239,12 +241,12 @@ class Endpoint:
                 await _refuse_for_now(send, ENDING)  # the next process may have it
             else:
                 unknown = InvalidRequest("no such session: initialize anew")
-                await post_reply.answer(send, Failure(_id_of(message), unknown), 404)
+                await post_reply.send_answer(send, Failure(_id_of(message), unknown), 404)
         elif isinstance(message, Request) and message.method == "initialize":
             await self._open(principal, given, message, receive, send)
         else:
             missing = message.error if isinstance(message, Malformed) else InvalidRequest("Mcp-Session-Id is missing")
-            await post_reply.answer(send, Failure(_id_of(message), missing), 400)
+            await post_reply.send_answer(send, Failure(_id_of(message), missing), 400)
 
     async def _session(
         self, id: bytes, principal: Principal, running: "set[asyncio.Task[None]] | None" = None
@@ -257,10 +259,10 @@ class Endpoint:
             return held
         arriving = asyncio.current_task()
         if running is None or arriving is None:
-            return await self._sessions.take_up(key, principal)
+            return await self._sessions.wake(key, principal)
         running.add(arriving)
         try:
-            return await self._sessions.take_up(key, principal)
+            return await self._sessions.wake(key, principal)
         finally:
             running.discard(arriving)
 
@@ -286,32 +288,32 @@ class Endpoint:
         extra: list[tuple[bytes, bytes]] | None = None,
         patience: float | None = None,
     ) -> None:
-        taken = forms(given.get(b"accept"))
-        if Forms.STREAM not in taken and _wants_answer(message):
+        taken = parse_accept(given.get(b"accept"))
+        if ReplyForms.STREAM not in taken and _wants_answer(message):
             await self._serve_json(held, message, send, extra or [])
             return
-        reply = Reply(partial(self._awaited, held, message) if _wants_answer(message) else held.stream)
+        reply = PostReply(partial(self._open_stream, held, message) if _wants_answer(message) else held.open_stream)
         if isinstance(message, Malformed):
-            await post_reply.answer(send, Failure(message.id, message.error), 400)
+            await post_reply.send_answer(send, Failure(message.id, message.error), 400)
         elif not _wants_answer(message):
-            await self._dispatcher.take(message, held.session, reply)
+            await self._dispatcher.handle_message(message, held.session, reply)
             if reply.answer is None:
-                await post_reply.accept(send)
+                await post_reply.send_accepted(send)
             else:  # a batch that could not be accepted
-                await post_reply.answer(send, reply.answer, 400)
+                await post_reply.send_answer(send, reply.answer, 400)
         else:
             self._begin(message, held.session, reply, held.tasks)
-            await reply.turn_out(self._patience if patience is None else patience)
-            if reply.stream is None and (taken is Forms.EITHER or _is_unreadable(reply.answer)):
+            await reply.wait_decided(self._patience if patience is None else patience)
+            if reply.stream is None and (taken is ReplyForms.EITHER or _is_unreadable(reply.answer)):
                 status = 400 if _is_unreadable(reply.answer) else 200
-                await post_reply.answer(send, reply.answer, status, extra or (), self._has_room(held))
+                await post_reply.send_answer(send, reply.answer, status, extra or (), self._has_room(held))
             else:
-                await self._pour(held, reply.stream or reply.stream_answer(), 0, receive, send, extra)
+                await self._send_stream(held, reply.stream or reply.stream_answer(), 0, receive, send, extra)
 
-    def _awaited(self, held: HttpSession, message: Inbound | list[Inbound]) -> Stream:
+    def _open_stream(self, held: HttpSession, message: Inbound | list[Inbound]) -> EventStream:
         """The stream of what answers a message. Whoever resumes it needs what asking took."""
-        wanted = NOTHING if self._permits is None else self._permits.wanted(message)
-        return held.awaited(_asked(message), wanted)
+        wanted = NOTHING if self._permits is None else self._permits.required_scopes(message)
+        return held.open_post_stream(_request_ids(message), wanted)
 
     async def _serve_json(
         self, held: HttpSession, message: Inbound | list[Inbound], send: Send, extra: list[tuple[bytes, bytes]]
@@ -319,12 +321,12 @@ class Endpoint:
         """One body at the end, however long that takes. That its reader goes changes nothing, as with a stream."""
         reply = JsonReply(held)
         self._begin(message, held.session, reply, held.tasks)
-        await reply.ended(None)
+        await reply.wait_ended(None)
         if reply.answer is None:
-            await post_reply.accept(send, 204)  # the client has called it off
+            await post_reply.send_accepted(send, 204)  # the client has called it off
         else:
             status = 400 if _is_unreadable(reply.answer) else 200
-            await post_reply.answer(send, reply.answer, status, extra, self._has_room(held))
+            await post_reply.send_answer(send, reply.answer, status, extra, self._has_room(held))
 
     def _has_room(self, held: HttpSession) -> Callable[..., bool]:
         return partial(self._shared.answers.has_room, held.principal.name)
@@ -333,12 +335,12 @@ class Endpoint:
         self,
         message: Inbound | list[Inbound],
         session: Session,
-        reply: Reply | JsonReply,
+        reply: PostReply | JsonReply,
         tasks: set["asyncio.Task[None]"],
     ) -> "asyncio.Task[None]":
         """Start the work on a message. It belongs to its session, or to nobody but its connection."""
         claim = self._large.pop(id(message), None) if self._large else None
-        task = eager_task.start(asyncio.get_running_loop(), self._dispatcher.take(message, session, reply))
+        task = eager_task.start(asyncio.get_running_loop(), self._dispatcher.handle_message(message, session, reply))
         if claim is not None:
             task.add_done_callback(lambda _: claim.release())
         if task.done():
@@ -347,13 +349,13 @@ class Endpoint:
         for kept in (tasks, self.running):
             kept.add(task)
             task.add_done_callback(kept.discard)
-        task.add_done_callback(partial(self._finish, reply, _asked(message)))
+        task.add_done_callback(partial(self._finish, reply, _request_ids(message)))
         return task
 
-    def _finish(self, reply: Reply | JsonReply, asked: Asked | None, task: "asyncio.Task[None]") -> None:
+    def _finish(self, reply: PostReply | JsonReply, asked: RequestIds | None, task: "asyncio.Task[None]") -> None:
         """The work is over. Where it is the end of the server that broke it off, the client is told so."""
         if self.ending and task.cancelled() and asked is not None:
-            reply.send(post_reply.lost(asked))
+            reply.send(post_reply.interrupted_answer(asked))
         reply.finish(task)
 
     # -- GET and DELETE: the sessions era only
@@ -362,26 +364,28 @@ class Endpoint:
         held = await self._named_session(principal, given, send)
         if held is None:
             return
-        if Forms.STREAM not in forms(given.get(b"accept")):
+        if ReplyForms.STREAM not in parse_accept(given.get(b"accept")):
             await refuse(send, 406, "GET is answered by a stream: Accept must have text/event-stream")
             return
         last = given.get(b"last-event-id")
         if last is None:
-            stream = held.standing(principal.scopes)
-            await self._pour(held, stream, stream.sent, receive, send, until=principal.until)
+            stream = held.open_get_stream(principal.scopes)
+            await self._send_stream(held, stream, stream.sent, receive, send, until=principal.until)
             return
-        found = held.event(last.decode("latin-1"), principal.scopes)
+        found = held.find_event(last.decode("latin-1"), principal.scopes)
         if found is None:
             await refuse(send, 400, "no such event, or no longer: Last-Event-ID")
             return
         stream, cursor = found
-        lacking = self._permits.lacking_for(principal, stream.wanted) if self._permits is not None else None
+        lacking = self._permits.compare_scopes(principal, stream.wanted) if self._permits is not None else None
         if lacking is not None:
             await lacking.refuse(send)
         elif stream.ended and cursor == stream.last:
-            await post_reply.accept(send, 204)  # nothing will come any more: this stops an EventSource from coming back
+            await post_reply.send_accepted(
+                send, 204
+            )  # nothing will come any more: this stops an EventSource from coming back
         else:
-            await self._pour(held, stream, cursor, receive, send, until=principal.until)
+            await self._send_stream(held, stream, cursor, receive, send, until=principal.until)
 
     async def _delete(self, principal: Principal, given: Headers, _receive: Receive, send: Send) -> None:
         held = await self._named_session(principal, given, send)
@@ -392,7 +396,7 @@ class Endpoint:
         except StateError as error:
             await _refuse_for_now(send, str(error))
         else:
-            await post_reply.accept(send, 204)
+            await post_reply.send_accepted(send, 204)
 
     async def _named_session(self, principal: Principal, given: Headers, send: Send) -> HttpSession | None:
         """The session a GET or DELETE is about. In the stateless era there is none: 405."""
@@ -420,10 +424,10 @@ class Endpoint:
             await refuse(send, 404, "no such session: initialize anew")
         return held
 
-    async def _pour(
+    async def _send_stream(
         self,
         held: HttpSession,
-        stream: Stream,
+        stream: EventStream,
         cursor: int,
         receive: Receive,
         send: Send,
@@ -435,7 +439,7 @@ class Endpoint:
         poll = self._poll if revision is not None and revision.resumable else None
         place = self._shared.streams.take(held.principal.name, 1)
         try:
-            whole = await pour(
+            whole = await send_stream(
                 stream,
                 cursor,
                 receive,
@@ -458,7 +462,7 @@ class Endpoint:
 def _unacceptable(given: Headers) -> tuple[int, str] | None:
     if not bodies.is_json(given):
         return 415, "Content-Type must be application/json, without a Content-Encoding"
-    if not forms(given.get(b"accept")):
+    if not parse_accept(given.get(b"accept")):
         return 406, "Accept must have application/json, text/event-stream or, best, both"
     return None
 
@@ -484,7 +488,7 @@ def _is_stateless(given: Headers, message: Inbound | list[Inbound]) -> bool:
     if not isinstance(message, Request):
         return False
     meta = message.params.get("_meta")
-    return isinstance(meta, dict) and request_meta.is_one(meta)
+    return isinstance(meta, dict) and request_meta.is_stateless(meta)
 
 
 def _refuse_stateless(given: Headers, message: Inbound | list[Inbound]) -> Failure | None:
@@ -504,7 +508,7 @@ async def _refuse_for_now(send: Send, text: str) -> None:
     await refuse(send, 503, text, [(b"connection", b"close"), (b"retry-after", b"1")])
 
 
-def _asked(message: Inbound | list[Inbound]) -> Asked | None:
+def _request_ids(message: Inbound | list[Inbound]) -> RequestIds | None:
     """The request, or those of a batch, that have an id to answer to."""
     if isinstance(message, list):
         return [item.id for item in message if isinstance(item, Request)]

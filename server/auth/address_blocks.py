@@ -10,7 +10,7 @@ Source: Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory P
 import ipaddress
 from collections.abc import Callable
 
-from toolgate.server.policy.sliding_window import Minute
+from toolgate.server.policy.sliding_window import SlidingWindow
 
 V4 = (32, 24)  # an address; the smallest block that is routed alone
 V6 = (64, 56, 48)  # a host or a link; what a home gets; what a company or a tunnel gets
@@ -38,8 +38,8 @@ class AddressLimiter:
         self._each = each
         self._all = all
         self._now = now
-        self._total = Minute()
-        self._of: dict[str, Minute] = {}  # of this minute and the last: a few for each of `all`
+        self._total = SlidingWindow()
+        self._of: dict[str, SlidingWindow] = {}  # of this minute and the last: a few for each of `all`
 
     def take(self, address: str) -> bool:
         """Count one. False: it is one too many, and not counted."""
@@ -47,7 +47,7 @@ class AddressLimiter:
         if self._total.wait(now, self._all):
             return False
         fair = max(1, (self._all - self._total.count) // SHARE)
-        minutes = [self._of.get(block) or Minute() for block in blocks]
+        minutes = [self._of.get(block) or SlidingWindow() for block in blocks]
         limits = [self._each * WIDER**step for step in range(len(blocks))]
         limits[-1] = min(limits[-1], fair)
         if any(minute.wait(now, limit) for minute, limit in zip(minutes, limits, strict=True)):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.auth.clients.model import Client, find, of_row
-from toolgate.server.auth.clients.redirect_uris import shown_host
-from toolgate.server.principal import subject_of
-from toolgate.server.state import clients as client_rows
-from toolgate.server.state import grants as rows
+from toolgate.server.auth.clients.model import OAuthClient, client_from_row, find_client
+from toolgate.server.auth.clients.redirect_uris import display_host
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import client_rows
+from toolgate.server.state import grant_rows as rows
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantSummary:
     """One grant. Times are seconds since the epoch."""
 
     id: str
-    client: Client
+    client: OAuthClient
     person: str  # the name; "" where nobody knows it any more
     issuer: str  # who signs them in; "" as above
     scopes: tuple[str, ...]
@@ -37,12 +37,12 @@ class Granted:
     @property
     def redirect_host(self) -> str:
         """That, as a person reads it."""
-        return shown_host(self.redirect_uri) if self.redirect_uri else ""
+        return display_host(self.redirect_uri) if self.redirect_uri else ""
 
 
-async def denied(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
+async def list_denied_tokens(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
     """The ids of all access tokens that are denied and have not expired: for `OwnTokens`."""
-    return await store.transact(lambda connection: rows.denied(connection, now()))
+    return await store.transact(lambda connection: rows.list_denied_tokens(connection, now()))
 
 
 class Grants:
@@ -51,7 +51,7 @@ class Grants:
     def __init__(
         self,
         store: "Store",
-        configured: Mapping[str, Client],
+        configured: Mapping[str, OAuthClient],
         deny: Callable[[Collection[str]], None] = lambda jtis: None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -60,50 +60,50 @@ class Grants:
         self._deny = deny
         self._now = now
 
-    async def of(self, person: "Person | None" = None) -> list[Granted]:
+    async def list_grants(self, person: "Person | None" = None) -> list[GrantSummary]:
         """A person's that still hold, or everybody's; the newest first."""
-        now, subject = self._now(), subject_of(person.issuer, person.subject) if person is not None else None
+        now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
-        def look(connection: "Connection") -> list[Granted]:
-            return [self._granted(connection, grant) for grant in rows.grants_of(connection, subject, now)]
+        def look(connection: "Connection") -> list[GrantSummary]:
+            return [self._granted(connection, grant) for grant in rows.list_used_grants(connection, subject, now)]
 
         return await self._store.transact(look)
 
-    async def withdraw(self, person: "Person | None", id: str) -> bool:
+    async def revoke_grant(self, person: "Person | None", id: str) -> bool:
         """End one of a person's grants, or with None anybody's: its tokens die, and the client is asked about anew,
         also where it has a code that it did not redeem yet. False: there is no such one."""
-        now, subject = self._now(), subject_of(person.issuer, person.subject) if person is not None else None
+        now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
         def end(connection: "Connection") -> list[str] | None:
-            grant = rows.grant(connection, id)
-            if grant is None or not grant.holds(now) or subject not in (None, grant.subject):
+            grant = rows.find_grant(connection, id)
+            if grant is None or not grant.is_valid(now) or subject not in (None, grant.subject):
                 return None
             rows.forget_consents(connection, grant.subject, grant.client)
-            for waiting in rows.open_grants(connection, grant.subject, grant.client):
+            for waiting in rows.list_unrevoked_grants(connection, grant.subject, grant.client):
                 if waiting.used_at is None:
-                    rows.end_grant(connection, waiting.id, now)
-            return rows.end_grant(connection, id, now)
+                    rows.revoke_grant(connection, waiting.id, now)
+            return rows.revoke_grant(connection, id, now)
 
         return self._forget(await self._store.transact(end))
 
-    async def end_all(self, *, subject: str | None = None, client: str | None = None) -> int:
+    async def revoke_all(self, *, subject: str | None = None, client: str | None = None) -> int:
         """End all that a subject of ours has granted, or all that a client was, or with neither everything, with what
         was given though nobody was asked. Gives how many grants these were."""
         now = self._now()
 
         def end(connection: "Connection") -> tuple[int, list[str]]:
-            ended = rows.open_grants(connection, subject, client)
-            denied = rows.deny_all(connection, now, subject=subject, client=client)
+            ended = rows.list_unrevoked_grants(connection, subject, client)
+            denied = rows.deny_grantless_tokens(connection, now, subject=subject, client=client)
             for grant in ended:
                 rows.forget_consents(connection, grant.subject, grant.client)
-                denied += rows.end_grant(connection, grant.id, now)
+                denied += rows.revoke_grant(connection, grant.id, now)
             return len(ended), denied
 
         count, denied = await self._store.transact(end)
         self._forget(denied)
         return count
 
-    async def add_client(self, client: Client) -> None:
+    async def add_client(self, client: OAuthClient) -> None:
         """Know a client that the operator vouches for."""
         metadata = {
             "client_name": client.name,
@@ -113,13 +113,15 @@ class Grants:
         }
         row = {"kind": client.kind, "secret": client.secret, "made_at": self._now()}
         text = msgspec.json.encode(metadata).decode()
-        await self._store.transact(lambda connection: client_rows.put(connection, client.id, metadata=text, **row))
+        await self._store.transact(
+            lambda connection: client_rows.save_client(connection, client.id, metadata=text, **row)
+        )
 
-    async def clients(self) -> list[tuple[Client, float, float | None]]:
+    async def list_clients(self) -> list[tuple[OAuthClient, float, float | None]]:
         """All clients but the configured ones, with when they came and when a person last approved them."""
 
-        def look(connection: "Connection") -> list[tuple[Client, float, float | None]]:
-            return [(of_row(row), row.made_at, row.granted_at) for row in client_rows.listed(connection)]
+        def look(connection: "Connection") -> list[tuple[OAuthClient, float, float | None]]:
+            return [(client_from_row(row), row.made_at, row.granted_at) for row in client_rows.list_clients(connection)]
 
         return await self._store.transact(look)
 
@@ -128,10 +130,10 @@ class Grants:
         now = self._now()
 
         def remove(connection: "Connection") -> list[str] | None:
-            if client_rows.find(connection, id) is None:
+            if client_rows.find_client(connection, id) is None:
                 return None
-            ended = (rows.end_grant(connection, grant, now) for grant in client_rows.remove(connection, id))
-            return [*rows.deny_all(connection, now, client=id), *(jti for jtis in ended for jti in jtis)]
+            ended = (rows.revoke_grant(connection, grant, now) for grant in client_rows.remove_client(connection, id))
+            return [*rows.deny_grantless_tokens(connection, now, client=id), *(jti for jtis in ended for jti in jtis)]
 
         return self._forget(await self._store.transact(remove))
 
@@ -139,12 +141,12 @@ class Grants:
         self._deny(denied or ())
         return denied is not None
 
-    def _granted(self, connection: "Connection", grant: rows.Grant) -> Granted:
-        gone = Client(grant.client, "dynamic", "a client that is gone", (grant.redirect_uri,))
-        person = rows.person(connection, grant.subject)
-        return Granted(
+    def _granted(self, connection: "Connection", grant: rows.Grant) -> GrantSummary:
+        gone = OAuthClient(grant.client, "dynamic", "a client that is gone", (grant.redirect_uri,))
+        person = rows.find_person(connection, grant.subject)
+        return GrantSummary(
             id=grant.id,
-            client=find(connection, self._configured, grant.client) or gone,
+            client=find_client(connection, self._configured, grant.client) or gone,
             person=person.name if person is not None else "",
             issuer=person.issuer if person is not None else "",
             scopes=tuple(grant.scope.split()),

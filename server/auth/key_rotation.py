@@ -13,8 +13,8 @@ LAST = {  # key file → seconds that what an earlier key has sealed may still c
 }
 
 
-def rotate(state: Path, *, drop_old: bool) -> None:
+def rotate_sealing_keys(state: Path, *, drop_old: bool) -> None:
     """A server that runs seals with the new ones from its next answer on. With `drop_old` nothing that was sealed
     before is taken back. Raises OSError."""
     for name, lasts in LAST.items():
-        key_file.rotate(state / "keys" / name, 0 if drop_old else lasts)
+        key_file.rotate_key(state / "keys" / name, 0 if drop_old else lasts)

@@ -15,7 +15,7 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 MCP, SSE = "/mcp", "/sse"
 
 
-class Resource:
+class ProtectedResource:
     """The protected resource at `public_url`, whose tokens come from `issuer`. `served()` gives the scopes there are;
     `paths` are those of its transports, the one that stands for the whole first."""
 
@@ -55,7 +55,7 @@ class Resource:
         """Where that document is: the well-known part goes between host and path (RFC 9728 section 3.1)."""
         return f"{self._origin}{WELL_KNOWN}{self._prefix}{path}"
 
-    def documents(self) -> dict[str, str]:
+    def metadata_paths(self) -> dict[str, str]:
         """Where documents are asked for → the transport each is about: at the root, with the path inserted, and
         appended; with the public URL's prefix and, since a proxy may have taken it off, without."""
         found = {WELL_KNOWN: self.paths[0]}
@@ -76,7 +76,7 @@ class Resource:
             "error": error,
             "error_description": description,
             "resource_metadata": self.metadata_url(path),
-            "scope": scopes.words(self.served() if wanted is None else wanted),
+            "scope": scopes.format_scopes(self.served() if wanted is None else wanted),
         }
         return "Bearer " + ", ".join(f'{name}="{_quotable(value)}"' for name, value in told.items() if value)
 

@@ -18,40 +18,40 @@ AGAIN = 2  # looks at which somebody who is gone is ended: elsewhere their token
 log = logging.getLogger("toolgate.auth")
 
 
-class Standing:
+class RevocationWatch:
     """`stand(rights)` gives those that still hold; `see_off()` takes their access tokens from people who could not sign
     in any more, and gives their subjects; both may raise StateError. `rights()` are those by which something is open
     here; `end(rights)` ends that, `leave(name)` what a person has going on besides."""
 
     def __init__(
         self,
-        stand: Callable[[Collection[Right]], Awaitable[Collection[Right]]],
-        see_off: Callable[[], Awaitable[Iterable[str]]],
+        find_valid: Callable[[Collection[Right]], Awaitable[Collection[Right]]],
+        revoke_barred_people: Callable[[], Awaitable[Iterable[str]]],
         *,
-        rights: Callable[[], Iterable[Right]],
-        end: Callable[[Collection[Right]], Awaitable[None]],
-        leave: Callable[[str], Awaitable[None]],
+        list_open: Callable[[], Iterable[Right]],
+        end_grants: Callable[[Collection[Right]], Awaitable[None]],
+        end_person: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._stand = stand
-        self._see_off = see_off
-        self._rights = rights
-        self._end = end
-        self._leave = leave
+        self._stand = find_valid
+        self._see_off = revoke_barred_people
+        self._rights = list_open
+        self._end = end_grants
+        self._leave = end_person
         self._left: dict[str, int] = {}  # names of people who are gone → how often they were ended
 
-    async def follow(self, every: float) -> None:
+    async def run(self, every: float) -> None:
         """Look at once, since somebody may have been taken off while nothing was served, and then every so many
         seconds, until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.check_once()
             except StateError as error:
                 log.warning("whose access has ended can't be told now, all goes on: %s", error)
             except Exception:
                 log.exception("whose access has ended could not be told, all goes on")
             await asyncio.sleep(every)
 
-    async def look(self) -> None:
+    async def check_once(self) -> None:
         """End now what has to end: tokens first, so that nothing begins any more."""
         gone = {Principal(OURS, subject, "").name for subject in await self._see_off()}
         open_now = frozenset(self._rights())

@@ -15,7 +15,7 @@ from typing import Any
 from toolgate.server.protocol.messages import Inbound, Request
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.uri_templates import MAX_URI, scheme
+from toolgate.tools.api.uri_templates import MAX_URI, parse_scheme
 
 READ, WEB, WORKFLOW, SHELL, PLUGINS = "tools:read", "tools:web", "tools:workflow", "tools:shell", "tools:plugins"
 
@@ -44,7 +44,7 @@ NOTHING: frozenset[str] = frozenset()
 TaskTool = Callable[[str], str | None]  # task id → the name of the tool that runs it; None: no such task
 
 
-class Asked:
+class ScopeRequest:
     """One request being looked at. `task_tool` is None as long as no tasks are served."""
 
     __slots__ = ("params", "registry", "task_tool")
@@ -55,43 +55,47 @@ class Asked:
         self.task_tool = task_tool
 
 
-def needed(message: Inbound | list[Inbound], registry: Registry, task_tool: TaskTool | None = None) -> frozenset[str]:
+def required_scopes(
+    message: Inbound | list[Inbound], registry: Registry, task_tool: TaskTool | None = None
+) -> frozenset[str]:
     """All scopes that `message` needs: for a batch what any of its requests needs, so that none hides in it.
 
     What is no request needs none: notifications and answers start nothing.
     """
     if isinstance(message, Request):
         row = METHODS.get(message.method)
-        return row(Asked(message.params, registry, task_tool)) if row is not None else NOTHING
+        return row(ScopeRequest(message.params, registry, task_tool)) if row is not None else NOTHING
     if isinstance(message, list):
-        return NOTHING.union(*(needed(part, registry, task_tool) for part in message if isinstance(part, Request)))
+        return NOTHING.union(
+            *(required_scopes(part, registry, task_tool) for part in message if isinstance(part, Request))
+        )
     return NOTHING
 
 
-def covers(granted: frozenset[str] | None, wanted: frozenset[str]) -> bool:
+def has_scopes(granted: frozenset[str] | None, wanted: frozenset[str]) -> bool:
     """Whether whoever was `granted` these may do what needs those; None is everything."""
-    return granted is None or wanted <= granted or wanted <= expanded(granted)
+    return granted is None or wanted <= granted or wanted <= expand_scopes(granted)
 
 
 @lru_cache(maxsize=1_024)
-def expanded(granted: frozenset[str]) -> frozenset[str]:
+def expand_scopes(granted: frozenset[str]) -> frozenset[str]:
     """The scopes with all that they imply."""
     return granted.union(*(IMPLIED[scope] for scope in granted if scope in IMPLIED))
 
 
-def reach(granted: frozenset[str] | None) -> frozenset[str] | None:
+def usable_scopes(granted: frozenset[str] | None) -> frozenset[str] | None:
     """All that whoever was granted these may use; None is everything."""
-    return None if granted is None else expanded(granted)
+    return None if granted is None else expand_scopes(granted)
 
 
-def served(registry: Registry) -> tuple[str, ...]:
+def list_served_scopes(registry: Registry) -> tuple[str, ...]:
     """The scopes that anything served here needs, in the table's order; then those that plugins name themselves."""
     used = {READ, *(part.scope for part in registry.parts)}
     own = sorted(scope for scope in used if scope not in SENTENCES and WORD.fullmatch(scope))
     return (*(scope for scope in SERVED if scope in used), *own)
 
 
-def words(scopes: Iterable[str]) -> str:
+def format_scopes(scopes: Iterable[str]) -> str:
     """Scopes as a challenge, a token or a form has them: the table's order, single spaces, nothing that could break
     out of a quoted string."""
     wanted = frozenset(scopes)
@@ -99,7 +103,7 @@ def words(scopes: Iterable[str]) -> str:
     return " ".join([*(scope for scope in SERVED if scope in wanted), *own])
 
 
-def parse(given: object) -> frozenset[str]:
+def parse_scopes(given: object) -> frozenset[str]:
     """The scopes of a claim or a parameter: words with spaces between, or a list. What is neither holds none."""
     listed = given.split(" ") if isinstance(given, str) else given
     if not isinstance(listed, list):
@@ -107,7 +111,7 @@ def parse(given: object) -> frozenset[str]:
     return frozenset(scope for scope in listed if isinstance(scope, str) and WORD.fullmatch(scope))
 
 
-def schemes(scope: str) -> list[dict[str, Any]]:
+def security_schemes(scope: str) -> list[dict[str, Any]]:
     """The `securitySchemes` of a tool that needs `scope`, as hosts that ask for it spell them."""
     return [{"type": "oauth2", "scopes": [scope]}]
 
@@ -120,19 +124,19 @@ def _alone(scope: str) -> frozenset[str]:
     return frozenset((scope,))
 
 
-def _nothing(_asked: Asked) -> frozenset[str]:
+def _nothing(_asked: ScopeRequest) -> frozenset[str]:
     return NOTHING
 
 
-def _read(_asked: Asked) -> frozenset[str]:
+def _read(_asked: ScopeRequest) -> frozenset[str]:
     return _alone(READ)
 
 
-def _tool(asked: Asked) -> frozenset[str]:
+def _tool(asked: ScopeRequest) -> frozenset[str]:
     return _of_part(asked.registry.tools, asked.params.get("name"))
 
 
-def _prompt(asked: Asked) -> frozenset[str]:
+def _prompt(asked: ScopeRequest) -> frozenset[str]:
     return _of_part(asked.registry.prompts, asked.params.get("name"))
 
 
@@ -142,32 +146,32 @@ def _of_part(parts: Mapping[str, Any], name: object) -> frozenset[str]:
     return _alone(part.scope if part is not None else READ)
 
 
-def _resource(asked: Asked) -> frozenset[str]:
-    return of_uri(asked.registry, asked.params.get("uri"))
+def _resource(asked: ScopeRequest) -> frozenset[str]:
+    return scopes_of_uri(asked.registry, asked.params.get("uri"))
 
 
-def of_uri(registry: Registry, uri: object) -> frozenset[str]:
+def scopes_of_uri(registry: Registry, uri: object) -> frozenset[str]:
     """What reading it takes: what the scheme needs and what the resource behind this URI says itself."""
     if not isinstance(uri, str) or len(uri) > MAX_URI:
         return _alone(READ)
-    row = SCHEMES.get(scheme(uri).lower())
+    row = SCHEMES.get(parse_scheme(uri).lower())
     wanted = registry.scopes_of(uri) | (_alone(row) if row is not None else NOTHING)
     if uri in registry.templates:  # a completion names a template by its text
         wanted |= _alone(registry.templates[uri].scope)
     return wanted or _alone(READ)
 
 
-def _completion(asked: Asked) -> frozenset[str]:
+def _completion(asked: ScopeRequest) -> frozenset[str]:
     match asked.params.get("ref"):
         case {"type": "ref/prompt", "name": name}:
             return _of_part(asked.registry.prompts, name)
         case {"type": "ref/resource", "uri": uri}:
-            return of_uri(asked.registry, uri)
+            return scopes_of_uri(asked.registry, uri)
         case _:
             return _alone(READ)
 
 
-def _listen(asked: Asked) -> frozenset[str]:
+def _listen(asked: ScopeRequest) -> frozenset[str]:
     """News of the lists is for who may list; of a resource for who may read it. Longer lists of URIs are refused."""
     wanted = asked.params.get("notifications")
     if not isinstance(wanted, dict):
@@ -179,26 +183,26 @@ def _listen(asked: Asked) -> frozenset[str]:
     ids = tasks[:MAX_SUBSCRIPTIONS] if isinstance(tasks, list) else []
     return NOTHING.union(
         _alone(READ) if lists else NOTHING,
-        *(of_uri(asked.registry, uri) for uri in listed),
+        *(scopes_of_uri(asked.registry, uri) for uri in listed),
         *(_of_task(asked, id) for id in ids),
     )
 
 
-def _task(asked: Asked) -> frozenset[str]:
+def _task(asked: ScopeRequest) -> frozenset[str]:
     return _of_task(asked, asked.params.get("taskId"))
 
 
-def _skills(_asked: Asked) -> frozenset[str]:
+def _skills(_asked: ScopeRequest) -> frozenset[str]:
     return _alone(SCHEMES["skill"])
 
 
-def _of_task(asked: Asked, id: object) -> frozenset[str]:
+def _of_task(asked: ScopeRequest, id: object) -> frozenset[str]:
     """A task carries the scope of its tool."""
     name = asked.task_tool(id) if asked.task_tool is not None and isinstance(id, str) else None
     return _of_part(asked.registry.tools, name)
 
 
-METHODS: Mapping[str, Callable[[Asked], frozenset[str]]] = {
+METHODS: Mapping[str, Callable[[ScopeRequest], frozenset[str]]] = {
     "initialize": _nothing,
     "ping": _nothing,
     "server/discover": _nothing,

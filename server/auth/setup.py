@@ -9,21 +9,21 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from toolgate.server.auth.clients import configured
-from toolgate.server.auth.grants import denied
-from toolgate.server.auth.login.methods import GITHUB, HEADER, OIDC, SignIn, sign_in
-from toolgate.server.auth.login.trusted_proxies import PROOF, Proxies
-from toolgate.server.auth.oauth_server import Authorization
-from toolgate.server.auth.protected_resource import MCP, SSE, Resource
-from toolgate.server.auth.tokens.access_tokens import OwnTokens, Verifier
-from toolgate.server.auth.tokens.external_issuer import OutsideTokens
-from toolgate.server.auth.tokens.signing_keys import Keys
+from toolgate.server.auth.clients import clients_file
+from toolgate.server.auth.grants import list_denied_tokens
+from toolgate.server.auth.login.methods import GITHUB, HEADER, OIDC, SignInMethods, build_sign_in
+from toolgate.server.auth.login.trusted_proxies import PROOF, TrustedProxies
+from toolgate.server.auth.oauth_server import AuthorizationService
+from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
+from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
+from toolgate.server.auth.tokens.external_issuer import ExternalTokens
+from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.metrics.token import token
+from toolgate.server.telemetry.metrics.token import read_token
 from toolgate.tools.web.fetch import Web
 
 log = logging.getLogger("toolgate.auth")
@@ -34,32 +34,37 @@ class Access:
     """`tokens`, `keys` and what is below them are those of our own authorization server; None where an outside issuer
     has them. `close` ends what was opened."""
 
-    resource: Resource
-    verifier: Verifier
+    resource: ProtectedResource
+    verifier: TokenVerifier
     tokens: OwnTokens | None
-    keys: Keys | None
+    keys: SigningKeys | None
     close: Callable[[], Awaitable[None]]
-    authorization: Authorization | None = None
-    sign_in: SignIn | None = None
+    authorization: AuthorizationService | None = None
+    sign_in: SignInMethods | None = None
 
 
-def opened(
+def open_access(
     config: Config, public_url: str, state: Path, store: Store, served: Callable[[], Sequence[str]], web: Web
 ) -> Access:
     """Access to the server reached at `public_url`; `served()` gives the scopes there are. Raises UsageError."""
     own = config.auth == "oauth"
     paths = [path for path, on in ((MCP, config.http), (SSE, config.sse)) if on]
     issuer: str = public_url if own else config.auth
-    resource = Resource(public_url, issuer, served, name=config.name, paths=paths)
+    resource = ProtectedResource(public_url, issuer, served, name=config.name, paths=paths)
     return _own(config, resource, state, store, served, web) if own else _outside(resource, config.allow_private)
 
 
 def _own(
-    config: Config, resource: Resource, state: Path, store: Store, served: Callable[[], Sequence[str]], web: Web
+    config: Config,
+    resource: ProtectedResource,
+    state: Path,
+    store: Store,
+    served: Callable[[], Sequence[str]],
+    web: Web,
 ) -> Access:
-    keys = Keys(store, Seal(state / "keys" / "signing", None))
-    tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(denied, store))
-    known = configured.clients(config.clients) if config.clients is not None else {}
+    keys = SigningKeys(store, Sealer(state / "keys" / "signing", None))
+    tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(list_denied_tokens, store))
+    known = clients_file.read_clients(config.clients) if config.clients is not None else {}
     ways = _sign_in(config, resource.issuer, store, web)
     if resource.issuer.startswith("https:") and is_loopback(config.host) and not ways.proxies:
         log.warning(
@@ -67,8 +72,8 @@ def _own(
             "told from others; where it is on this machine, --trusted-proxies 127.0.0.1 is right",
             resource.issuer,
         )
-    strangers = Web(allowed_to_strangers(config.allow_private, resource.issuer), config.refuse_networks)
-    authorization = Authorization(
+    strangers = Web(client_fetch_hosts(config.allow_private, resource.issuer), config.refuse_networks)
+    authorization = AuthorizationService(
         resource.issuer,
         store,
         keys,
@@ -76,11 +81,11 @@ def _own(
         served,
         strangers.fetch,
         fetch_trusted=web.fetch,
-        may_come=ways.may_come,
-        configured=known,
+        can_sign_in=ways.can_sign_in,
+        configured_clients=known,
         registration=config.registration,
         client_hosts=config.client_hosts,
-        providers=config.enterprise_issuers,
+        enterprise_issuers=config.enterprise_issuers,
     )
 
     async def close() -> None:
@@ -90,7 +95,7 @@ def _own(
     return Access(resource, tokens, tokens, keys, close, authorization, ways)
 
 
-def allowed_to_strangers(allow_private: Sequence[str], public_url: str) -> list[str]:
+def client_fetch_hosts(allow_private: Sequence[str], public_url: str) -> list[str]:
     """What may be fetched although it is not public, where whoever asks names the address: documents and keys of
     clients. `--allow-private` is for the tools, whose callers were let in; but a server that only this machine reaches
     may fetch from this machine (draft-ietf-oauth-client-id-metadata-document section 6)."""
@@ -98,40 +103,40 @@ def allowed_to_strangers(allow_private: Sequence[str], public_url: str) -> list[
     return [host for host in allow_private if is_local and is_loopback(host)]
 
 
-def check(config: Config) -> None:
+def check_config(config: Config) -> None:
     """Raise UsageError for what `opened` would refuse, before anything listens."""
     if config.auth == "oauth":
         if config.clients is not None:
-            configured.clients(config.clients)
+            clients_file.read_clients(config.clients)
         _sign_in(config, "", Store(config.state), Web())
 
 
-def forged_header(config: Config) -> str:
+def describe_forgeable_header(config: Config) -> str:
     """Say who could sign in as anybody by the header of `--login header=NAME`, or ""."""
     if config.auth != "oauth" or config.login_header_secret is not None:
         return ""
     if not any(way.startswith(f"{HEADER}=") for way in config.login):
         return ""
-    own = Proxies(config.trusted_proxies).own_address()
+    own = TrustedProxies(config.trusted_proxies).local_address()
     return f"--trusted-proxies: {own} is this machine, where any process can set the header of --login" if own else ""
 
 
 PROVE_PROXY = f"name a file with a secret by --login-header-secret, and have the proxy send that secret in {PROOF}"
 
 
-def check_header(config: Config, *, reached: bool) -> None:
+def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None:
     """Raise UsageError where commands could sign in as anybody (`reached`: they reach this machine's own network); warn
     where other processes could."""
-    forged = forged_header(config)
-    if forged and reached:
+    forged = describe_forgeable_header(config)
+    if forged and can_commands_reach_host:
         raise UsageError(f"{forged}, and so can commands: {PROVE_PROXY}")
     if forged:
         log.warning("%s: %s", forged, PROVE_PROXY)
 
 
-def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignIn:
+def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignInMethods:
     try:
-        return sign_in(
+        return build_sign_in(
             store,
             web.fetch,
             public_url,
@@ -147,7 +152,11 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignIn:
 
 
 def _header_secret(config: Config) -> str:
-    return token(config.login_header_secret, "--login-header-secret") if config.login_header_secret is not None else ""
+    return (
+        read_token(config.login_header_secret, "--login-header-secret")
+        if config.login_header_secret is not None
+        else ""
+    )
 
 
 def _credentials(config: Config) -> dict[str, tuple[str, str]]:
@@ -167,10 +176,10 @@ def _credentials(config: Config) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _outside(resource: Resource, allow_private: Sequence[str]) -> Access:
+def _outside(resource: ProtectedResource, allow_private: Sequence[str]) -> Access:
     """The issuer was named by whoever started this, so that its host may be a private one."""
     web = Web([*allow_private, urlsplit(resource.issuer).hostname or ""])
-    tokens = OutsideTokens(resource.issuer, resource.audience, web.fetch)
+    tokens = ExternalTokens(resource.issuer, resource.audience, web.fetch)
 
     async def close() -> None:
         await tokens.close()

@@ -7,7 +7,7 @@ Source: ECMA-48 sections 5.4 and 5.6; xterm's "Control Sequences" for the string
 import codecs
 import re
 
-from toolgate.tools.api.text import clean
+from toolgate.tools.api.text import clean_text
 
 MAX_HELD = 4 * 1024  # characters of a sequence that does not end: beyond that it is text
 SEQUENCE = re.compile(
@@ -19,7 +19,7 @@ SEQUENCE = re.compile(
 UNFINISHED = re.compile(r"(?:\r|\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[PX^_][^\x1b]*\x1b?|[ -/]*)?)\Z")
 
 
-class Plain:
+class AnsiStripper:
     """Output piece by piece: neither a character nor a sequence need be whole in one."""
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ class Plain:
         unfinished = None if final else UNFINISHED.search(text, max(0, len(text) - MAX_HELD))
         if unfinished is not None:
             text, self._rest = text[: unfinished.start()], text[unfinished.start() :]
-        return clean(text)
+        return clean_text(text)
 
 
-def plain(data: bytes) -> str:
+def strip_ansi(data: bytes) -> str:
     """All of it at once."""
-    return Plain().feed(data, final=True)
+    return AnsiStripper().feed(data, final=True)

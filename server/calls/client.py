@@ -11,16 +11,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from toolgate.server.calls.pending_questions import Asked, Questions
+from toolgate.server.calls.pending_questions import PendingQuestion, PendingQuestions
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.request_meta import TASKS, client_name
-from toolgate.server.protocol.session import LEVELS, Call, Refused
-from toolgate.server.state.sealed_state import Seal
-from toolgate.tools.api.errors import CannotAsk, NoTasks, StillWaiting, Unanswered
+from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError
+from toolgate.server.state.sealed_state import Sealer
+from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
 
 ELICIT = "elicitation/create"
-HASTE = 0.25  # seconds: a person takes longer to read a form; programs without one answer it in tens of milliseconds
+INSTANT = 0.25  # seconds: a person takes longer to read a form; programs without one answer it in tens of milliseconds
 UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
 CAPABILITY = {
     "elicitation/create": "elicitation",
@@ -45,7 +45,7 @@ class InputRequired(BaseException):
         self.requests = requests
 
 
-def shows_forms(call: Call) -> bool:
+def can_show_forms(call: Call) -> bool:
     """Whether the client can show the person a form."""
     declared = call.session.capabilities.get("elicitation")
     # {} means forms; a client that declares modes must name them (client/elicitation, "Capabilities")
@@ -53,16 +53,16 @@ def shows_forms(call: Call) -> bool:
     return has_forms and call.revision.elicitation and call.can_ask
 
 
-def no_task(required: bool) -> bool:
+def refuse_task(required: bool) -> bool:
     """What is said to a call that can't become a task. Raises NoTasks when it has to."""
     if required:
-        raise NoTasks(
+        raise TasksUnsupportedError(
             f"this is done as a task only, and the client did not declare {TASKS}", {"extensions": {TASKS: {}}}
         )
     return False
 
 
-class Nobody:
+class NoClient:
     """The client's end of work that no request asked for: nobody hears it, and nobody can be asked."""
 
     wants_progress = False
@@ -81,7 +81,7 @@ class Nobody:
     def close_stream(self) -> None: ...
 
     async def as_task(self, required: bool) -> bool:
-        return no_task(required)
+        return refuse_task(required)
 
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
@@ -89,35 +89,35 @@ class Nobody:
         return False
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        raise CannotAsk("nobody is there to be asked", {})
+        raise CannotAskError("nobody is there to be asked", {})
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         return await function()
 
 
-class Caller:
+class CallClient:
     """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds. `questions` are those that the
     server's own page shows."""
 
     held = True
 
-    def __init__(self, call: Call, seal: Seal, questions: Questions, hold: float, streaming: bool) -> None:
+    def __init__(self, call: Call, seal: Sealer, questions: PendingQuestions, hold: float, streaming: bool) -> None:
         self._call = call
         self._seal = seal
         self._questions = questions
         self._hold = hold
         self._began = time.monotonic()
-        self._taken: list[Asked] = []  # whose answers, given on the page, this call has used
-        self._left: list[Asked] = []  # that wait there without it
+        self._used_questions: list[PendingQuestion] = []  # whose answers, given on the page, this call has used
+        self._left_questions: list[PendingQuestion] = []  # that wait there without it
         self._ending = "over"  # or "asking" the client, or "waiting" for what was left
-        self._heart: asyncio.TimerHandle | None = None
+        self._heartbeat: asyncio.TimerHandle | None = None
         self._last_progress = -math.inf
         self._progressed = self._began  # when progress was last sent
         token = call.meta.get("progressToken")
         self._token = token if streaming and type(token) in (int, str) else None
-        self._hasty: set[str] = set()  # questions whose answers came sooner than a person gives them
+        self._instant_keys: set[str] = set()  # questions whose answers came sooner than a person gives them
         self._answers: dict[str, Any] = {}
-        self._done: dict[str, Any] = {}
+        self._once_results: dict[str, Any] = {}
         if call.revision.stateless:
             self._recall()
 
@@ -127,8 +127,8 @@ class Caller:
 
     def can(self, capability: str) -> bool:
         if capability == "elicitation":
-            return shows_forms(self._call) or self._questions.url is not None
-        return self._call.session.can(capability) and self._call.can_ask
+            return can_show_forms(self._call) or self._questions.url is not None
+        return self._call.session.has_capability(capability) and self._call.can_ask
 
     def knows(self, feature: str) -> bool:
         return self._call.revision.has(feature)
@@ -150,7 +150,7 @@ class Caller:
     def start_heartbeat(self, first: float, seconds: float) -> None:
         """Tell a client that waits that the call lives: after `first` seconds without a word, then whenever it was told
         nothing for `seconds`."""
-        self._heart = asyncio.get_running_loop().call_later(first, self._beat, first, seconds)
+        self._heartbeat = asyncio.get_running_loop().call_later(first, self._beat, first, seconds)
 
     def _beat(self, pause: float, seconds: float) -> None:
         if self._progressed > self._began:
@@ -160,13 +160,13 @@ class Caller:
         if left <= 0:
             self.progress(max(self._last_progress, 0.0), None, f"running for {now - self._began:.0f} s")
             left = seconds
-        self._heart = asyncio.get_running_loop().call_later(left, self._beat, pause, seconds)
+        self._heartbeat = asyncio.get_running_loop().call_later(left, self._beat, pause, seconds)
 
     def stop(self) -> None:
         """The call is answered: no progress may follow (basic/patterns/progress)."""
         self._token = None
-        if self._heart is not None:
-            self._heart.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         rank = LEVELS.index(level)
@@ -182,7 +182,7 @@ class Caller:
         self._call.channel.pause()
 
     async def as_task(self, required: bool) -> bool:
-        return no_task(required)
+        return refuse_task(required)
 
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
@@ -196,35 +196,35 @@ class Caller:
 
     async def _from_client(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         if self._call.revision.stateless:
-            return self._answered(requests)
+            return self._replay_answers(requests)
         return {key: await self._request(key, request, timeout or self._hold) for key, request in requests.items()}
 
     async def _from_page(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        asked = [self._put(key, request) for key, request in requests.items()]
-        seconds = self._wait(timeout)
+        asked = [self._put_on_page(key, request) for key, request in requests.items()]
+        seconds = self._page_timeout(timeout)
         if seconds > 0 and not all(each.answer.done() for each in asked):
             told = f"waiting for the person's answer at {self._questions.url}"
             self.progress(max(self._last_progress, 0.0), None, told)
             self.log("notice", told, "questions")
         try:
             answers = await self._questions.wait(asked, seconds)
-        except StillWaiting:
-            self._left += asked
+        except StillWaitingError:
+            self._left_questions += asked
             raise
-        self._taken += asked
-        return {key: _checked(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
+        self._used_questions += asked
+        return {key: _check_shape(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
 
-    def _wait(self, timeout: float | None) -> float:
+    def _page_timeout(self, timeout: float | None) -> float:
         """How many seconds a question on the page is waited for: none where nobody looks at it."""
-        if not self._questions.watched(self._call.session.principal):
+        if not self._questions.is_watched(self._call.session.principal):
             return 0.0
         return min(timeout or self._hold, self._began + self._hold - time.monotonic())
 
-    def _put(self, key: str, request: dict[str, Any]) -> Asked:
+    def _put_on_page(self, key: str, request: dict[str, Any]) -> PendingQuestion:
         """The question on the page."""
         call, params = self._call, request.get("params") or {}
         schema = params.get("requestedSchema")
-        return self._questions.put(
+        return self._questions.find_or_add(
             call.session.principal,
             self._binding(),
             [key, params, call.approving is not None],
@@ -238,7 +238,7 @@ class Caller:
 
     def _is_for_page(self, request: dict[str, Any]) -> bool:
         is_form = request["method"] == ELICIT and (request.get("params") or {}).get("mode", "form") == "form"
-        return is_form and not shows_forms(self._call) and self._questions.url is not None
+        return is_form and not can_show_forms(self._call) and self._questions.url is not None
 
     def leave_waiting(self) -> None:
         """The call ends with a question that is left on the page."""
@@ -248,13 +248,13 @@ class Caller:
         """The call is over. When it ends with a question, the next one takes what was answered before, and what was
         done once; of an approval the next one's requestState knows, where there is one."""
         if self._ending != "over":
-            for asked in self._taken:
-                if self._ending == "waiting" or not asked.waiting.approval:
+            for asked in self._used_questions:
+                if self._ending == "waiting" or not asked.view.approval:
                     self._questions.hand_back(asked)
         if self._ending == "waiting":
-            for asked in (*self._left, *self._taken):
-                asked.done = self._done
-        self._taken, self._left = [], []
+            for asked in (*self._left_questions, *self._used_questions):
+                asked.once_results = self._once_results
+        self._used_questions, self._left_questions = [], []
 
     def _binding(self) -> list[Any]:
         """What a question on the page is asked for: this client's very same call."""
@@ -269,38 +269,41 @@ class Caller:
         lacking = {CAPABILITY[request["method"]] for request in requests.values() if not self._can_answer(request)}
         if lacking:
             why = f"this client did not declare {', '.join(sorted(lacking))}" if self._call.can_ask else UNREACHABLE
-            raise CannotAsk(f"{why}, so it can't be asked", {name: {} for name in lacking})
+            raise CannotAskError(f"{why}, so it can't be asked", {name: {} for name in lacking})
 
     def _can_answer(self, request: dict[str, Any]) -> bool:
         method = request["method"]
-        return shows_forms(self._call) if method == ELICIT else self.can(CAPABILITY[method])
+        return can_show_forms(self._call) if method == ELICIT else self.can(CAPABILITY[method])
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        if key not in self._done and self._questions.url is not None:
-            self._done = {**self._questions.done(self._call.session.principal, self._binding), **self._done}
-        if key not in self._done:
-            self._done[key] = await function()
-        return self._done[key]
+        if key not in self._once_results and self._questions.url is not None:
+            self._once_results = {
+                **self._questions.once_results(self._call.session.principal, self._binding),
+                **self._once_results,
+            }
+        if key not in self._once_results:
+            self._once_results[key] = await function()
+        return self._once_results[key]
 
     def input_required(self, questions: InputRequired) -> dict[str, Any]:
         """The result that ends this try of the call; what is known so far travels with it, sealed."""
         self._ending = "asking"
         carried = {
             "answers": self._answers,
-            "once": self._done,
+            "once": self._once_results,
             "approval": self._call.approval,
             "asked": time.time(),
-            "hasty": sorted(self._hasty),
+            "hasty": sorted(self._instant_keys),
         }
-        state = self._seal.close(carried, self._call.session.owner, self._identity())
+        state = self._seal.seal(carried, self._call.session.owner, self._identity())
         return {"resultType": "input_required", "inputRequests": questions.requests, "requestState": state}
 
     def _recall(self) -> None:
         params, asked = self._call.params, 0.0
         if "requestState" in params:
-            carried = self._seal.open(params["requestState"], self._call.session.owner, self._identity())
-            self._answers, self._done = carried["answers"], carried["once"]
-            self._hasty.update(carried.get("hasty", ()))
+            carried = self._seal.unseal(params["requestState"], self._call.session.owner, self._identity())
+            self._answers, self._once_results = carried["answers"], carried["once"]
+            self._instant_keys.update(carried.get("hasty", ()))
             asked = carried.get("asked", 0.0)
             approval = carried.get("approval")
             self._call.approval = None if approval is None else (approval[0], approval[1], approval[2])
@@ -308,11 +311,11 @@ class Caller:
             responses = params["inputResponses"]
             if not isinstance(responses, dict):
                 raise InvalidParams("'inputResponses' must be an object")
-            if 0 <= time.time() - asked < HASTE:
-                self._hasty.update(responses.keys() - self._answers.keys())
+            if 0 <= time.time() - asked < INSTANT:
+                self._instant_keys.update(responses.keys() - self._answers.keys())
             self._answers = {**responses, **self._answers}  # what was answered stays answered
 
-    def _answered(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    def _replay_answers(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         missing = {key: request for key, request in requests.items() if not self._fits(key, request)}
         if missing:
             raise InputRequired(missing)
@@ -330,15 +333,15 @@ class Caller:
         try:
             answer = await self._call.session.request(method, request.get("params") or {}, self._call.channel, timeout)
         except TimeoutError:
-            raise Unanswered(f"nobody answered within {timeout:g} s", {CAPABILITY[method]: {}}) from None
-        except Refused as refused:
-            raise Unanswered(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
-        if time.monotonic() - sent < HASTE:
-            self._hasty.add(key)
-        return _checked(method, answer)
+            raise UnansweredError(f"nobody answered within {timeout:g} s", {CAPABILITY[method]: {}}) from None
+        except ClientRefusedError as refused:
+            raise UnansweredError(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
+        if time.monotonic() - sent < INSTANT:
+            self._instant_keys.add(key)
+        return _check_shape(method, answer)
 
     def at_once(self, key: str) -> bool:
-        return key in self._hasty
+        return key in self._instant_keys
 
     def _identity(self) -> list[Any]:
         """What makes the retry the same request: its method, name and arguments."""
@@ -346,10 +349,10 @@ class Caller:
         return [self._call.method, params.get("name"), params.get("uri"), params.get("arguments")]
 
 
-def _checked(method: str, answer: Any) -> Any:
+def _check_shape(method: str, answer: Any) -> Any:
     """The answer, if it has the shape of one. Raises Unanswered."""
     if not isinstance(answer, dict) or not SHAPES[method](answer):
-        raise Unanswered("the client's answer has no shape known here", {CAPABILITY[method]: {}})
+        raise UnansweredError("the client's answer has no shape known here", {CAPABILITY[method]: {}})
     return answer
 
 

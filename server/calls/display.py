@@ -26,7 +26,7 @@ UNSEEN = re.compile(
 )
 
 
-def arguments(given: Mapping[str, Any]) -> str:
+def format_arguments(given: Mapping[str, Any]) -> str:
     """A line for each argument, in JSON. Of a long one the middle is left out, and counted outside of the quotes."""
     lines: list[str] = []
     left = MAX_ALL
@@ -34,45 +34,45 @@ def arguments(given: Mapping[str, Any]) -> str:
         if left <= 0:
             lines.append(f"… and {len(given) - len(lines)} more arguments that are NOT SHOWN")
             break
-        named = name if NAME.fullmatch(name) else _shortened(name, MAX_NAME)
-        lines.append(f"{named}: {_shortened(value, min(MAX_SHOWN, left))}")
+        named = name if NAME.fullmatch(name) else _shorten(name, MAX_NAME)
+        lines.append(f"{named}: {_shorten(value, min(MAX_SHOWN, left))}")
         left -= len(lines[-1])
     return "\n".join(lines)
 
 
-def _shortened(value: Any, most: int) -> str:
+def _shorten(value: Any, most: int) -> str:
     is_text = isinstance(value, str)
     text = value if is_text else _json(value)
     if len(text) <= most:
-        return _spelled(text, is_text)
+        return _quote(text, is_text)
     half = most // 2
     cut = f"… {len(text) - 2 * half:,} characters are NOT SHOWN here …"
-    return f"{_spelled(text[:half], is_text)}\n  {cut}\n  {_spelled(text[-half:], is_text)}"
+    return f"{_quote(text[:half], is_text)}\n  {cut}\n  {_quote(text[-half:], is_text)}"
 
 
-def _spelled(text: str, is_text: bool) -> str:
+def _quote(text: str, is_text: bool) -> str:
     """Visible, in quotes, with the blanks counted that would push the rest out of sight."""
-    plain = visible(_json(text) if is_text else text)
+    plain = escape_invisible(_json(text) if is_text else text)
     return BLANKS.sub(lambda found: f'" … {len(found[0]):,} spaces … "', plain)
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """The text, with an escape (\\u202e) for each character that can't be seen as what it is."""
-    return ODD.sub(_escaped, text)
+    return ODD.sub(_escape, text)
 
 
-def _escaped(found: "re.Match[str]") -> str:
+def _escape(found: "re.Match[str]") -> str:
     shown: list[str] = []
     marks = 0
     for character in found[0]:
-        is_mark, escape, is_seen = _looks(character)
+        is_mark, escape, is_seen = _classify_character(character)
         marks = marks + 1 if is_mark else 0
         shown.append(character if is_seen and marks <= MARKS else escape)
     return "".join(shown)
 
 
 @lru_cache(4_096)
-def _looks(character: str) -> tuple[bool, str, bool]:
+def _classify_character(character: str) -> tuple[bool, str, bool]:
     """Whether it is a mark on the letter before, its escape, and whether it is seen at all."""
     is_mark = unicodedata.combining(character) > 0 or unicodedata.category(character) == "Me"
     is_seen = character.isprintable() and not UNSEEN.match(character)

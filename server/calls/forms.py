@@ -21,7 +21,7 @@ Kind = Literal["text", "number", "integer", "yes_no", "choice", "choices"]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ElicitationField:
     """One property of the form, as `declared`. `choices` are the values to choose from, each with its title."""
 
     name: str
@@ -30,49 +30,51 @@ class Field:
     description: str
     required: bool
     choices: Mapping[str, str]
-    declared: Mapping[str, Any]
+    schema: Mapping[str, Any]
 
     @property
     def default(self) -> Any:
         """The value that is meant where none is given; None: there is none."""
-        value = self.declared.get("default")
+        value = self.schema.get("default")
         if isinstance(value, (int, float)) and not abs(value) < LARGEST:
             return None
-        return value if value is not None and self.wrong(value) is None else None
+        return value if value is not None and self.find_error(value) is None else None
 
     def limit(self, name: str, without: float) -> float:
         """What the schema says under `name`, such as "maxLength"; what is no number says nothing."""
-        given = self.declared.get(name)
+        given = self.schema.get(name)
         if isinstance(given, bool) or not isinstance(given, (int, float)):
             return without
         return given if abs(given) < LARGEST else without
 
-    def wrong(self, value: Any) -> str | None:
+    def find_error(self, value: Any) -> str | None:
         """What is wrong with this value, or None."""
-        return WRONG[self.kind](self, value)
+        return CHECKS[self.kind](self, value)
 
-    def read(self, words: str) -> Any:
+    def parse(self, words: str) -> Any:
         """The value that a person means by these words: of several choices, with commas between them; a choice is its
         number in the list, its value or its title. Raises ValueError, which says what is wrong."""
-        value = READ[self.kind](self, words)
-        wrong = self.wrong(value)
+        value = PARSERS[self.kind](self, words)
+        wrong = self.find_error(value)
         if wrong is not None:
             raise ValueError(wrong)
         return value
 
 
-def fields(schema: Mapping[str, Any]) -> list[Field]:
+def parse_fields(schema: Mapping[str, Any]) -> list[ElicitationField]:
     """Those of a form, in its order."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return []
     needed = required if isinstance(required, list) else []
-    return [_field(name, declared, name in needed) for name, declared in properties.items() if _is_object(declared)]
+    return [
+        _parse_field(name, declared, name in needed) for name, declared in properties.items() if _is_object(declared)
+    ]
 
 
-def wrong(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
+def find_error(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
     """What is wrong with the values of an accepted form, in words for the person; None when nothing is."""
-    known = {field.name: field for field in fields(schema)}
+    known = {field.name: field for field in parse_fields(schema)}
     for name in content:
         if name not in known:
             return f"There is no {name[:100]!r} in this form."
@@ -81,7 +83,7 @@ def wrong(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
             if field.required:
                 return f"{field.title}: this is needed."
             continue
-        found = field.wrong(content[field.name])
+        found = field.find_error(content[field.name])
         if found is not None:
             return f"{field.title}: {found}."
     return None
@@ -91,17 +93,17 @@ def _is_object(declared: Any) -> bool:
     return isinstance(declared, Mapping)
 
 
-def _field(name: str, declared: Mapping[str, Any], required: bool) -> Field:
-    choices = _choices(declared)
+def _parse_field(name: str, declared: Mapping[str, Any], required: bool) -> ElicitationField:
+    choices = _parse_choices(declared)
     kind: Kind = "choice" if choices else KINDS.get(str(declared.get("type")), "text")
     if kind == "choices":
         items = declared.get("items")
-        choices = _choices(items) if isinstance(items, Mapping) else {}
+        choices = _parse_choices(items) if isinstance(items, Mapping) else {}
     title, description = (str(declared.get(key) or "") for key in ("title", "description"))
-    return Field(name, kind, title or name, description, required, choices, declared)
+    return ElicitationField(name, kind, title or name, description, required, choices, declared)
 
 
-def _choices(declared: Mapping[str, Any]) -> dict[str, str]:
+def _parse_choices(declared: Mapping[str, Any]) -> dict[str, str]:
     """Value → title, in each of the ways it is spelled."""
     titled = declared.get("oneOf") or declared.get("anyOf")
     if isinstance(titled, list):
@@ -126,7 +128,7 @@ KINDS: Mapping[str, Kind] = {
 # -- what is wrong with a value
 
 
-def _wrong_text(field: Field, value: Any) -> str | None:
+def _wrong_text(field: ElicitationField, value: Any) -> str | None:
     if not isinstance(value, str):
         return "this is to be a text"
     least, most = field.limit("minLength", 0), min(field.limit("maxLength", MAX_TEXT), MAX_TEXT)
@@ -134,11 +136,11 @@ def _wrong_text(field: Field, value: Any) -> str | None:
         return f"at least {least} characters are needed" if value else "this is needed"
     if len(value) > most:
         return f"this has {len(value):,} characters, and at most {most:,} are allowed"
-    told, fits = FORMATS.get(str(field.declared.get("format")), ("", None))
+    told, fits = FORMATS.get(str(field.schema.get("format")), ("", None))
     return None if fits is None or fits(value) else f"this is no {told}"
 
 
-def _wrong_number(field: Field, value: Any) -> str | None:
+def _wrong_number(field: ElicitationField, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "this is to be a number"
     if isinstance(value, float) and not math.isfinite(value):
@@ -151,15 +153,15 @@ def _wrong_number(field: Field, value: Any) -> str | None:
     return f"at most {most} is allowed" if value > most else None
 
 
-def _wrong_yes_no(_: Field, value: Any) -> str | None:
+def _wrong_yes_no(_: ElicitationField, value: Any) -> str | None:
     return None if isinstance(value, bool) else "this is to be yes or no"
 
 
-def _wrong_choice(field: Field, value: Any) -> str | None:
+def _wrong_choice(field: ElicitationField, value: Any) -> str | None:
     return None if isinstance(value, str) and value in field.choices else "this is none of the choices"
 
 
-def _wrong_choices(field: Field, value: Any) -> str | None:
+def _wrong_choices(field: ElicitationField, value: Any) -> str | None:
     if not isinstance(value, list) or any(_wrong_choice(field, each) for each in value):
         return "there is something that is none of the choices"
     if len(set(value)) < len(value):
@@ -192,7 +194,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "date": ("date, as 2026-07-28", _is_date),
     "date-time": ("date with a time, as 2026-07-28T09:30", _is_time),
 }
-WRONG: Mapping[Kind, Callable[[Field, Any], str | None]] = {
+CHECKS: Mapping[Kind, Callable[[ElicitationField, Any], str | None]] = {
     "text": _wrong_text,
     "number": _wrong_number,
     "integer": _wrong_number,
@@ -205,11 +207,11 @@ WRONG: Mapping[Kind, Callable[[Field, Any], str | None]] = {
 # -- what a person means
 
 
-def _read_text(_: Field, words: str) -> str:
+def _read_text(_: ElicitationField, words: str) -> str:
     return words
 
 
-def _read_number(field: Field, words: str) -> float | int:
+def _read_number(field: ElicitationField, words: str) -> float | int:
     try:
         return int(words) if field.kind == "integer" or re.fullmatch(r"\s*[+-]?\d{1,18}\s*", words) else float(words)
     except ValueError:
@@ -218,14 +220,14 @@ def _read_number(field: Field, words: str) -> float | int:
         ) from None
 
 
-def _read_yes_no(_: Field, words: str) -> bool:
+def _read_yes_no(_: ElicitationField, words: str) -> bool:
     word = words.strip().lower()
     if word not in (*YES, *NO):
         raise ValueError("this is to be y or n")
     return word in YES
 
 
-def _read_choice(field: Field, words: str) -> str:
+def _read_choice(field: ElicitationField, words: str) -> str:
     word, values = words.strip(), list(field.choices)
     if word in field.choices:
         return word
@@ -237,11 +239,11 @@ def _read_choice(field: Field, words: str) -> str:
     raise ValueError("this is none of the choices")
 
 
-def _read_choices(field: Field, words: str) -> list[str]:
+def _read_choices(field: ElicitationField, words: str) -> list[str]:
     return [_read_choice(field, word) for word in words.split(",") if word.strip()]
 
 
-READ: Mapping[Kind, Callable[[Field, str], Any]] = {
+PARSERS: Mapping[Kind, Callable[[ElicitationField, str], Any]] = {
     "text": _read_text,
     "number": _read_number,
     "integer": _read_number,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from toolgate.server.calls.tasks import Kept
+from toolgate.server.calls.tasks import StoredTask
 from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call
@@ -25,7 +25,7 @@ Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class CallEnd:
     """How a call ended. `outcome` is ok, error (the tool says so), refused, cancelled, fault, asked (the person has to
     answer first, and the client calls again), or task: it goes on as the one named `task`, and ends once more then."""
 
@@ -39,11 +39,11 @@ class Observer(Protocol):
         """What `ended` is given again."""
         ...
 
-    def ended(self, call: Call, begun: Any, end: End) -> None:
+    def ended(self, call: Call, begun: Any, end: CallEnd) -> None:
         """The answer is made: `call.output` is what the tool gave, if it ran."""
         ...
 
-    def lost(self, kept: Kept) -> None:
+    def lost(self, kept: StoredTask) -> None:
         """A task ended with the process that worked on it."""
         ...
 
@@ -62,7 +62,7 @@ class Observers:
         self._observers = tuple(observers)
         self._prepare = prepare
 
-    def observed(self, answer: Answer) -> Answer:
+    def wrap(self, answer: Answer) -> Answer:
         """`answer`, with every observer told of each call."""
         if not self._observers:
             return answer
@@ -81,37 +81,37 @@ class Observers:
 
         return observing
 
-    def task_ended(self, call: Call, kept: Kept) -> None:
+    def task_ended(self, call: Call, kept: StoredTask) -> None:
         """The task that `call` became is over, or left to the next process."""
-        if kept.live or not self._observers:
+        if kept.is_live or not self._observers:
             return
         if not call.began:  # another process began it
             self._begin(call)
         outcome = ENDS[kept.status]
         self._end(call, _of_output(call) if outcome == "ok" else outcome, kept.id, time.time() - kept.created)
 
-    def lost(self, kept: Kept) -> None:
+    def task_lost(self, kept: StoredTask) -> None:
         for observer in self._observers:
-            _told(observer.lost, kept)
+            _notify(observer.lost, kept)
 
-    def lacking(self, principal: str, client: str, request: Request) -> None:
+    def scope_missing(self, principal: str, client: str, request: Request) -> None:
         if request.method == "tools/call":
             for observer in self._observers:
-                _told(observer.lacking, principal, client, request)
+                _notify(observer.lacking, principal, client, request)
 
     def _begin(self, call: Call) -> None:
         call.began = time.monotonic()
-        call.begun = tuple(_told(observer.began, call) for observer in self._observers)
+        call.begun = tuple(_notify(observer.began, call) for observer in self._observers)
 
     def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
         if outcome == "error" and call.decision not in GRANTED:
             outcome = "refused"
-        end = End(outcome, task, time.monotonic() - call.began if lasted is None else lasted)
+        end = CallEnd(outcome, task, time.monotonic() - call.began if lasted is None else lasted)
         for observer, begun in zip(self._observers, call.begun, strict=True):
-            _told(observer.ended, call, begun, end)
+            _notify(observer.ended, call, begun, end)
 
 
-def _told(tell: Callable[..., Any], *what: Any) -> Any:
+def _notify(tell: Callable[..., Any], *what: Any) -> Any:
     try:
         return tell(*what)
     except Exception:

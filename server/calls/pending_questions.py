@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.tools.api.errors import StillWaiting, Unanswered
+from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 if TYPE_CHECKING:
     from toolgate.server.principal import Right
 
 LIFETIME = 600.0  # seconds that a question waits, and then its answer: as long as anybody remembers the conversation
-MOST = 32  # of a principal: one more costs them their oldest, and nobody else anything
-MOST_BYTES = 256 * 2**10  # of all that these show: the page is made anew whenever something changes
+MAX_QUESTIONS = 32  # of a principal: one more costs them their oldest, and nobody else anything
+MAX_QUESTION_BYTES = 256 * 2**10  # of all that these show: the page is made anew whenever something changes
 ACTIONS = ("accept", "decline", "cancel")
 GONE = "This question does not wait any more: it was answered, has expired, or its call has ended."
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QuestionView:
     """A question as its page shows it. `tool` is the name of the tool or prompt, or the URI of what is read. `schema`
     is a flat one, as of elicitation/create. `approval`: whether the tool may run at all, with `arguments` as a person
     has to see them. Times are in seconds since 1970."""
@@ -47,32 +47,32 @@ class Waiting:
 
 
 @dataclass(eq=False, slots=True)
-class Asked:
+class PendingQuestion:
     """One question with its answer, asked by `call` in the words of `question`: it is good for no others. `held`: by a
     call under way. `done` is what earlier tries of the call have done once."""
 
     principal: str
     call: bytes
     question: bytes
-    waiting: Waiting
+    view: QuestionView
     answer: "asyncio.Future[dict[str, Any] | None]"  # None: there will be none
     size: int  # bytes of what is shown
     right: "Right | None" = None  # that its call came by
-    held: bool = True
-    done: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    is_held: bool = True
+    once_results: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timer: asyncio.TimerHandle | None = None
 
 
 @dataclass(eq=False, slots=True)
-class Following:
+class QuestionWatcher:
     """Somebody who looks at a principal's questions, for as long as it is entered: `async for` gives something after
     each change."""
 
     principal: str
-    _all: dict[str, "list[Following]"]
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _all: dict[str, "list[QuestionWatcher]"]
+    _change: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __enter__(self) -> "Following":
+    def __enter__(self) -> "QuestionWatcher":
         self._all.setdefault(self.principal, []).append(self)
         return self
 
@@ -86,57 +86,57 @@ class Following:
         return self
 
     async def __anext__(self) -> None:
-        await self._changed.wait()
-        self._changed.clear()
+        await self._change.wait()
+        self._change.clear()
 
-    def tell(self) -> None:
-        self._changed.set()
+    def notify(self) -> None:
+        self._change.set()
 
 
-class Questions:
+class PendingQuestions:
     """All of one server. `url` is where they are answered; None as long as there is no such place."""
 
     def __init__(self, url: str | None = None, now: Callable[[], float] = time.time) -> None:
         self.url = url
         self._now = now
-        self._asked: dict[str, dict[str, Asked]] = {}  # principal → id → question; the oldest first
-        self._following: dict[str, list[Following]] = {}
+        self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question; the oldest first
+        self._watchers: dict[str, list[QuestionWatcher]] = {}
 
     # -- for the page
 
-    def waiting(self, principal: str) -> list[Waiting]:
+    def waiting(self, principal: str) -> list[QuestionView]:
         """What waits for this principal's answer; the oldest first."""
-        return [each.waiting for each in self._asked.get(principal, {}).values() if not each.answer.done()]
+        return [each.view for each in self._questions.get(principal, {}).values() if not each.answer.done()]
 
     def answer(self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None) -> str | None:
         """Take the person's answer: "accept" with the form's values, "decline" or "cancel". None when all is well, or
         what is wrong with it, in words for the person."""
         from toolgate.server.calls import forms  # start-up: most servers never ask
 
-        asked = self._asked.get(principal, {}).get(id)
+        asked = self._questions.get(principal, {}).get(id)
         if asked is None or asked.answer.done():
             return GONE
         if action not in ACTIONS:
             return f"An answer is one of {', '.join(ACTIONS)}."
         values = dict(content or {}) if action == "accept" else {}
-        wrong = forms.wrong(asked.waiting.schema, values) if action == "accept" else None
+        wrong = forms.find_error(asked.view.schema, values) if action == "accept" else None
         if wrong is None:
             asked.answer.set_result({"action": action, "content": values} if action == "accept" else {"action": action})
-            self._until(asked)
-            self._changed(principal)
+            self._restart_timer(asked)
+            self._notify_watchers(principal)
         return wrong
 
-    def follow(self, principal: str) -> Following:
+    def follow(self, principal: str) -> QuestionWatcher:
         """To be entered by a page that shows them: meanwhile the principal is `watched`."""
-        return Following(principal, self._following)
+        return QuestionWatcher(principal, self._watchers)
 
-    def watched(self, principal: str) -> bool:
+    def is_watched(self, principal: str) -> bool:
         """Whether the person has the page open."""
-        return principal in self._following
+        return principal in self._watchers
 
     # -- for calls
 
-    def put(
+    def find_or_add(
         self,
         principal: str,
         call: Any,
@@ -148,18 +148,18 @@ class Questions:
         schema: Mapping[str, Any],
         approved: str | None = None,
         right: "Right | None" = None,
-    ) -> Asked:
+    ) -> PendingQuestion:
         """That question of that call (any JSON values), which the caller now holds: one that waits alone, or has its
         answer, or a new one. `approved` are the arguments, shown, that are to be approved."""
         by, binding = _digest(call), _digest([call, question])
-        own = self._asked.get(principal, {}).values()
-        found = next((each for each in own if each.question == binding and not each.held), None)
+        own = self._questions.get(principal, {}).values()
+        found = next((each for each in own if each.question == binding and not each.is_held), None)
         if found is not None:
-            found.held = True
+            found.is_held = True
             if not found.answer.done():
-                self._until(found)
+                self._restart_timer(found)
             return found
-        shown = Waiting(
+        shown = QuestionView(
             secrets.token_urlsafe(18),
             tool,
             client,
@@ -170,12 +170,12 @@ class Questions:
             approval=approved is not None,
             arguments=approved or "",
         )
-        size = len(_exact([message, schema, approved]))
-        asked = Asked(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size, right)
-        self._keep(asked)
+        size = len(_to_json([message, schema, approved]))
+        asked = PendingQuestion(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size, right)
+        self._add(asked)
         return asked
 
-    async def wait(self, asked: Sequence[Asked], seconds: float) -> list[dict[str, Any]]:
+    async def wait(self, asked: Sequence[PendingQuestion], seconds: float) -> list[dict[str, Any]]:
         """The answers, which are the caller's now. Raises StillWaiting after `seconds`, with the questions left, and
         Unanswered where one has expired. Whoever is cancelled takes the questions along."""
         unanswered = [each.answer for each in asked if not each.answer.done()]
@@ -190,97 +190,100 @@ class Questions:
         found = [answer for answer in answers if answer is not None]
         if len(found) < len(asked):
             for each in asked:
-                each.held = False
-            raise self._refusal(asked[0].waiting, is_gone=len(found) < len(answers))
+                each.is_held = False
+            raise self._refusal(asked[0].view, is_gone=len(found) < len(answers))
         for each in asked:
             self._remove(each)
         return found
 
-    def done(self, principal: str, call: Callable[[], Any]) -> Mapping[str, Any]:
+    def once_results(self, principal: str, call: Callable[[], Any]) -> Mapping[str, Any]:
         """What earlier tries of that call have done once."""
-        own = self._asked.get(principal)
+        own = self._questions.get(principal)
         if own is None:
             return {}
         by = _digest(call())
-        return next((each.done for each in own.values() if each.call == by and each.done and not each.held), {})
+        return next(
+            (each.once_results for each in own.values() if each.call == by and each.once_results and not each.is_held),
+            {},
+        )
 
-    def hand_back(self, asked: Asked) -> None:
+    def hand_back(self, asked: PendingQuestion) -> None:
         """The next such call may take the answer."""
         if self.url is not None:
-            asked.held = False
-            self._keep(asked)
+            asked.is_held = False
+            self._add(asked)
 
-    def drop(self, asked: Asked) -> None:
+    def drop(self, asked: PendingQuestion) -> None:
         """There will be no answer."""
         self._remove(asked)
         if not asked.answer.done():
             asked.answer.set_result(None)
 
-    def leave(self, principal: str) -> None:
+    def drop_all(self, principal: str) -> None:
         """The principal is gone for good."""
-        for asked in list(self._asked.get(principal, {}).values()):
+        for asked in list(self._questions.get(principal, {}).values()):
             self.drop(asked)
 
     def rights(self) -> Iterator["Right"]:
         """By which something was asked that waits."""
-        return (each.right for own in self._asked.values() for each in own.values() if each.right is not None)
+        return (each.right for own in self._questions.values() for each in own.values() if each.right is not None)
 
-    def end_of(self, rights: "Collection[Right]") -> None:
+    def drop_rights(self, rights: "Collection[Right]") -> None:
         """Drop what was asked by these."""
-        for own in list(self._asked.values()):
+        for own in list(self._questions.values()):
             for asked in [each for each in own.values() if each.right in rights]:
                 self.drop(asked)
 
     def close(self) -> None:
         """From now on nobody can be asked, and nobody waits."""
         self.url = None
-        for principal in list(self._asked):
-            self.leave(principal)
+        for principal in list(self._questions):
+            self.drop_all(principal)
 
-    def _refusal(self, waiting: Waiting, *, is_gone: bool) -> Unanswered:
+    def _refusal(self, waiting: QuestionView, *, is_gone: bool) -> UnansweredError:
         required: dict[str, Any] = {"elicitation": {}}
         if is_gone or self.url is None:
-            return Unanswered("nobody answered, and the question does not wait any more", required)
-        return StillWaiting(
+            return UnansweredError("nobody answered, and the question does not wait any more", required)
+        return StillWaitingError(
             f"nobody has answered yet. The person can answer at {self.url} within {LIFETIME / 60:g} minutes: tell them "
             "that, and make the very same call again when they have",
             required,
         )
 
-    def _keep(self, asked: Asked) -> None:
-        own = self._asked.setdefault(asked.principal, {})
-        own[asked.waiting.id] = asked
-        self._until(asked)
-        while len(own) > MOST or sum(each.size for each in own.values()) > MOST_BYTES:
+    def _add(self, asked: PendingQuestion) -> None:
+        own = self._questions.setdefault(asked.principal, {})
+        own[asked.view.id] = asked
+        self._restart_timer(asked)
+        while len(own) > MAX_QUESTIONS or sum(each.size for each in own.values()) > MAX_QUESTION_BYTES:
             self.drop(next(iter(own.values())))
-        self._changed(asked.principal)
+        self._notify_watchers(asked.principal)
 
-    def _until(self, asked: Asked) -> None:
+    def _restart_timer(self, asked: PendingQuestion) -> None:
         """Its time begins anew."""
         if asked.timer is not None:
             asked.timer.cancel()
-        asked.waiting = replace(asked.waiting, expires=self._now() + LIFETIME)
+        asked.view = replace(asked.view, expires=self._now() + LIFETIME)
         asked.timer = asyncio.get_running_loop().call_later(LIFETIME, self.drop, asked)
 
-    def _remove(self, asked: Asked) -> None:
+    def _remove(self, asked: PendingQuestion) -> None:
         if asked.timer is not None:
             asked.timer.cancel()
-        own = self._asked.get(asked.principal, {})
-        if own.pop(asked.waiting.id, None) is not None:
-            self._changed(asked.principal)
+        own = self._questions.get(asked.principal, {})
+        if own.pop(asked.view.id, None) is not None:
+            self._notify_watchers(asked.principal)
         if not own:
-            self._asked.pop(asked.principal, None)
+            self._questions.pop(asked.principal, None)
 
-    def _changed(self, principal: str) -> None:
-        for following in self._following.get(principal, ()):
-            following.tell()
+    def _notify_watchers(self, principal: str) -> None:
+        for following in self._watchers.get(principal, ()):
+            following.notify()
 
 
 def _digest(value: Any) -> bytes:
-    return hashlib.sha256(_exact(value)).digest()
+    return hashlib.sha256(_to_json(value)).digest()
 
 
-def _exact(value: Any) -> bytes:
+def _to_json(value: Any) -> bytes:
     """Its JSON."""
     try:
         return msgspec.json.encode(value, order="deterministic")

@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from toolgate.server.calls import display, forms
-from toolgate.server.calls.forms import Field
+from toolgate.server.calls.forms import ElicitationField
 
 TTY = "/dev/tty"
 LINE = 65_536  # bytes of one answer
@@ -30,14 +30,14 @@ class Terminal:
         self._sink = sink
         self._rest = b""
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         os.write(self._sink, text.encode("utf-8", "replace"))
 
-    async def line(self, prompt: str) -> str | None:
+    async def read_line(self, prompt: str) -> str | None:
         """What the person types in answer to the prompt; None where the input has ended (Ctrl-D)."""
-        self.say(prompt)
+        self.write(prompt)
         while b"\n" not in self._rest:
-            await self._readable()
+            await self._wait_readable()
             data = os.read(self._source, LINE)
             if not data or len(self._rest) > LINE:
                 self._rest = b""
@@ -46,7 +46,7 @@ class Terminal:
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode("utf-8", "replace")
 
-    async def _readable(self) -> None:
+    async def _wait_readable(self) -> None:
         """Without a thread: one that reads a terminal can't be called off."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
@@ -63,29 +63,29 @@ class Terminal:
             loop.remove_reader(self._source)
 
 
-class Person:
+class TerminalElicitation:
     """Answers the elicitations of a called server. `declined`: there was nobody to ask."""
 
     def __init__(self) -> None:
-        self.declined = False
-        self._one = asyncio.Lock()  # at a time
+        self.has_declined = False
+        self._lock = asyncio.Lock()  # at a time
 
     async def answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of elicitation/create. Raises LookupError for what was not offered to be answered."""
         if method != "elicitation/create" or params.get("mode", "form") != "form":
             raise LookupError(f"{method} was not declared")
-        async with self._one:
-            with opened() as terminal:
+        async with self._lock:
+            with open_terminal() as terminal:
                 if terminal is not None:
-                    return await _asked(terminal, params)
-        if not self.declined:
+                    return await _ask_form(terminal, params)
+        if not self.has_declined:
             sys.stderr.write(f"toolgate: {NOBODY}\n")
-        self.declined = True
+        self.has_declined = True
         return {"action": "decline"}
 
 
 @contextlib.contextmanager
-def opened() -> Generator[Terminal | None]:
+def open_terminal() -> Generator[Terminal | None]:
     """The terminal of this process; or what it reads, where that is one; or None."""
     try:
         tty = os.open(TTY, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -98,24 +98,24 @@ def opened() -> Generator[Terminal | None]:
         os.close(tty)
 
 
-async def _asked(terminal: Terminal, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask_form(terminal: Terminal, params: Mapping[str, Any]) -> dict[str, Any]:
     schema = params.get("requestedSchema")
-    fields = forms.fields(schema) if isinstance(schema, Mapping) else []
-    terminal.say(f"\nThe server asks:\n{marked(str(params.get('message', '')), MAX_ASKED)}")
+    fields = forms.parse_fields(schema) if isinstance(schema, Mapping) else []
+    terminal.write(f"\nThe server asks:\n{quote_lines(str(params.get('message', '')), MAX_ASKED)}")
     try:
-        reply = await (_filled(terminal, fields) if fields else _agreed(terminal))
+        reply = await (_ask_fields(terminal, fields) if fields else _ask_yes_no(terminal))
     except asyncio.CancelledError:
-        terminal.say("\nThe server does not wait for this answer any more.\n")
+        terminal.write("\nThe server does not wait for this answer any more.\n")
         raise
     if reply["action"] == "cancel":
-        terminal.say("\n")
+        terminal.write("\n")
     return reply
 
 
-async def _agreed(terminal: Terminal) -> dict[str, Any]:
+async def _ask_yes_no(terminal: Terminal) -> dict[str, Any]:
     """A question without fields, as for approval: yes or no."""
     while True:
-        line = await terminal.line("[y/n] ")
+        line = await terminal.read_line("[y/n] ")
         if line is None:
             return {"action": "cancel"}
         word = line.strip().lower()
@@ -125,19 +125,19 @@ async def _agreed(terminal: Terminal) -> dict[str, Any]:
             return {"action": "decline"}
 
 
-async def _filled(terminal: Terminal, fields: list[Field]) -> dict[str, Any]:
-    terminal.say("(an empty line leaves out what may be left out; Ctrl-D closes the question)\n")
+async def _ask_fields(terminal: Terminal, fields: list[ElicitationField]) -> dict[str, Any]:
+    terminal.write("(an empty line leaves out what may be left out; Ctrl-D closes the question)\n")
     content: dict[str, Any] = {}
     for field in fields:
-        terminal.say(_described(field))
+        terminal.write(_format_field(field))
         while True:
-            line = await terminal.line(f"{readable(field.title, MAX_SHOWN)}{_hint(field)}: ")
+            line = await terminal.read_line(f"{escape_line(field.title, MAX_SHOWN)}{_format_hint(field)}: ")
             if line is None:
                 return {"action": "cancel"}
             try:
-                value = _value(field, line)
+                value = _parse_value(field, line)
             except ValueError as error:
-                terminal.say(f"  {error}\n")
+                terminal.write(f"  {error}\n")
                 continue
             if value is not None:
                 content[field.name] = value
@@ -145,10 +145,10 @@ async def _filled(terminal: Terminal, fields: list[Field]) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
-def _value(field: Field, line: str) -> Any:
+def _parse_value(field: ElicitationField, line: str) -> Any:
     """None is left out. Raises ValueError."""
     if line.strip():
-        return field.read(line)
+        return field.parse(line)
     if field.default is not None:
         return field.default
     if field.required:
@@ -156,18 +156,18 @@ def _value(field: Field, line: str) -> Any:
     return None
 
 
-def _described(field: Field) -> str:
+def _format_field(field: ElicitationField) -> str:
     listed = list(field.choices.items())[:MAX_CHOICES]
-    lines = [f"  {number}. {_choice(value, title)}" for number, (value, title) in enumerate(listed, 1)]
+    lines = [f"  {number}. {_format_choice(value, title)}" for number, (value, title) in enumerate(listed, 1)]
     if len(field.choices) > len(listed):
         lines.append(f"  … and {len(field.choices) - len(listed):,} more")
-    about = marked(field.description, MAX_ASKED) if field.description else ""
+    about = quote_lines(field.description, MAX_ASKED) if field.description else ""
     return about + "".join(f"{line}\n" for line in lines)
 
 
-def _choice(value: str, title: str) -> str:
-    told = readable(title, MAX_SHOWN)
-    return told if value == title else f"{told} ({readable(value, MAX_SHOWN)})"
+def _format_choice(value: str, title: str) -> str:
+    told = escape_line(title, MAX_SHOWN)
+    return told if value == title else f"{told} ({escape_line(value, MAX_SHOWN)})"
 
 
 HINTS: Mapping[str, str] = {
@@ -179,24 +179,24 @@ HINTS: Mapping[str, str] = {
 }
 
 
-def _hint(field: Field) -> str:
+def _format_hint(field: ElicitationField) -> str:
     default = field.default
     if isinstance(default, bool):
         default = "y" if default else "n"
-    told = [HINTS.get(field.kind, ""), "" if default is None else f"else {readable(str(default), MAX_SHOWN)}"]
+    told = [HINTS.get(field.kind, ""), "" if default is None else f"else {escape_line(str(default), MAX_SHOWN)}"]
     words = ", ".join(word for word in told if word)
     return f" ({words})" if words else ""
 
 
-def marked(text: str, most: int) -> str:
+def quote_lines(text: str, most: int) -> str:
     """The server's words, each line marked as theirs."""
-    return "".join(f"  | {readable(line, most)}\n" for line in _cut(text, most).split("\n"))
+    return "".join(f"  | {escape_line(line, most)}\n" for line in _truncate(text, most).split("\n"))
 
 
-def readable(text: str, most: int) -> str:
+def escape_line(text: str, most: int) -> str:
     """The server's words on one line, with nothing in them that the terminal would obey."""
-    return display.visible(_cut(text, most))
+    return display.escape_invisible(_truncate(text, most))
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} … {len(text) - most:,} characters are NOT SHOWN"

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.server import progress
-from toolgate.server.cli.user import DONE, FAULT, counted, none, table
+from toolgate.server.cli.user import DONE, FAULT, format_count, print_table, reject_extra
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.run_loop import heard
+from toolgate.server.run_loop import run_interruptible
 from toolgate.server.state import key_file as keyfile
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import entry as lines
@@ -24,11 +24,11 @@ from toolgate.server.telemetry.audit import reader
 from toolgate.tools import ToolError
 from toolgate.tools.workspace import limits
 
-LAST = 50  # entries that are shown
+DEFAULT_LAST = 50  # entries that are shown
 MAX_CELL = 60  # characters
 MAX_FINDINGS = 50  # that are shown
-FEWEST = 8  # characters that name a principal by the beginning of what it is called in the record
-DEBOUNCE = 240  # ms that lines are gathered for while they keep coming
+MIN_PREFIX = 8  # characters that name a principal by the beginning of what it is called in the record
+DEBOUNCE_MS = 240  # ms that lines are gathered for while they keep coming
 COLUMNS = {  # and how wide most of what is in them is
     "TIME": 24,
     "PRINCIPAL": 16,
@@ -42,7 +42,7 @@ COLUMNS = {  # and how wide most of what is in them is
     "ARGUMENTS": 12,
 }
 
-Line = dict[str, Any]
+Entry = dict[str, Any]
 
 
 def audit(config: Config, words: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -50,97 +50,101 @@ def audit(config: Config, words: Sequence[str], flags: Mapping[str, Any]) -> int
     folder, key_file = config.state / "audit", config.state / "keys" / "audit"
     if words and words[0] != "verify":
         raise UsageError(f"audit: {words[0]!r} is none of its words: say audit, or audit verify")
-    none(words[1:])
+    reject_extra(words[1:])
     if words and flags:
         raise UsageError(f"--{next(iter(flags))}: all of the record is verified, or none")
     if not folder.is_dir() and not (words and key_file.exists()):
         print("nothing is on record: --audit on records calls", file=sys.stderr)
         return DONE
     try:
-        key = keyfile.read(key_file)
+        key = keyfile.read_key(key_file)
     except OSError as error:
         print(f"toolgate: without its key the record can't be read: {error}", file=sys.stderr)
         return FAULT
     return (
-        _verify(folder, key, progress.shown(config.environment)) if words else _Showing(config.state, key, flags).show()
+        _verify(folder, key, progress.terminal_progress(config.environment))
+        if words
+        else _Listing(config.state, key, flags).show()
     )
 
 
-def _verify(folder: Path, key: bytes, shown: progress.Progress) -> int:
+def _verify(folder: Path, key: bytes, shown: progress.TerminalProgress) -> int:
     """0: it is whole; 1: it is not."""
-    with shown.doing("reading bytes of the record") as at:
-        verdict = reader.verify(folder, key, told=at)
+    with shown.show("reading bytes of the record") as at:
+        verdict = reader.verify(folder, key, on_progress=at)
     for finding in verdict.findings[:MAX_FINDINGS]:
-        print(f"{'note' if finding.harmless else 'BROKEN'}: {finding.where}: {finding.text}")
+        print(f"{'note' if finding.is_harmless else 'BROKEN'}: {finding.place}: {finding.text}")
     if len(verdict.findings) > MAX_FINDINGS:
         print(f"… and {len(verdict.findings) - MAX_FINDINGS} more")
     if verdict.first is None or verdict.newest is None:
-        print("there is no line" if verdict.whole else "BROKEN: there is no line that is whole")
-        return DONE if verdict.whole else FAULT
+        print("there is no line" if verdict.is_intact else "BROKEN: there is no line that is whole")
+        return DONE if verdict.is_intact else FAULT
     span = f"lines {verdict.first.seq} to {verdict.newest.seq}, {verdict.first.time} to {verdict.newest.time}"
-    print(f"{'whole' if verdict.whole else 'BROKEN'}: {span}, in {counted(verdict.files, 'file')}")
+    print(f"{'whole' if verdict.is_intact else 'BROKEN'}: {span}, in {format_count(verdict.files, 'file')}")
     print(f"newest: {verdict.newest.seq} {verdict.newest.hash}")
-    return DONE if verdict.whole else FAULT
+    return DONE if verdict.is_intact else FAULT
 
 
-class _Showing:
+class _Listing:
     """What is asked to be shown. `flags`: those of the command, by name."""
 
     def __init__(self, state: Path, key: bytes, flags: Mapping[str, Any]) -> None:
         self._state = state
         self._folder = state / "audit"
-        self._key = lines.keyed(key)
+        self._key = lines.to_chain_key(key)
         self._flags = flags
-        self._last = _number(flags.get("last"))
-        self._since, self._until = _moment("since", flags), _moment("until", flags)
+        self._last = _parse_number(flags.get("last"))
+        self._since, self._until = _parse_time("since", flags), _parse_time("until", flags)
         self._people: dict[str, str] = {}
         self._damaged = 0
 
     def show(self) -> int:
-        self._people = _people(self._state)
-        following = reader.Tail(self._folder) if self._flags.get("follow") else None  # first: nothing falls in between
+        self._people = _read_names(self._state)
+        following = (
+            reader.AuditTail(self._folder) if self._flags.get("follow") else None
+        )  # first: nothing falls in between
         self._print(self._newest(), heading=True)
         if self._damaged:
-            told = f"{counted(self._damaged, 'line')} can't be trusted and left out: toolgate audit verify"
+            told = f"{format_count(self._damaged, 'line')} can't be trusted and left out: toolgate audit verify"
             print(told, file=sys.stderr)
         if following is not None:
             with closing(following):
-                _until_interrupted(self._folder, lambda: self._print(self._wanted(following.lines()), heading=False))
+                _follow(self._folder, lambda: self._print(self._matching(following.lines()), heading=False))
         return DONE
 
-    def _newest(self) -> list[Line]:
-        found: deque[Line] = deque(maxlen=self._last or None)
-        with closing(reader.Snapshot(self._folder)) as snapshot:
+    def _newest(self) -> list[Entry]:
+        found: deque[Entry] = deque(maxlen=self._last or None)
+        with closing(reader.AuditSnapshot(self._folder)) as snapshot:
             for name in snapshot.names:
-                found.extend(self._wanted(snapshot.lines(name)))
+                found.extend(self._matching(snapshot.lines(name)))
         return list(found)
 
-    def _wanted(self, raw: Iterator[bytes]) -> Iterator[Line]:
+    def _matching(self, raw: Iterator[bytes]) -> Iterator[Entry]:
         for line in raw:
             try:
-                link = lines.read(line, self._key)
-            except lines.Damaged:
+                link = lines.parse_line(line, self._key)
+            except lines.DamagedLineError:
                 self._damaged += 1
                 continue
             if link.event is None and self._since <= link.time <= self._until:
-                entry: Line = json.loads(line)
-                if self._is_wanted(entry):
+                entry: Entry = json.loads(line)
+                if self._matches(entry):
                     yield entry
 
-    def _is_wanted(self, entry: Line) -> bool:
+    def _matches(self, entry: Entry) -> bool:
         who, tool = self._flags.get("principal"), self._flags.get("tool")
         words = (self._flags.get(name) in (None, entry[name]) for name in ("decision", "outcome"))
         return (
             all(words)
             and (tool is None or fnmatchcase(entry["tool"], tool))
-            and (who is None or self._is_of(entry["principal"], who))
+            and (who is None or self._is_by(entry["principal"], who))
         )
 
-    def _is_of(self, principal: str, who: str) -> bool:
-        begins = len(who) >= FEWEST and principal.startswith(who)
+    def _is_by(self, principal: str, who: str) -> bool:
+        begins = len(who) >= MIN_PREFIX and principal.startswith(who)
         return begins or who in (principal, self._people.get(principal))
 
-    def _print(self, entries: Sequence[Line] | Iterator[Line], *, heading: bool) -> None:
+    def _print(self, entries: Sequence[Entry] | Iterator[Entry], *, heading: bool) -> None:
         if self._flags.get("json"):
             for entry in entries:
                 print(json.dumps(entry).replace("\x7f", "\\u007f"))  # all else that is no ASCII is escaped
@@ -150,7 +154,7 @@ class _Showing:
             print("nothing like that is on record", file=sys.stderr)
         sys.stdout.flush()
 
-    def _row(self, entry: Line) -> list[str]:
+    def _row(self, entry: Entry) -> list[str]:
         kept = entry["arguments"]
         arguments = entry["digest"][:12] if kept is None else kept if isinstance(kept, str) else json.dumps(kept)
         cells = (
@@ -165,59 +169,59 @@ class _Showing:
             entry["bytes"],
             arguments,
         )
-        return [_cell(str(cell)) for cell in cells]
+        return [_format_cell(str(cell)) for cell in cells]
 
 
 def _table(rows: list[list[str]], *, heading: bool) -> None:
     """Without a heading more rows may have come before: their columns stand where most of those do."""
     if heading:
-        table([list(COLUMNS), *rows])
+        print_table([list(COLUMNS), *rows])
         return
     for row in rows:
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, COLUMNS.values(), strict=True)).rstrip())
 
 
-def _cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     """One line that moves no cursor, whatever it holds."""
     shown = text if text.isprintable() else ascii(text)[1:-1]
     return shown if len(shown) <= MAX_CELL else shown[: MAX_CELL - 1] + "…"
 
 
-def _number(word: str | None) -> int:
+def _parse_number(word: str | None) -> int:
     if word is None:
-        return LAST
+        return DEFAULT_LAST
     if not (word.isascii() and word.isdigit() and len(word) < 10):
         raise UsageError("--last: must be a number")
     return int(word)
 
 
-def _moment(name: str, flags: Mapping[str, Any]) -> str:
+def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
     """As the record spells it: what is compared letter by letter. UTC unless it says otherwise."""
     word = flags.get(name)
     if word is None:
         return "" if name == "since" else "~"
     try:
-        return lines.instant(time.time() - limits.duration(word))
+        return lines.format_time(time.time() - limits.parse_duration(word))
     except ValueError:
         pass
     try:
         given = datetime.fromisoformat(word)
         moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-        return lines.instant(moment.timestamp())
+        return lines.format_time(moment.timestamp())
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"--{name}: must be a time such as 2026-01-31T12:00, or 90m, 12h or 7d ago") from None
 
 
-def _people(state: Path) -> dict[str, str]:
+def _read_names(state: Path) -> dict[str, str]:
     """What people are called, by what the record calls them: those that signed in here."""
     from toolgate.server.auth.tokens.access_tokens import OURS
     from toolgate.server.principal import Principal
-    from toolgate.server.state import grants
+    from toolgate.server.state import grant_rows
 
     async def look() -> dict[str, str]:
         store = Store(state, upgrades=False)
         try:
-            rows = [] if store.is_empty() else await store.transact(grants.everybody)
+            rows = [] if store.is_empty() else await store.transact(grant_rows.list_people)
         finally:
             store.close()
         return {Principal(OURS, row.subject, "").name: row.name for row in rows}
@@ -229,11 +233,11 @@ def _people(state: Path) -> dict[str, str]:
         return {}
 
 
-def _until_interrupted(folder: Path, look: Callable[[], None]) -> None:
+def _follow(folder: Path, look: Callable[[], None]) -> None:
     from toolgate.server import watch
 
     async def looked() -> None:
         look()
 
     with suppress(KeyboardInterrupt):
-        heard(watch.follow("audit", lambda: [folder], looked, DEBOUNCE))
+        run_interruptible(watch.watch_folders("audit", lambda: [folder], looked, DEBOUNCE_MS))

@@ -13,43 +13,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from toolgate.server.cli.user import DONE, FAULT, counted, one
+from toolgate.server.cli.user import DONE, FAULT, format_count, require_one
 from toolgate.server.config.load import Config
-from toolgate.server.progress import Progress, shown
+from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
-from toolgate.server.state.backup import read, restore_place, write
-from toolgate.server.state.backup.manifest import Manifest, Refused
+from toolgate.server.state.backup import read, write
+from toolgate.server.state.backup import restore as restore_place
+from toolgate.server.state.backup.manifest import BackupError, Manifest
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.spool import FULL
 
 STREAM = "-"  # standard input or output
-ROOM = ".toolgate-backup-"
-LEFT = 86_400.0  # seconds: no backup takes a day
+TEMP_PREFIX = ".toolgate-backup-"
+STALE = 86_400.0  # seconds: no backup takes a day
 
 
 def backup(config: Config, words: Sequence[str], *, workspaces: bool) -> int:
     """`toolgate backup FILE | - [--with-workspaces]`. Raises UsageError."""
-    file = one(words, "backup: the FILE to be made, or - for standard output,")
+    file = require_one(words, "backup: the FILE to be made, or - for standard output,")
     if not config.state.is_dir():
         raise UsageError(f"--state: there is no folder {config.state}")
     to_stream = file == STREAM
     if to_stream and sys.stdout.isatty():
         raise UsageError("backup: a terminal is no place for it: name a file, or send it through a pipe")
-    with _undertaken(config.environment) as progress:
-        return _done(lambda: (_to_stream if to_stream else _to_file)(config.state, file, workspaces, progress))
+    with _interruptible(config.environment) as progress:
+        return _run(lambda: (_to_stream if to_stream else _to_file)(config.state, file, workspaces, progress))
 
 
 def restore(config: Config, words: Sequence[str], *, replace: bool) -> int:
     """`toolgate restore FILE | - [--replace]`. Raises UsageError."""
-    file = one(words, "restore: the FILE that backup made, or - for standard input,")
+    file = require_one(words, "restore: the FILE that backup made, or - for standard input,")
     if file == STREAM and sys.stdin.isatty():
         raise UsageError("restore: a backup does not come from a terminal: name a file, or send it through a pipe")
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is no folder")
     _check_owner(config.state)
-    with _undertaken(config.environment) as progress:
-        return _done(lambda: _from(config.state, file, replace, progress))
+    with _interruptible(config.environment) as progress:
+        return _run(lambda: _restore_from(config.state, file, replace, progress))
 
 
 def _check_owner(state: Path) -> None:
@@ -58,38 +59,38 @@ def _check_owner(state: Path) -> None:
         raise UsageError(f"restore: {state} belongs to user {owner}: run this as that user, not as root")
 
 
-def _to_file(state: Path, file: str, workspaces: bool, progress: Progress) -> None:
+def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgress) -> None:
     path = Path(file)
     if path.exists() or path.is_symlink():
-        raise Refused(f"{path} is there already: name another file")
-    room = _room(path.parent)
+        raise BackupError(f"{path} is there already: name another file")
+    room = _make_temp_folder(path.parent)
     try:
         draft = room / "backup"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
-            manifest = _written(state, raw, room, workspaces, progress)
+            manifest = _write(state, raw, room, workspaces, progress)
             raw.flush()
             os.fsync(raw.fileno())
-        _put(draft, path)
+        _publish(draft, path)
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    print(f"{path}: {path.stat().st_size:,} bytes, {_about(manifest)}")
+    print(f"{path}: {path.stat().st_size:,} bytes, {_summarize(manifest)}")
     print("whoever has this file has the keys to this server: keep it as private as the state", file=sys.stderr)
     _check_whole(manifest)
 
 
-def _to_stream(state: Path, _file: str, workspaces: bool, progress: Progress) -> None:
+def _to_stream(state: Path, _file: str, workspaces: bool, progress: TerminalProgress) -> None:
     if _is_open_to_others(sys.stdout.fileno()):
         print("others can read the file that this goes to: chmod 600 it, and umask 077 before", file=sys.stderr)
-    room = _room(state)
+    room = _make_temp_folder(state)
     try:
-        manifest = _written(state, sys.stdout.buffer, room, workspaces, progress)
+        manifest = _write(state, sys.stdout.buffer, room, workspaces, progress)
         sys.stdout.buffer.flush()
     except BrokenPipeError:  # not what `head` does to a list: this is worth nothing by half
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise Refused("who read it went away: it is not whole") from None
+        raise BackupError("who read it went away: it is not whole") from None
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    print(f"backup: {_about(manifest)}", file=sys.stderr)
+    print(f"backup: {_summarize(manifest)}", file=sys.stderr)
     _check_whole(manifest)
 
 
@@ -104,46 +105,48 @@ def _check_whole(manifest: Manifest) -> None:
         print(f"{name} is in it {what}", file=sys.stderr)
     if manifest.missing:
         told = "; ".join(f"{name} ({why})" for name, why in manifest.missing.items())
-        raise Refused(f"all is in it but what could not be packed: {told}")
+        raise BackupError(f"all is in it but what could not be packed: {told}")
 
 
-def _room(folder: Path) -> Path:
+def _make_temp_folder(folder: Path) -> Path:
     """A folder for what is on its way. One of a backup that was killed goes: the keys are in it."""
-    for left in folder.glob(f"{ROOM}*"):
-        if time.time() - left.lstat().st_mtime > LEFT:
+    for left in folder.glob(f"{TEMP_PREFIX}*"):
+        if time.time() - left.lstat().st_mtime > STALE:
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=ROOM, dir=folder))
+    return Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=folder))
 
 
-def _written(state: Path, raw: IO[bytes], room: Path, workspaces: bool, progress: Progress) -> Manifest:
-    with (lock.alone if workspaces else lock.shared)(state):  # half of it could be of what a restore replaces
-        return write.write(state, raw, room, workspaces=workspaces, progress=progress)
+def _write(state: Path, raw: IO[bytes], room: Path, workspaces: bool, progress: TerminalProgress) -> Manifest:
+    with (lock.hold_exclusive if workspaces else lock.hold_shared)(
+        state
+    ):  # half of it could be of what a restore replaces
+        return write.write_backup(state, raw, room, workspaces=workspaces, progress=progress)
 
 
-def _put(draft: Path, path: Path) -> None:
+def _publish(draft: Path, path: Path) -> None:
     """A file appears when it is whole, and takes no other's place."""
     try:
         os.link(draft, path)
     except FileExistsError:
-        raise Refused(f"{path} is there already, since a moment ago: name another file") from None
+        raise BackupError(f"{path} is there already, since a moment ago: name another file") from None
     except OSError:  # a file system without links
         draft.rename(path)
-    restore_place.sync(path.parent)
+    restore_place.sync_folder(path.parent)
 
 
-def _from(state: Path, file: str, replace: bool, progress: Progress) -> None:
+def _restore_from(state: Path, file: str, replace: bool, progress: TerminalProgress) -> None:
     with (
         open(0, "rb", closefd=False) if file == STREAM else open(file, "rb") as raw,
-        restore_place.cleared(state, replace=replace) as room,
+        restore_place.staging_folder(state, replace=replace) as room,
     ):
-        manifest = read.stage(raw, room / "come", progress)
-        with restore_place.undisturbed():
-            aside = restore_place.place(room / "come", state)
-            _tell(state, manifest, aside)
+        manifest = read.extract_backup(raw, room / "come", progress)
+        with restore_place.defer_signals():
+            aside = restore_place.replace_state(room / "come", state)
+            _report_restore(state, manifest, aside)
 
 
-def _tell(state: Path, manifest: Manifest, aside: Path | None) -> None:
-    print(f"restored to {state}: {_about(manifest)}")
+def _report_restore(state: Path, manifest: Manifest, aside: Path | None) -> None:
+    print(f"restored to {state}: {_summarize(manifest)}")
     if aside is not None:
         print(f"what was there is in {aside}: remove it when nobody needs it", file=sys.stderr)
     if manifest.missing:
@@ -155,36 +158,38 @@ def _tell(state: Path, manifest: Manifest, aside: Path | None) -> None:
     )
 
 
-def _about(manifest: Manifest) -> str:
+def _summarize(manifest: Manifest) -> str:
     people = sum(name.startswith("workspaces/") for name in manifest.files)
-    held = counted(people, "workspace") if manifest.workspaces else "without workspaces"
+    held = format_count(people, "workspace") if manifest.workspaces else "without workspaces"
     schema = "no database" if manifest.schema is None else f"database version {manifest.schema}"
-    return f"{counted(len(manifest.files), 'file')}, {schema}, {held}, of {ascii(manifest.made)[1:-1][:40]}"
+    return f"{format_count(len(manifest.files), 'file')}, {schema}, {held}, of {ascii(manifest.made)[1:-1][:40]}"
 
 
-def _done(work: Callable[[], None]) -> int:
+def _run(work: Callable[[], None]) -> int:
     """What can't be done is a sentence on standard error."""
     try:
         work()
-    except (Refused, ToolError, TimeoutError) as error:
-        return _failed(str(error))
+    except (BackupError, ToolError, TimeoutError) as error:
+        return _print_error(str(error))
     except OSError as error:
         if error.errno in FULL:
-            return _failed(f"the disk is full, nothing is left behind: {error.filename or os.strerror(error.errno)}")
-        return _failed(str(error))
+            return _print_error(
+                f"the disk is full, nothing is left behind: {error.filename or os.strerror(error.errno)}"
+            )
+        return _print_error(str(error))
     return DONE
 
 
-def _failed(why: str) -> int:
+def _print_error(why: str) -> int:
     print(f"toolgate: {why}", file=sys.stderr)
     return FAULT
 
 
 @contextmanager
-def _undertaken(environment: Mapping[str, str]) -> Generator[Progress]:
+def _interruptible(environment: Mapping[str, str]) -> Generator[TerminalProgress]:
     """A terminal is told how far it is, and who ends us lets us clean up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield shown(environment)
+        yield terminal_progress(environment)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.calls.terminal import Person
-from toolgate.server.cli.mcp_client.client import Client, Fault, Question, spawned
+from toolgate.server.calls.terminal import TerminalElicitation
+from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, QuestionHandler, spawn_server
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 
@@ -21,45 +21,45 @@ async def call(words: Sequence[str], config: Config, url: str | None) -> int:
     if not words:
         raise UsageError("call: name a tool, as in: toolgate call Bash command='echo hello'")
     name, *pairs = words
-    person = Person()
-    async with _server(config, url, person.answer) as (client, _):
-        arguments = _arguments(await _schema(client, name), pairs)
+    person = TerminalElicitation()
+    async with _open_client(config, url, person.answer) as (client, _):
+        arguments = _parse_arguments(await _find_schema(client, name), pairs)
         try:
             result = await client.call(name, arguments)
-        except Fault as fault:
+        except McpClientError as fault:
             print(f"toolgate: {fault}", file=sys.stderr)
             return 1
     for block in result["content"]:
-        print(_words(block))
-    return 1 if result.get("isError") or person.declined else 0
+        print(_format_block(block))
+    return 1 if result.get("isError") or person.has_declined else 0
 
 
 async def list_parts(config: Config, url: str | None) -> int:
     """What a server offers: its tools with their parameters (`*` = required), its prompts, its resources."""
-    async with _server(config, url) as (client, hello):
-        for tool in await _every(client, "tools/list", "tools"):
+    async with _open_client(config, url) as (client, hello):
+        for tool in await _list_all(client, "tools/list", "tools"):
             schema = tool["inputSchema"]
             required = schema.get("required", [])
             names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
-            _show(f"{tool['name']}({names})", tool)
+            _print_part(f"{tool['name']}({names})", tool)
         if "prompts" in hello["capabilities"]:
-            _head("Prompts")
-            for prompt in await _every(client, "prompts/list", "prompts"):
+            _print_heading("Prompts")
+            for prompt in await _list_all(client, "prompts/list", "prompts"):
                 names = ", ".join(
                     argument["name"] + ("*" if argument.get("required") else "")
                     for argument in prompt.get("arguments", [])
                 )
-                _show(f"{prompt['name']}({names})", prompt)
+                _print_part(f"{prompt['name']}({names})", prompt)
         if "resources" in hello["capabilities"]:
-            _head("Resources")
-            for template in await _every(client, "resources/templates/list", "resourceTemplates"):
-                _show(template["uriTemplate"], template)
-            for resource in await _every(client, "resources/list", "resources"):
-                _show(resource["uri"], resource)
+            _print_heading("Resources")
+            for template in await _list_all(client, "resources/templates/list", "resourceTemplates"):
+                _print_part(template["uriTemplate"], template)
+            for resource in await _list_all(client, "resources/list", "resources"):
+                _print_part(resource["uri"], resource)
     return 0
 
 
-async def _every(client: Client, method: str, field: str) -> list[dict[str, Any]]:
+async def _list_all(client: McpClient, method: str, field: str) -> list[dict[str, Any]]:
     """All of a list, page by page."""
     found: list[dict[str, Any]] = []
     params: dict[str, Any] = {}
@@ -72,34 +72,34 @@ async def _every(client: Client, method: str, field: str) -> list[dict[str, Any]
     return found
 
 
-def _head(word: str) -> None:
+def _print_heading(word: str) -> None:
     print(f"\n{word}:")
 
 
-def _show(name: str, part: dict[str, Any]) -> None:
+def _print_part(name: str, part: dict[str, Any]) -> None:
     told = (part.get("description") or "").splitlines()
     print(f"{name}\n    {told[0]}" if told else name)
 
 
-def _server(
-    config: Config, url: str | None, question: Question | None = None
-) -> AbstractAsyncContextManager[tuple[Client, dict[str, Any]]]:
+def _open_client(
+    config: Config, url: str | None, question: QuestionHandler | None = None
+) -> AbstractAsyncContextManager[tuple[McpClient, dict[str, Any]]]:
     if url is None:
-        return spawned(config.words(), config.servers_environment, question=question)
-    from toolgate.server.cli.mcp_client.http import connected  # start-up: most ask a server of their own
+        return spawn_server(config.to_flags(), config.server_environment, question=question)
+    from toolgate.server.cli.mcp_client.http import connect  # start-up: most ask a server of their own
 
-    return connected(url, token=config.token, question=question)
+    return connect(url, token=config.access_token, question=question)
 
 
-async def _schema(client: Client, name: str) -> dict[str, Any]:
-    tools = {tool["name"]: tool for tool in await _every(client, "tools/list", "tools")}
+async def _find_schema(client: McpClient, name: str) -> dict[str, Any]:
+    tools = {tool["name"]: tool for tool in await _list_all(client, "tools/list", "tools")}
     if name not in tools:
         raise UsageError(f"call: there is no tool {name!r}; there are {', '.join(tools)}")
     schema: dict[str, Any] = tools[name]["inputSchema"]
     return schema
 
 
-def _arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     """`key=value` words as arguments: a value is JSON where the schema wants something other than a string."""
     arguments: dict[str, Any] = {}
     for pair in pairs:
@@ -114,7 +114,7 @@ def _arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-def _words(block: dict[str, Any]) -> str:
+def _format_block(block: dict[str, Any]) -> str:
     match block["type"]:
         case "text":
             return str(block["text"])

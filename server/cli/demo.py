@@ -21,42 +21,42 @@ import msgspec
 
 from toolgate.server.cli.demo_web import bitmap, small_web
 from toolgate.server.cli.mcp_client import http
-from toolgate.server.cli.mcp_client.client import Client, Fault, Note, spawned
+from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, NotificationHandler, spawn_server
 from toolgate.server.config.load import Config
-from toolgate.server.progress import Progress, shown
+from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.request_meta import SERVER
 
-LEFT = 78  # characters of a line shown
+WIDTH = 78  # characters of a line shown
 
 
-class Failed(Exception):
+class DemoError(Exception):
     """A step of the tour did not do what it should."""
 
 
 class Screen:
     """Where the tour is told; colours only on a terminal that wants them. `progress` shows what is being waited for."""
 
-    def __init__(self, coloured: bool, progress: Progress) -> None:
+    def __init__(self, coloured: bool, progress: TerminalProgress) -> None:
         self._coloured = coloured and sys.stdout.isatty()
         self.progress = progress
 
     @contextmanager
     def chapter(self, title: str) -> Generator[None]:
-        self._print(f"\n{self._paint('1;36', title)}\n{self._paint('2', '─' * min(len(title), LEFT))}")
-        with self.progress.doing(title):
+        self._print(f"\n{self._paint('1;36', title)}\n{self._paint('2', '─' * min(len(title), WIDTH))}")
+        with self.progress.show(title):
             yield
 
-    def step(self, what: str, took: float) -> None:
+    def print_step(self, what: str, took: float) -> None:
         self._print(f"{self._paint('32', '✓')} {self._paint('1', what)} {self._paint('2', f'{took * 1000:.0f} ms')}")
 
-    def said(self, text: str, lines: int = 6) -> None:
+    def print_text(self, text: str, lines: int = 6) -> None:
         shown = [line for line in text.splitlines() if line.strip()]
         for line in shown[:lines]:
-            self._print("    " + (line if len(line) <= LEFT else line[: LEFT - 1] + "…"))
+            self._print("    " + (line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"))
         if len(shown) > lines:
             self._print(self._paint("2", f"    … {len(shown) - lines} more lines"))
 
-    def failed(self, what: str) -> None:
+    def print_failure(self, what: str) -> None:
         self._print(f"{self._paint('31', '✗')} {what}")
 
     def _print(self, line: str) -> None:
@@ -70,44 +70,44 @@ class Screen:
 class Tour:
     """One visit: `client` talks to the server, `heard` is what came unasked, `work` is the workspace."""
 
-    client: Client
+    client: McpClient
 
-    def __init__(self, screen: Screen, work: Path, web: str, heard: list[str]) -> None:
+    def __init__(self, screen: Screen, work: Path, web: str, notes: list[str]) -> None:
         self.screen = screen
         self.work = work
         self.web = web
-        self.heard = heard
+        self.notes = notes
 
-    def greeted(self, client: Client, hello: dict[str, Any], begun: float) -> None:
+    def greet(self, client: McpClient, hello: dict[str, Any], begun: float) -> None:
         """Go on with `client`, whose server has said `hello` to it."""
         self.client = client
         who = hello.get("serverInfo") or hello["_meta"][SERVER]
         revision = hello.get("protocolVersion") or hello["supportedVersions"][0]
-        self.screen.step(f"{who['name']} {who['version']}, revision {revision}", time.perf_counter() - begun)
+        self.screen.print_step(f"{who['name']} {who['version']}, revision {revision}", time.perf_counter() - begun)
 
-    async def tool(self, name: str, expect: str, lines: int = 6, **arguments: Any) -> dict[str, Any]:
+    async def call_tool(self, name: str, expect: str, lines: int = 6, **arguments: Any) -> dict[str, Any]:
         """Call a tool that must work, show what came, and check that `expect` is in it."""
         begun = time.perf_counter()
-        told = " ".join(f"{key}={_short(value)}" for key, value in arguments.items())
-        with self.screen.progress.doing(f"{name} {told}"):
+        told = " ".join(f"{key}={_shorten(value)}" for key, value in arguments.items())
+        with self.screen.progress.show(f"{name} {told}"):
             result = await self.client.call(name, arguments, _meta={"progressToken": name})
-        text = "\n".join(_told(block) for block in result["content"])
+        text = "\n".join(_format_block(block) for block in result["content"])
         if result.get("isError") or expect not in text:
-            raise Failed(f"{name} {told}: expected {expect!r}, got: {text[:500]}")
-        self.screen.step(f"{name} {told}", time.perf_counter() - begun)
-        self.screen.said(text, lines)
+            raise DemoError(f"{name} {told}: expected {expect!r}, got: {text[:500]}")
+        self.screen.print_step(f"{name} {told}", time.perf_counter() - begun)
+        self.screen.print_text(text, lines)
         return result
 
 
-async def tour(config: Config) -> int:
+async def run_tour(config: Config) -> int:
     """Give the tour with a server that has the options of `config`; 0 when all worked."""
-    screen = Screen(config.coloured, shown(config.environment))
-    folder = _folder()
+    screen = Screen(config.has_colour, terminal_progress(config.environment))
+    folder = _make_folder()
     begun = time.perf_counter()
     try:
         await _visit(config, screen, folder)
-    except (Failed, Fault, TimeoutError, OSError) as error:
-        screen.failed(str(error) or type(error).__name__)
+    except (DemoError, McpClientError, TimeoutError, OSError) as error:
+        screen.print_failure(str(error) or type(error).__name__)
         return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -115,19 +115,19 @@ async def tour(config: Config) -> int:
     return 0
 
 
-def _folder() -> Path:
+def _make_folder() -> Path:
     """Make a folder for the tour. As root's server has users of their own run commands, they can pass through it; some
     systems close root's folder for temporary files to them."""
     if os.geteuid() != 0:
         return Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
     places = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")]  # noqa: S108  # mkdtemp makes it ours alone
-    place = next((each for each in places if _is_open(each)), places[0])
+    place = next((each for each in places if _is_passable(each)), places[0])
     folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-", dir=place))
     folder.chmod(0o711)
     return folder
 
 
-def _is_open(folder: Path) -> bool:
+def _is_passable(folder: Path) -> bool:
     """Whether every user can pass through the folder and those above."""
     real = folder.resolve()
     return real.is_dir() and all(each.stat().st_mode & stat.S_IXOTH for each in (real, *real.parents))
@@ -145,98 +145,103 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
     async with small_web() as web:
         own = [
             *("--state", str(folder / "state"), "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
-            *config.words(),
+            *config.to_flags(),
         ]
-        environment = config.servers_environment
+        environment = config.server_environment
         visit = Tour(screen, work, web, heard)
         begun = time.perf_counter()
         here = [*own, "--workspace", str(work)]
         with screen.chapter("stdio: a client starts the server and talks to it"):
-            async with spawned(here, environment, note=note, question=_person(screen)) as (client, hello):
-                visit.greeted(client, hello, begun)
+            async with spawn_server(here, environment, note=note, question=_answer_first_choice(screen)) as (
+                client,
+                hello,
+            ):
+                visit.greet(client, hello, begun)
                 for title, chapter in CHAPTERS.items():
                     with screen.chapter(title):
                         await chapter(visit)
-        async with http.served(own, environment) as base:
+        async with http.spawn_http_server(own, environment) as base:
             for title, connect in over_http(base, note).items():
                 begun = time.perf_counter()
                 with screen.chapter(title):
                     async with connect() as (client, hello):
-                        visit.greeted(client, hello, begun)
-                        await _abroad(visit)
-                    screen.said("the client has gone")
+                        visit.greet(client, hello, begun)
+                        await _visit_over_http(visit)
+                    screen.print_text("the client has gone")
 
 
-def over_http(base: str, note: Note) -> dict[str, Callable[[], AbstractAsyncContextManager[http.Greeted]]]:
+def over_http(
+    base: str, note: NotificationHandler
+) -> dict[str, Callable[[], AbstractAsyncContextManager[http.ConnectedClient]]]:
     """A chapter for every way over HTTP: its title, and how a client gets there."""
     mcp, sse = f"{base}/mcp", f"{base}/sse"
     return {
-        f"HTTP+SSE: a stream and POSTs, {sse}": lambda: http.listening(sse, note=note),
-        f"Streamable HTTP: a session, {mcp}": lambda: http.connected(mcp, "2025-11-25", note=note),
-        f"Streamable HTTP: no session, {mcp}": lambda: http.connected(mcp, "2026-07-28", note=note),
+        f"HTTP+SSE: a stream and POSTs, {sse}": lambda: http.connect_sse(sse, note=note),
+        f"Streamable HTTP: a session, {mcp}": lambda: http.connect(mcp, "2025-11-25", note=note),
+        f"Streamable HTTP: no session, {mcp}": lambda: http.connect(mcp, "2026-07-28", note=note),
     }
 
 
-async def _abroad(tour: Tour) -> None:
+async def _visit_over_http(tour: Tour) -> None:
     """What a client far away sees of the same tools."""
-    await _offer(tour)
-    await tour.tool("Bash", "hello over HTTP", command="echo hello over HTTP")
-    await tour.tool("BackgroundBash", "sandbox: ", command="true")
-    await tour.tool("TaskManager", "Feed the gulls", action="create", query="", text="Feed the gulls")
-    tour.heard.clear()
-    await tour.tool("Bash", "ready", command="for s in ready steady go; do echo $s; sleep 0.15; done")
-    if not any(note.startswith("progress") for note in tour.heard):
-        raise Failed("no progress was streamed")
-    tour.screen.said("streamed while it ran → " + "; ".join(" ".join(note.split()) for note in tour.heard))
-    await _trouble(tour)
+    await _show_offer(tour)
+    await tour.call_tool("Bash", "hello over HTTP", command="echo hello over HTTP")
+    await tour.call_tool("BackgroundBash", "sandbox: ", command="true")
+    await tour.call_tool("TaskManager", "Feed the gulls", action="create", query="", text="Feed the gulls")
+    tour.notes.clear()
+    await tour.call_tool("Bash", "ready", command="for s in ready steady go; do echo $s; sleep 0.15; done")
+    if not any(note.startswith("progress") for note in tour.notes):
+        raise DemoError("no progress was streamed")
+    tour.screen.print_text("streamed while it ran → " + "; ".join(" ".join(note.split()) for note in tour.notes))
+    await _show_errors(tour)
 
 
-async def _offer(tour: Tour) -> None:
+async def _show_offer(tour: Tour) -> None:
     begun = time.perf_counter()
     tools = (await tour.client.request("tools/list"))["tools"]
     size = len(msgspec.json.encode([[tool["name"], tool["description"], tool["inputSchema"]] for tool in tools]))
-    tour.screen.step(f"{len(tools)} tools, {size:,} bytes of a model's context", time.perf_counter() - begun)
-    tour.screen.said(
+    tour.screen.print_step(f"{len(tools)} tools, {size:,} bytes of a model's context", time.perf_counter() - begun)
+    tour.screen.print_text(
         ", ".join(tool["name"] for tool in tools[:7]) + ",\n" + ", ".join(tool["name"] for tool in tools[7:])
     )
 
 
-async def _shell(tour: Tour) -> None:
-    await tour.tool("Bash", "hello from", command="echo hello from $(uname -s); mkdir -p notes && cd notes && pwd")
-    await tour.tool("Bash", "notes", command="basename $PWD  # the directory sticks")
-    started = await tour.tool(
+async def _show_shell(tour: Tour) -> None:
+    await tour.call_tool("Bash", "hello from", command="echo hello from $(uname -s); mkdir -p notes && cd notes && pwd")
+    await tour.call_tool("Bash", "notes", command="basename $PWD  # the directory sticks")
+    started = await tour.call_tool(
         "BackgroundBash", "", command="for i in 1 2 3; do echo line $i; sleep 0.2; done; sleep 60"
     )
     task_id = started["structuredContent"]["task_id"]
-    await tour.tool("ListBgTasks", "running")
+    await tour.call_tool("ListBgTasks", "running")
     await asyncio.sleep(0.8)
-    await tour.tool("ReadBgOutput", "line 3", task_id=task_id)
-    await tour.tool("KillBgTask", "", task_id=task_id)
+    await tour.call_tool("ReadBgOutput", "line 3", task_id=task_id)
+    await tour.call_tool("KillBgTask", "", task_id=task_id)
 
 
-async def _look(tour: Tour) -> None:
+async def _show_documents(tour: Tour) -> None:
     picture = tour.work / "sunset.bmp"
     picture.write_bytes(bitmap(96, 64))
-    await tour.tool("ReadImage", "png", file_path=str(picture))
-    await tour.tool("ReadDocs", "Pharos", 10, url=f"{tour.web}/lighthouses")
-    await tour.tool("WebSearch", "Fresnel", query="lighthouse lens")
+    await tour.call_tool("ReadImage", "png", file_path=str(picture))
+    await tour.call_tool("ReadDocs", "Pharos", 10, url=f"{tour.web}/lighthouses")
+    await tour.call_tool("WebSearch", "Fresnel", query="lighthouse lens")
 
 
-async def _work(tour: Tour) -> None:
-    await tour.tool("TaskManager", "Repair", action="create", query="", text="Repair the lamp")
-    await tour.tool("TaskManager", "Step 1", action="add", query="", text="Order a bulb")
-    await tour.tool("TaskManager", "", action="complete", query="", step_id=1)
-    await tour.tool("TaskManager", "Order a bulb", action="list", query="")
-    await tour.tool("PlanMode", "", action="enter", goal="Paint the tower")
+async def _show_workflow(tour: Tour) -> None:
+    await tour.call_tool("TaskManager", "Repair", action="create", query="", text="Repair the lamp")
+    await tour.call_tool("TaskManager", "Step 1", action="add", query="", text="Order a bulb")
+    await tour.call_tool("TaskManager", "", action="complete", query="", step_id=1)
+    await tour.call_tool("TaskManager", "Order a bulb", action="list", query="")
+    await tour.call_tool("PlanMode", "", action="enter", goal="Paint the tower")
     refused = await tour.client.call("Bash", {"command": "rm -rf tower"})
     if not refused.get("isError"):
-        raise Failed("Bash ran although a plan is active")
-    tour.screen.said("Bash while planning → " + refused["content"][0]["text"])
-    await tour.tool("PlanMode", "", action="exit", plan_file="plan.md")
+        raise DemoError("Bash ran although a plan is active")
+    tour.screen.print_text("Bash while planning → " + refused["content"][0]["text"])
+    await tour.call_tool("PlanMode", "", action="exit", plan_file="plan.md")
     question = {"question": "Which colour?", "options": ["red and white", "plain white"]}
-    await tour.tool("AskUserQuestion", "red and white", questions_json=msgspec.json.encode([question]).decode())
-    await tour.tool("InvokeSkill", "", 4, skill_name="toolgate-tools")
-    await tour.tool(
+    await tour.call_tool("AskUserQuestion", "red and white", questions_json=msgspec.json.encode([question]).decode())
+    await tour.call_tool("InvokeSkill", "", 4, skill_name="toolgate-tools")
+    await tour.call_tool(
         "SetCallback",
         "Callback scheduled",
         action="set",
@@ -245,72 +250,72 @@ async def _work(tour: Tour) -> None:
         repeat_count=1,
     )
     async with asyncio.timeout(10):
-        while not any("look at the sea" in note for note in tour.heard):  # noqa: ASYNC110  # the note sets no event
+        while not any("look at the sea" in note for note in tour.notes):  # noqa: ASYNC110  # the note sets no event
             await asyncio.sleep(0.05)
-    tour.screen.said("the server, by itself → " + next(note for note in tour.heard if "look at the sea" in note))
-    await tour.tool("SetCallback", "Meanwhile", action="list")
+    tour.screen.print_text("the server, by itself → " + next(note for note in tour.notes if "look at the sea" in note))
+    await tour.call_tool("SetCallback", "Meanwhile", action="list")
 
 
-async def _trouble(tour: Tour) -> None:
+async def _show_errors(tour: Tour) -> None:
     begun = time.perf_counter()
     wrong = await tour.client.call("Bash", {"comand": "ls"})
     if not wrong.get("isError"):
-        raise Failed("a misspelt argument was taken")
-    tour.screen.step("a misspelt argument is told, so that a model can mend it", time.perf_counter() - begun)
-    tour.screen.said(wrong["content"][0]["text"])
+        raise DemoError("a misspelt argument was taken")
+    tour.screen.print_step("a misspelt argument is told, so that a model can mend it", time.perf_counter() - begun)
+    tour.screen.print_text(wrong["content"][0]["text"])
     begun = time.perf_counter()
     try:
         await tour.client.call("NoSuchTool", {})
-    except Fault as fault:
-        tour.screen.step(f"an unknown tool is an error: {fault}", time.perf_counter() - begun)
+    except McpClientError as fault:
+        tour.screen.print_step(f"an unknown tool is an error: {fault}", time.perf_counter() - begun)
     else:
-        raise Failed("an unknown tool was called")
+        raise DemoError("an unknown tool was called")
 
 
-async def _cancel(tour: Tour) -> None:
+async def _show_cancel(tour: Tour) -> None:
     begun = time.perf_counter()
     sleeper = shlex.quote(str(tour.work / "sleeper"))
     command = f"echo $$ >{sleeper}; exec sleep 86400"
-    id, answer = tour.client.begin("tools/call", {"name": "Bash", "arguments": {"command": command}})
+    id, answer = tour.client.send_request("tools/call", {"name": "Bash", "arguments": {"command": command}})
     await tour.client.call("Bash", {"command": f"until [ -s {sleeper} ]; do sleep 0.02; done"})
     tour.client.notify("notifications/cancelled", {"requestId": id, "reason": "the tour goes on"})
     look = f"sleep 0.3; kill -0 $(cat {sleeper}) && echo it goes on || echo nothing left of it"
     gone = await tour.client.call("Bash", {"command": f"{{ {look}; }} 2>/dev/null"})
     text = gone["content"][0]["text"]
     if answer.done() or "nothing left" not in text:
-        raise Failed(f"a cancelled command went on: {text}")
-    tour.screen.step("a command that would sleep for a day, cancelled", time.perf_counter() - begun)
-    tour.screen.said(text)
+        raise DemoError(f"a cancelled command went on: {text}")
+    tour.screen.print_step("a command that would sleep for a day, cancelled", time.perf_counter() - begun)
+    tour.screen.print_text(text)
 
 
 CHAPTERS: dict[str, Callable[[Tour], Awaitable[None]]] = {
-    "What is on offer": _offer,
-    "A shell, and work in the background": _shell,
-    "Images, pages, search": _look,
-    "Tasks, plans, questions, skills, callbacks": _work,
-    "What goes wrong is said": _trouble,
-    "What is called off ends": _cancel,
+    "What is on offer": _show_offer,
+    "A shell, and work in the background": _show_shell,
+    "Images, pages, search": _show_documents,
+    "Tasks, plans, questions, skills, callbacks": _show_workflow,
+    "What goes wrong is said": _show_errors,
+    "What is called off ends": _show_cancel,
 }
 
 
-def _person(screen: Screen) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
+def _answer_first_choice(screen: Screen) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
     """Plays the person at the client: takes the first choice of every question."""
 
     async def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         properties = params["requestedSchema"]["properties"]
         content = {name: field["enum"][0] for name, field in properties.items() if "enum" in field}
-        screen.said(f"the client asks its person: {params['message']} → {', '.join(content.values())}")
+        screen.print_text(f"the client asks its person: {params['message']} → {', '.join(content.values())}")
         return {"action": "accept", "content": content}
 
     return answer
 
 
-def _told(block: dict[str, Any]) -> str:
+def _format_block(block: dict[str, Any]) -> str:
     return (
         str(block["text"]) if block["type"] == "text" else f"[{block['mimeType']}, {len(block['data']):,} characters]"
     )
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 48 else text[:47] + "…"

@@ -6,39 +6,39 @@ import asyncio
 import ipaddress
 import json
 
-from toolgate.server.cli.mcp_client.client import Fault
-from toolgate.server.cli.mcp_client.http import Response, exchange
+from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import HttpResponse, open_response
 from toolgate.server.config.load import Config
 
 DONE, FAULT = 0, 1
-WITHIN = 5.0  # seconds: it takes some thousandths, and an engine that waits in vain kills us anyway
-MOST = 4096  # bytes of an answer that has some dozens
+TIMEOUT = 5.0  # seconds: it takes some thousandths, and an engine that waits in vain kills us anyway
+MAX_BODY = 4096  # bytes of an answer that has some dozens
 
 
 async def health(config: Config, url: str | None) -> int:
     """Ask the server at `url`, or else the one with these options; 0 when it is ready. Says why not."""
-    told = await _told(f"{(url or _here(config)).rstrip('/')}/ready")
+    told = await _ask_status(f"{(url or _local_url(config)).rstrip('/')}/ready")
     print(told)
     return DONE if told == "ready" else FAULT
 
 
-async def _told(url: str) -> str:
+async def _ask_status(url: str) -> str:
     try:
-        async with asyncio.timeout(WITHIN), exchange("GET", url, {}, b"") as response:
+        async with asyncio.timeout(TIMEOUT), open_response("GET", url, {}, b"") as response:
             status = await _status(response)
             return status if response.status == 200 or status != "ready" else f"{url} answers {response.status}"
     except TimeoutError:
-        return f"{url}: no answer in {WITHIN:g} s"
-    except Fault as fault:
+        return f"{url}: no answer in {TIMEOUT:g} s"
+    except McpClientError as fault:
         return str(fault)
 
 
-async def _status(response: Response) -> str:
+async def _status(response: HttpResponse) -> str:
     """ "ready", or what the server is instead."""
     body = b""
     async for part in response.body:
         body += part
-        if len(body) > MOST:
+        if len(body) > MAX_BODY:
             break
     try:
         status = json.loads(body)["status"]
@@ -47,7 +47,7 @@ async def _status(response: Response) -> str:
     return status if isinstance(status, str) and status.isascii() and status.isprintable() else "no Toolgate answers"
 
 
-def _here(config: Config) -> str:
+def _local_url(config: Config) -> str:
     """Where a server that listens on all addresses, or on one, can be reached from this machine."""
     host = config.host
     try:

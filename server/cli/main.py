@@ -174,13 +174,13 @@ def _serve(options: load.Config, line: Line) -> int:
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
     from toolgate.server import run_loop  # start-up: sub-commands and --help do without
-    from toolgate.server.state.store import Newer, StateError
+    from toolgate.server.state.store import NewerStateError, StateError
 
-    if options.remote:
+    if options.is_remote:
         signal.signal(signal.SIGTERM, _leave)  # until the server hears of it
         from toolgate.server import http_app  # start-up: stdio does without all of HTTP
 
-        http_app.check(options)
+        http_app.check_http(options)
     logs.start(options.verbose, options.logs, options.log_format)
     code = DONE
     try:
@@ -189,13 +189,13 @@ def _serve(options: load.Config, line: Line) -> int:
         raise
     except StateError as error:  # what it is, the log has said
         print(f"toolgate: {error}", file=sys.stderr)
-        code = USAGE if isinstance(error, Newer) else FAULT
+        code = USAGE if isinstance(error, NewerStateError) else FAULT
     except Exception:
         logging.getLogger("toolgate").exception("the server failed")
         code = FAULT
     finally:
         logs.stop()
-    run_loop.leave(code)
+    run_loop.exit_if_hung(code)
     return code
 
 
@@ -215,17 +215,17 @@ def _run_loop(options: load.Config) -> None:
     async def serve_stdio() -> None:
         await App(options).serve_stdio(source, sink)
 
-    if options.remote:
+    if options.is_remote:
         import uvloop  # start-up: stdio does without
 
-        run_loop.run(serve_http, uvloop.new_event_loop)
+        run_loop.run_server(serve_http, uvloop.new_event_loop)
         return
     if not (_is_open(0) and _is_open(1)):
         raise UsageError("standard input or output is closed: serving stdio needs both")
     if sys.stdin.isatty():
         print(WAITING.format(version=VERSION), file=sys.stderr, end="")
-    source, sink = stdio.claim()
-    run_loop.run(serve_stdio, asyncio.new_event_loop)
+    source, sink = stdio.take_descriptors()
+    run_loop.run_server(serve_stdio, asyncio.new_event_loop)
 
 
 def _is_open(descriptor: int) -> bool:
@@ -252,7 +252,7 @@ def _demo(options: load.Config, line: Line) -> int:
     from toolgate.server import run_loop
     from toolgate.server.cli import demo
 
-    return run_loop.heard(demo.tour(options))
+    return run_loop.run_interruptible(demo.run_tour(options))
 
 
 def _call(options: load.Config, line: Line) -> int:
@@ -276,13 +276,13 @@ def _nothing_more(line: Line) -> None:
 def _asked(question: Coroutine[Any, Any, int]) -> int:
     """Ask a server."""
     from toolgate.server import run_loop
-    from toolgate.server.cli.mcp_client.client import Ended, Fault
+    from toolgate.server.cli.mcp_client.client import McpClientError, ServerExitError
 
     try:
-        return run_loop.heard(question)
-    except Ended as ended:  # why, it has said itself
+        return run_loop.run_interruptible(question)
+    except ServerExitError as ended:  # why, it has said itself
         return ended.code or FAULT
-    except (Fault, TimeoutError) as error:
+    except (McpClientError, TimeoutError) as error:
         print(f"toolgate: {str(error) or 'no answer in time'}", file=sys.stderr)
         return FAULT
 
@@ -290,10 +290,10 @@ def _asked(question: Coroutine[Any, Any, int]) -> int:
 def _config(options: load.Config, line: Line) -> int:
     from toolgate.server import client_config
 
-    own = options.words()
-    if options.remote:  # where a config file says so, the client's own server would not speak stdio
+    own = options.to_flags()
+    if options.is_remote:  # where a config file says so, the client's own server would not speak stdio
         own += ["--config", os.devnull]
-    body, where = client_config.snippet(line.words, own, options.public_url)
+    body, where = client_config.build_snippet(line.words, own, options.public_url)
     print(body)
     print(where, file=sys.stderr)  # what is on standard output can be pasted as it is
     return DONE
@@ -305,8 +305,10 @@ def _doctor(options: load.Config, line: Line) -> int:
     from toolgate.server.cli.doctor import main
 
     as_json = bool(line.audit.get("json"))
-    return run_loop.heard(
-        main.examine(options, as_json=as_json) if line.url is None else main.walk(options, line.url, as_json=as_json)
+    return run_loop.run_interruptible(
+        main.check_machine(options, as_json=as_json)
+        if line.url is None
+        else main.check_remote(options, line.url, as_json=as_json)
     )
 
 
@@ -315,7 +317,7 @@ def _health(options: load.Config, line: Line) -> int:
     from toolgate.server import run_loop
     from toolgate.server.cli import health
 
-    return run_loop.heard(health.health(options, line.url))
+    return run_loop.run_interruptible(health.health(options, line.url))
 
 
 def _user(options: load.Config, line: Line) -> int:

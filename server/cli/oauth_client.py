@@ -9,13 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.cli.user import NOTICED, Action, Failed, called, counted, day, none, one, run, table
+from toolgate.server.cli.user import (
+    ENDS_SOON,
+    Action,
+    CommandError,
+    format_count,
+    format_identity,
+    format_time,
+    print_table,
+    reject_extra,
+    require_one,
+    run_action,
+)
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.clients.model import Client
+    from toolgate.server.auth.clients.model import OAuthClient
     from toolgate.server.state.store import Connection
 
 
@@ -28,7 +39,7 @@ def client(config: Config, words: Sequence[str], *, confidential: bool) -> int:
     }
     if confidential and words[:1] != ["add"]:
         raise UsageError("--confidential belongs to client add")
-    return run("client", actions, config, words)
+    return run_action("client", actions, config, words)
 
 
 def token(config: Config, words: Sequence[str]) -> int:
@@ -37,31 +48,34 @@ def token(config: Config, words: Sequence[str]) -> int:
         "list": partial(_list_grants, config.clients),
         "revoke": partial(_revoke, config.clients),
     }
-    return run("token", actions, config, words)
+    return run_action("token", actions, config, words)
 
 
 def key(config: Config, words: Sequence[str], *, drop_old: bool) -> int:
     """`toolgate key rotate [--drop-old]`."""
-    return run("key", {"rotate": partial(_rotate, config.state, drop_old)}, config, words)
+    return run_action("key", {"rotate": partial(_rotate, config.state, drop_old)}, config, words)
 
 
 async def _list_clients(file: Path | None, store: Store, words: Sequence[str]) -> None:
     from toolgate.server.auth.grants import Grants
 
-    none(words)
-    found = [(each, "in the file", "") for each in _configured(file).values()]
+    reject_extra(words)
+    found = [(each, "in the file", "") for each in _clients_in_file(file).values()]
     if not store.is_empty():
-        found += [(each, day(made), day(approved)) for each, made, approved in await Grants(store, {}).clients()]
+        found += [
+            (each, format_time(made), format_time(approved))
+            for each, made, approved in await Grants(store, {}).list_clients()
+        ]
     if not found:
         print("there is no client yet", file=sys.stderr)
         return
     head = ("ID", "NAME", "KIND", "SINCE", "APPROVED")
-    table([head, *((each.id, each.name, each.kind, made, approved) for each, made, approved in found)])
+    print_table([head, *((each.id, each.name, each.kind, made, approved) for each, made, approved in found)])
 
 
 async def _add_client(confidential: bool, store: Store, words: Sequence[str]) -> None:
     """`WHERE`: redirect URIs, or the names of platforms whose URIs are known."""
-    from toolgate.server.auth.clients import configured, redirect_uris
+    from toolgate.server.auth.clients import clients_file, redirect_uris
     from toolgate.server.auth.grants import Grants
 
     if len(words) < 2 or not words[0].strip():
@@ -77,7 +91,7 @@ async def _add_client(confidential: bool, store: Store, words: Sequence[str]) ->
         **({"secret": secret} if confidential else {}),
     }
     try:
-        made = configured.client(row, Path())
+        made = clients_file.parse_client(row, Path())
     except ValueError as error:
         raise UsageError(f"client add: {error}") from None
     await Grants(store, {}).add_client(made)
@@ -90,22 +104,22 @@ async def _add_client(confidential: bool, store: Store, words: Sequence[str]) ->
 async def _remove_client(file: Path | None, store: Store, words: Sequence[str]) -> None:
     from toolgate.server.auth.grants import Grants
 
-    id = one(words, "client remove: the ID of the client")
-    if id in _configured(file):
-        raise Failed(f"the client {id!r} is in {file}: take it out there, and start the server anew")
+    id = require_one(words, "client remove: the ID of the client")
+    if id in _clients_in_file(file):
+        raise CommandError(f"the client {id!r} is in {file}: take it out there, and start the server anew")
     if store.is_empty() or not await Grants(store, {}).remove_client(id):
-        raise Failed(f"there is no client {id!r}")
+        raise CommandError(f"there is no client {id!r}")
     print(f"{id} is gone, and all it was granted has ended")
-    print(NOTICED, file=sys.stderr)
+    print(ENDS_SOON, file=sys.stderr)
 
 
 async def _list_grants(file: Path | None, store: Store, words: Sequence[str]) -> None:
-    from toolgate.server.auth.clients.model import shown_name
+    from toolgate.server.auth.clients.model import display_name
     from toolgate.server.auth.grants import Grants
-    from toolgate.server.state.people import BUILT_IN
+    from toolgate.server.state.people_rows import BUILT_IN
 
-    none(words)
-    found = [] if store.is_empty() else await Grants(store, _configured(file)).of()
+    reject_extra(words)
+    found = [] if store.is_empty() else await Grants(store, _clients_in_file(file)).list_grants()
     if not found:
         print("nothing is granted", file=sys.stderr)
         return
@@ -114,94 +128,94 @@ async def _list_grants(file: Path | None, store: Store, words: Sequence[str]) ->
     rows = [
         (
             each.id,
-            shown_name(each.person) if each.person else "?",
+            display_name(each.person) if each.person else "?",
             *((("account" if each.issuer == BUILT_IN else each.issuer or "?"),) if mixed else ()),
             each.client.name,
-            day(each.used_at),
-            day(each.expires_at),
+            format_time(each.used_at),
+            format_time(each.expires_at),
             " ".join(each.scopes),
         )
         for each in found
     ]
-    table([("GRANT", "USER", *issuer, "CLIENT", "USED", "UNTIL", "SCOPES"), *rows])
+    print_table([("GRANT", "USER", *issuer, "CLIENT", "USED", "UNTIL", "SCOPES"), *rows])
 
 
 async def _revoke(file: Path | None, store: Store, words: Sequence[str]) -> None:
     """Access tokens die with their grant: at once here, within seconds in a server that runs."""
-    if list(words) != ["all"] and (len(words) != 2 or words[0] not in REVOKED):
+    if list(words) != ["all"] and (len(words) != 2 or words[0] not in REVOCATIONS):
         raise UsageError("token revoke: say whose: user NAME, client ID or grant ID, or all")
     if store.is_empty():
-        raise Failed("nothing is granted")
+        raise CommandError("nothing is granted")
     if len(words) == 1:
         await _revoke_all(store)
         return
-    await REVOKED[words[0]](store, words[1], file)
+    await REVOCATIONS[words[0]](store, words[1], file)
 
 
 async def _revoke_all(store: Store) -> None:
     """What everybody granted, and where they are signed in; what clients were given for themselves too."""
     from toolgate.server.auth.grants import Grants
-    from toolgate.server.state import people
+    from toolgate.server.state import people_rows
 
-    await store.transact(people.end_all_logins)
-    ended = await Grants(store, {}).end_all()
-    print(f"{counted(ended, 'grant')} ended; everybody is signed out")
-    print(NOTICED, file=sys.stderr)
+    await store.transact(people_rows.end_all_logins)
+    ended = await Grants(store, {}).revoke_all()
+    print(f"{format_count(ended, 'grant')} ended; everybody is signed out")
+    print(ENDS_SOON, file=sys.stderr)
 
 
 async def _revoke_user(store: Store, name: str, _file: Path | None) -> None:
     """All that a person granted, and where they are signed in."""
     from toolgate.server.auth.grants import Grants
-    from toolgate.server.state import people
+    from toolgate.server.state import people_rows
 
-    subject, issuer, known_as = await _person(store, name)
-    await store.transact(lambda connection: people.end_logins(connection, issuer, known_as))
-    ended = await Grants(store, {}).end_all(subject=subject)
-    print(f"{counted(ended, 'grant')} of {name} ended; signed out everywhere")
-    print(NOTICED, file=sys.stderr)
+    subject, issuer, known_as = await _find_person(store, name)
+    await store.transact(lambda connection: people_rows.end_logins(connection, issuer, known_as))
+    ended = await Grants(store, {}).revoke_all(subject=subject)
+    print(f"{format_count(ended, 'grant')} of {name} ended; signed out everywhere")
+    print(ENDS_SOON, file=sys.stderr)
 
 
 async def _revoke_client(store: Store, id: str, file: Path | None) -> None:
     """Those of one that is gone, too."""
-    from toolgate.server.auth.clients.model import find
+    from toolgate.server.auth.clients.model import find_client
     from toolgate.server.auth.grants import Grants
 
-    known = await store.transact(lambda connection: find(connection, _configured(file), id))
-    ended = await Grants(store, {}).end_all(client=id)
+    known = await store.transact(lambda connection: find_client(connection, _clients_in_file(file), id))
+    ended = await Grants(store, {}).revoke_all(client=id)
     if known is None and not ended:
-        raise Failed(f"there is no client {id!r}")
-    print(f"{counted(ended, 'grant')} of {id} ended")
-    print(NOTICED, file=sys.stderr)
+        raise CommandError(f"there is no client {id!r}")
+    print(f"{format_count(ended, 'grant')} of {id} ended")
+    print(ENDS_SOON, file=sys.stderr)
 
 
 async def _revoke_grant(store: Store, id: str, _file: Path | None) -> None:
     from toolgate.server.auth.grants import Grants
 
-    if not await Grants(store, {}).withdraw(None, id):
-        raise Failed(f"there is no grant {id!r} that holds")
+    if not await Grants(store, {}).revoke_grant(None, id):
+        raise CommandError(f"there is no grant {id!r} that holds")
     print(f"{id} has ended")
-    print(NOTICED, file=sys.stderr)
+    print(ENDS_SOON, file=sys.stderr)
 
 
-async def _person(store: Store, name: str) -> tuple[str, str, str]:
+async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
     """Subject of ours, issuer, subject there, of whom a name, `account:NAME`, `github:…`, `oidc:…`, `header:…` or a
     subject of ours means. Raises Failed for a name that is several people's."""
-    from toolgate.server.auth.login.accounts import spelled
-    from toolgate.server.principal import subject_of
-    from toolgate.server.state import grants, people
+    from toolgate.server.auth.login.accounts import normalize_name_or_empty
+    from toolgate.server.principal import derive_subject
+    from toolgate.server.state import grant_rows, people_rows
 
     prefix, _, rest = name.partition(":")
-    wanted = spelled(rest if prefix == "account" else name)
+    wanted = normalize_name_or_empty(rest if prefix == "account" else name)
 
     def look(connection: "Connection") -> dict[str, tuple[str, str, str]]:
-        account = people.account(connection, wanted)
+        account = people_rows.find_account(connection, wanted)
         found = {}
         if account is not None:
-            subject = subject_of(people.BUILT_IN, account.subject)
-            found[subject] = (f"account:{account.name}", people.BUILT_IN, account.subject)
-        for row in [*grants.people(connection, name), *grants.people(connection, rest)]:
-            way = called(row.issuer, row.known_as)
-            if row.issuer != people.BUILT_IN and name in (row.subject, row.name, row.known_as, way):
+            subject = derive_subject(people_rows.BUILT_IN, account.subject)
+            found[subject] = (f"account:{account.name}", people_rows.BUILT_IN, account.subject)
+        for row in [*grant_rows.find_people(connection, name), *grant_rows.find_people(connection, rest)]:
+            way = format_identity(row.issuer, row.known_as)
+            if row.issuer != people_rows.BUILT_IN and name in (row.subject, row.name, row.known_as, way):
                 found[row.subject] = (way, row.issuer, row.known_as)
         return found
 
@@ -209,30 +223,30 @@ async def _person(store: Store, name: str) -> tuple[str, str, str]:
     if len(found) > 1:
         ways = [way for way, _, _ in found.values()]
         told = ", ".join(
-            f"{way if ways.count(way) == 1 else subject} ({'here' if issuer == people.BUILT_IN else issuer})"
+            f"{way if ways.count(way) == 1 else subject} ({'here' if issuer == people_rows.BUILT_IN else issuer})"
             for subject, (way, issuer, _) in found.items()
         )
-        raise Failed(f"{name!r} is several people: say which: {told}")
+        raise CommandError(f"{name!r} is several people: say which: {told}")
     if not found:
-        raise Failed(f"there is no user {name!r}")
+        raise CommandError(f"there is no user {name!r}")
     ((subject, (_, issuer, known_as)),) = found.items()
     return subject, issuer, known_as
 
 
 async def _rotate(state: Path, drop_old: bool, store: Store, words: Sequence[str]) -> None:
     from toolgate.server.auth import key_rotation
-    from toolgate.server.auth.tokens.signing_keys import KEEP, Keys
+    from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys
     from toolgate.server.state import key_file
-    from toolgate.server.state.sealed_state import Seal
+    from toolgate.server.state.sealed_state import Sealer
 
-    none(words)
+    reject_extra(words)
     file = state / "keys" / "signing"
     if drop_old:
-        key_file.rotate(file, KEEP)  # what a server seals meanwhile can be opened; in the end it is all gone
-    kid = await Keys(store, Seal(file, None)).rotate(drop_old=drop_old)
+        key_file.rotate_key(file, KEEP)  # what a server seals meanwhile can be opened; in the end it is all gone
+    kid = await SigningKeys(store, Sealer(file, None)).rotate(drop_old=drop_old)
     if drop_old:
-        key_file.forget(file)
-    key_rotation.rotate(state, drop_old=drop_old)
+        key_file.remove_previous_keys(file)
+    key_rotation.rotate_sealing_keys(state, drop_old=drop_old)
     if drop_old:
         print(f"{kid} signs from now on; all access tokens have ended, and clients refresh")
         print("whoever is signing in, or was asked something, begins again", file=sys.stderr)
@@ -242,10 +256,10 @@ async def _rotate(state: Path, drop_old: bool, store: Store, words: Sequence[str
         print("where somebody may have got hold of a key: toolgate key rotate --drop-old", file=sys.stderr)
 
 
-def _configured(file: Path | None) -> "Mapping[str, Client]":
-    from toolgate.server.auth.clients import configured
+def _clients_in_file(file: Path | None) -> "Mapping[str, OAuthClient]":
+    from toolgate.server.auth.clients import clients_file
 
-    return configured.clients(file) if file is not None else {}
+    return clients_file.read_clients(file) if file is not None else {}
 
 
-REVOKED = {"user": _revoke_user, "client": _revoke_client, "grant": _revoke_grant}
+REVOCATIONS = {"user": _revoke_user, "client": _revoke_client, "grant": _revoke_grant}

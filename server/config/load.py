@@ -15,27 +15,27 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from toolgate.server.config.options import OPTIONS, Option
-from toolgate.server.config.types import OFF, is_loopback
+from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.protocol.errors import UsageError
 
-HANDED = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
+SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
-KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
-COLLECTOR_KEY = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # what our traces are let in with
+SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
+TRACE_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # what our traces are let in with
 SYSTEM_STATE = Path("/var/lib/toolgate")
-USED = ("state.db", "audit", "workspaces/local")  # in a state folder that is worth keeping
+STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # in a state folder that is worth keeping
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 
 
 @dataclass(frozen=True, slots=True)
-class Classic:
+class ClassicSettings:
     """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent. `unknown` are the
     keys that mean nothing here."""
 
-    hidden: tuple[str, ...] = ()
+    hidden_tools: tuple[str, ...] = ()
     streaming: bool = True
-    unknown: tuple[str, ...] = ()
+    unknown_keys: tuple[str, ...] = ()
 
 
 class Config:
@@ -44,18 +44,18 @@ class Config:
     def __init__(
         self,
         values: Mapping[str, Any],
-        classic: Classic,
+        classic: ClassicSettings,
         environment: Mapping[str, str],
         file: Path | None = None,
-        handed: Mapping[str, str] | None = None,
+        socket_variables: Mapping[str, str] | None = None,
     ) -> None:
         self.file = file
         self.classic = classic
         self.environment = environment
-        self.handed = handed or {}  # what a service manager says of the socket it hands over
+        self.socket_variables = socket_variables or {}  # what a service manager says of the socket it hands over
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
-        defaults["state"] = _state(environment)
+        defaults["state"] = _default_state(environment)
         defaults["grace"] = 5.0 if values.get("http") or values.get("sse") else 1.5
         for key, value in {**defaults, **values}.items():
             setattr(self, key, value)
@@ -68,17 +68,17 @@ class Config:
         return key in self._given
 
     @property
-    def remote(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether HTTP is served: then callers are not who started the server."""
         return bool(self.http or self.sse)
 
     @property
-    def token(self) -> str:
+    def access_token(self) -> str:
         """The access token to ask a server with, or "". From the environment alone: all users see a command line."""
         return self.environment.get("TOOLGATE_TOKEN", "")
 
     @property
-    def traced(self) -> bool:
+    def is_tracing(self) -> bool:
         """Whether OpenTelemetry's own variables want traces sent somewhere."""
         off = self.environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         kinds = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -91,23 +91,23 @@ class Config:
         return next((self.environment[name].strip() for name in kinds if self.environment.get(name)), "")
 
     @property
-    def coloured(self) -> bool:
+    def has_colour(self) -> bool:
         """Whether a terminal may be told things in colour (no-color.org)."""
         return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"
 
-    def words(self) -> list[str]:
+    def to_flags(self) -> list[str]:
         """The options that were given, from wherever, as flags with absolute paths: a server started with them, and no
         config file, is the same from any folder. It is a client's own, over stdio: what is about HTTP is left out."""
         words: list[str] = []
         for option in OPTIONS:
             value = self._given.get(option.key)
-            if option.remote:
+            if option.is_http_only:
                 continue
             if option.is_switch:
                 words += [option.flag] if value else []
             elif value is not None:
-                parts = value if option.many else (value,)
-                words += [word for part in parts for word in (option.flag, _spelled(part))]
+                parts = value if option.is_repeatable else (value,)
+                words += [word for part in parts for word in (option.flag, _format_value(part))]
         return words
 
     @property
@@ -116,30 +116,30 @@ class Config:
         return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
 
     @property
-    def servers_environment(self) -> dict[str, str]:
+    def server_environment(self) -> dict[str, str]:
         """What a server that we start gets: its options are in `words`, but the keys of search engines are not."""
-        keys = {name: value for name, value in self.environment.items() if KEY.fullmatch(name)}
+        keys = {name: value for name, value in self.environment.items() if SEARCH_KEY.fullmatch(name)}
         return {**self.own_environment, **keys}
 
     @property
-    def public(self) -> bool:
+    def is_public(self) -> bool:
         """Whether anybody off this machine may reach what is served."""
         public = urlsplit(self.public_url or "http://127.0.0.1").hostname or ""
-        return self.remote and not (is_loopback(self.host) and is_loopback(public))
+        return self.is_remote and not (is_loopback(self.host) and is_loopback(public))
 
     @property
     def sandbox_level(self) -> str:
         """What `--sandbox` says, or would."""
-        level: str = self.sandbox or ("auto" if self.remote else "none")
+        level: str = self.sandbox or ("auto" if self.is_remote else "none")
         return level
 
     @property
-    def children_environment(self) -> dict[str, str]:
+    def command_environment(self) -> dict[str, str]:
         """What commands get: over stdio the server's environment less what is ours, and less the keys of a collector of
         traces; over HTTP and in a sandbox a short list."""
-        if self.remote or self.sandbox_level != "none":
+        if self.is_remote or self.sandbox_level != "none":
             return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
-        return {name: value for name, value in self.own_environment.items() if not COLLECTOR_KEY.fullmatch(name)}
+        return {name: value for name, value in self.own_environment.items() if not TRACE_HEADERS.fullmatch(name)}
 
 
 class Parser(argparse.ArgumentParser):
@@ -157,11 +157,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         told: dict[str, Any] = {
             "dest": option.key,
             "default": argparse.SUPPRESS,
-            "help": argparse.SUPPRESS if option.later else option.help,
+            "help": argparse.SUPPRESS if option.is_planned else option.help,
         }
         if option.is_switch:
             parser.add_argument(*names, action="store_const", const="true", **told)
-        elif option.many:
+        elif option.is_repeatable:
             parser.add_argument(*names, action="append", metavar=option.metavar, **told)
         else:
             parser.add_argument(*names, metavar=option.metavar, **told)
@@ -171,15 +171,15 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     """Put flags, environment and file together. Raises UsageError, which names the option at fault."""
     is_ours = environment is None
     environment = dict(os.environ if environment is None else environment)
-    handed = {name: environment.pop(name) for name in HANDED if name in environment}
+    handed = {name: environment.pop(name) for name in SOCKET_VARIABLES if name in environment}
     for name in handed if is_ours else ():
         del os.environ[name]  # no child may take it for its own
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
-    given = _from_file(named, environment)
+    given = _read_file(named, environment)
     for option in OPTIONS:
         if environment.get(option.variable):
             raw: Any = environment[option.variable]
-            given[option.key] = (option.variable, option.pieces(raw) if option.many else raw)
+            given[option.key] = (option.variable, option.split_variable(raw) if option.is_repeatable else raw)
         if option.key in flags:
             given[option.key] = (option.flag, flags[option.key])
     values = {}
@@ -187,26 +187,26 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
         if option.key in given:
             source, raw = given[option.key]
             value = _convert(option, source, raw)
-            if option.later and value is not False:
+            if option.is_planned and value is not False:
                 raise UsageError(f"{source} is not available in this version")
             values[option.key] = value
-    return Config(values, _classic(Path(CLASSIC_FILE)), environment, Path(named) if named else None, handed)
+    return Config(values, _read_classic(Path(CLASSIC_FILE)), environment, Path(named) if named else None, handed)
 
 
 def _convert(option: Option, source: str, raw: Any) -> Any:
-    parts = raw if option.many else [raw]
+    parts = raw if option.is_repeatable else [raw]
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise UsageError(f"{source} must be {'a list of strings' if option.many else 'one value'}")
+        raise UsageError(f"{source} must be {'a list of strings' if option.is_repeatable else 'one value'}")
     try:
-        converted = [option.kind(part) for part in parts]
+        converted = [option.parse(part) for part in parts]
     except ValueError as error:
         raise UsageError(f"{source}: {error}") from None
-    return tuple(converted) if option.many else converted[0]
+    return tuple(converted) if option.is_repeatable else converted[0]
 
 
-def _from_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     """The config file: the named one, or the user's own. One in the current directory is read only when named."""
-    path = Path(named) if named else _xdg(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
+    path = Path(named) if named else _xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -226,17 +226,17 @@ def _from_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
     for name, value in table.items():
         if name not in known:
             raise UsageError(f"--config: {path}: there is no option {name!r}")
-        given[known[name].key] = (f"{name} in {path}", _as_word(value))
+        given[known[name].key] = (f"{name} in {path}", _parse_toml(value))
     return given
 
 
-def _spelled(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, range):
         return f"{value[0]}-{value[-1]}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _as_word(value: Any) -> Any:
+def _parse_toml(value: Any) -> Any:
     """A TOML value as the word the command line would have: one conversion serves both."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -245,15 +245,15 @@ def _as_word(value: Any) -> Any:
     return value
 
 
-def _classic(path: Path) -> Classic:
+def _read_classic(path: Path) -> ClassicSettings:
     """`KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
     try:  # a cloned repository may hold a link to anything, or a pipe that waits for ever
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
-        return Classic()
+        return ClassicSettings()
     with open(descriptor, encoding="utf-8-sig", errors="replace") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return Classic()
+            return ClassicSettings()
         lines = file.read(CLASSIC_LIMIT).splitlines()
     hidden: list[str] = []
     unknown: list[str] = []
@@ -262,7 +262,7 @@ def _classic(path: Path) -> Classic:
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals or name.startswith("#"):
             continue
-        is_off = value.strip("\"'").lower() in OFF
+        is_off = value.strip("\"'").lower() in FALSE_WORDS
         if name == "TOOLS":
             hidden += ["*"] if is_off else []
         elif name == "STREAMING":
@@ -271,22 +271,22 @@ def _classic(path: Path) -> Classic:
             hidden += [name.removeprefix("TOOL_")] if is_off else []
         else:
             unknown.append(name[:64])
-    return Classic(tuple(hidden), streaming, tuple(unknown))
+    return ClassicSettings(tuple(hidden), streaming, tuple(unknown))
 
 
-def _state(environment: Mapping[str, str]) -> Path:
+def _default_state(environment: Mapping[str, str]) -> Path:
     """The default state folder. Root's is the system's (FHS): other users, as whom commands run, can't pass through a
     home such as /root. One that is in the home already stays in use, and so does a home that HOME names on purpose."""
-    own = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
-    is_used = any((own / name).exists() for name in USED)
+    own = _xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
+    is_used = any((own / name).exists() for name in STATE_CONTENT)
     if sys.platform != "linux" or os.geteuid() != 0 or environment.get("XDG_DATA_HOME") or is_used:
         return own
     home = environment.get("HOME")
     is_own = not SYSTEM_STATE.exists() or SYSTEM_STATE.stat().st_uid == 0  # a unit's is its user's
-    return SYSTEM_STATE if is_own and (not home or Path(home) == _home()) else own
+    return SYSTEM_STATE if is_own and (not home or Path(home) == _root_home()) else own
 
 
-def _home() -> Path:
+def _root_home() -> Path:
     """Root's home, as the system knows it."""
     try:
         return Path(pwd.getpwuid(0).pw_dir)
@@ -294,7 +294,7 @@ def _home() -> Path:
         return Path("/root")
 
 
-def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
+def _xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
     """The XDG base directory; relative values are invalid and ignored (XDG Base Directory Specification)."""
     given = environment.get(variable, "")
     return Path(given) if given.startswith("/") else Path(environment.get("HOME") or "/") / default

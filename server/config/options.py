@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolgate.server.config.types import (
-    authority,
-    challenge_word,
-    contact,
-    folder,
-    host_name,
-    issuer_url,
-    login_way,
-    long_time,
-    network,
     one_of,
-    port_number,
-    public_address,
-    seconds,
-    server_name,
-    truth,
-    uid_range,
-    web_address,
+    parse_auth,
+    parse_bool,
+    parse_contact,
+    parse_host,
+    parse_issuer,
+    parse_login,
+    parse_long_time,
+    parse_network,
+    parse_openai_challenge,
+    parse_path,
+    parse_port,
+    parse_public_url,
+    parse_seconds,
+    parse_server_name,
+    parse_uid_range,
+    parse_web_url,
 )
 from toolgate.server.policy import rules
 from toolgate.tools.workspace import limits
 
 # What of a list in the environment has colons of its own: a URL, [an address], an IPv6 network, a host with its port
 URL = r"(?:[A-Za-z0-9+.-]+=)?[A-Za-z][A-Za-z0-9+.-]*://(?:\[[^\]]*\]|[^/:]*)(?::[0-9]{1,5}(?![^/:]))?(?:/[^:]*)?"
-BRACKETED = r"\[[^\]]*\](?::[0-9]+)?"
+BRACKETED_IPV6 = r"\[[^\]]*\](?::[0-9]+)?"
 IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
-PORTED = r"[^:/]+:[0-9]{1,5}"
+HOST_AND_PORT = r"[^:/]+:[0-9]{1,5}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Option:
 
     name: str
     help: str
-    kind: Callable[[str], Any] = str
+    parse: Callable[[str], Any] = str
     default: Any = None
     short: str | None = None
     metavar: str | None = None
-    many: bool = False
-    later: bool = False
-    remote: bool = False
-    joined: str = r"(?!)"
-    split: Callable[[str], list[str]] | None = None
+    is_repeatable: bool = False
+    is_planned: bool = False
+    is_http_only: bool = False
+    item_pattern: str = r"(?!)"
+    splitter: Callable[[str], list[str]] | None = None
 
     @property
     def flag(self) -> str:
@@ -68,50 +68,57 @@ class Option:
 
     @property
     def is_switch(self) -> bool:
-        return self.kind is truth
+        return self.parse is parse_bool
 
-    def pieces(self, word: str) -> list[str]:
+    def split_variable(self, word: str) -> list[str]:
         """The items of a list in the environment. ":" separates folders, as in PATH. For the rest, commas and white
         space do; where there are none, ":" does, but not within a URL, an IPv6 address or a host with its port."""
-        if self.split is not None:
-            return self.split(word)
-        if self.kind is folder:
+        if self.splitter is not None:
+            return self.splitter(word)
+        if self.parse is parse_path:
             return word.split(":")
         if re.search(r"[,\s]", word):
             return [piece for piece in re.split(r"[,\s]+", word) if piece]
-        item = rf"(?:^|:)({self.joined}|{URL}|{BRACKETED}|{IPV6}|{PORTED}|[^:]*)(?=:|$)"
+        item = rf"(?:^|:)({self.item_pattern}|{URL}|{BRACKETED_IPV6}|{IPV6}|{HOST_AND_PORT}|[^:]*)(?=:|$)"
         return [piece for piece in re.findall(item, word) if piece]
 
 
 OPTIONS = (
-    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", truth, False, short="-s", remote=True),
+    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", parse_bool, False, short="-s", is_http_only=True),
     Option(
-        "http", "serve Streamable HTTP at /mcp; with -s too, both on one port", truth, False, short="-t", remote=True
+        "http",
+        "serve Streamable HTTP at /mcp; with -s too, both on one port",
+        parse_bool,
+        False,
+        short="-t",
+        is_http_only=True,
     ),
-    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST", remote=True),
-    Option("port", "where HTTP listens (default 8080)", port_number, 8080, metavar="PORT", remote=True),
-    Option("name", "server name told to clients", server_name, "toolgate", short="-n", metavar="NAME"),
-    Option("plugins", "plugin folder, searched recursively; repeatable", folder, (), "-p", "DIR", many=True),
-    Option("isolate-plugins", "run each plugin in its own process", truth, False),
-    Option("logs", "also write rotating log files here", folder, None, "-l", "DIR"),
-    Option("verbose", "debug log", truth, False, short="-v"),
+    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST", is_http_only=True),
+    Option("port", "where HTTP listens (default 8080)", parse_port, 8080, metavar="PORT", is_http_only=True),
+    Option("name", "server name told to clients", parse_server_name, "toolgate", short="-n", metavar="NAME"),
+    Option(
+        "plugins", "plugin folder, searched recursively; repeatable", parse_path, (), "-p", "DIR", is_repeatable=True
+    ),
+    Option("isolate-plugins", "run each plugin in its own process", parse_bool, False),
+    Option("logs", "also write rotating log files here", parse_path, None, "-l", "DIR"),
+    Option("verbose", "debug log", parse_bool, False, short="-v"),
     Option("log-format", "text (default), or json: an object a line", one_of("text", "json"), "text", metavar="FORMAT"),
     Option(
         "state",
         "keys, database, spools (default: the XDG data folder; root's is /var/lib/toolgate)",
-        folder,
+        parse_path,
         None,
         metavar="DIR",
     ),
     Option(
         "workspace",
         "where tools work (default: over stdio the current directory, over HTTP a folder a person in the state)",
-        folder,
+        parse_path,
         None,
         metavar="DIR",
     ),
-    Option("skills", "more skill folders, first; repeatable", folder, (), metavar="DIR", many=True),
-    Option("hold", "longest a call is held, in seconds (default 45)", seconds, 45.0, metavar="SECONDS"),
+    Option("skills", "more skill folders, first; repeatable", parse_path, (), metavar="DIR", is_repeatable=True),
+    Option("hold", "longest a call is held, in seconds (default 45)", parse_seconds, 45.0, metavar="SECONDS"),
     Option(
         "structured-output",
         "which tools send structured results: full, all; lean (default), all but those whose text is the whole answer",
@@ -120,33 +127,36 @@ OPTIONS = (
         metavar="WHICH",
     ),
     Option(
-        "grace", "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)", seconds, metavar="SECONDS"
+        "grace",
+        "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)",
+        parse_seconds,
+        metavar="SECONDS",
     ),
     Option(
         "auth",
         "who may call over HTTP; oauth: who signs in here (default); an issuer's URL: who signs in there; none: anyone "
         "on this machine",
-        authority,
+        parse_auth,
         "oauth",
         metavar="WHO",
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "public-url",
         "the URL told to clients, without /mcp (default: http://HOST:PORT on loopback; off loopback it is needed)",
-        public_address,
+        parse_public_url,
         metavar="URL",
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "login",
         "how people sign in: password (default), oidc=ISSUER, github, header=NAME; repeatable",
-        login_way,
+        parse_login,
         (),
         None,
         "WAY",
         True,
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "allow-users",
@@ -157,50 +167,55 @@ OPTIONS = (
         None,
         "WHO",
         True,
-        joined=r"(?:github|oidc|header):[^:]+",
-        remote=True,
+        item_pattern=r"(?:github|oidc|header):[^:]+",
+        is_http_only=True,
     ),
     Option(
         "oidc-client",
         "file with our client id at the OIDC provider and, below it, the secret",
-        folder,
+        parse_path,
         metavar="FILE",
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "github-client",
         "file with our client id at GitHub and, below it, the secret",
-        folder,
+        parse_path,
         metavar="FILE",
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "trusted-proxies",
         "addresses and networks of proxies to be believed; repeatable",
-        network,
+        parse_network,
         (),
         metavar="NET",
-        many=True,
-        remote=True,
+        is_repeatable=True,
+        is_http_only=True,
     ),
     Option(
         "login-header-secret",
         "file with the secret that the proxy of --login header=NAME shows in X-Toolgate-Proxy-Secret",
-        folder,
+        parse_path,
         metavar="FILE",
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "enterprise-issuers",
         "identity providers whose grants for their people (ID-JAG) are taken; repeatable",
-        issuer_url,
+        parse_issuer,
         (),
         metavar="URL",
-        many=True,
-        remote=True,
+        is_repeatable=True,
+        is_http_only=True,
     ),
     Option(
-        "clients", "file of OAuth clients known beforehand (TOML or JSON)", folder, None, metavar="FILE", remote=True
+        "clients",
+        "file of OAuth clients known beforehand (TOML or JSON)",
+        parse_path,
+        None,
+        metavar="FILE",
+        is_http_only=True,
     ),
     Option(
         "registration",
@@ -209,34 +224,42 @@ OPTIONS = (
         one_of("open", "metadata", "dynamic", "closed"),
         "open",
         metavar="HOW",
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "client-hosts",
         "hosts whose clients' documents are taken, and those below them (default: all); repeatable",
-        host_name,
+        parse_host,
         (),
         None,
         "HOST",
         True,
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "openai-challenge",
         "the word that proves to ChatGPT whose domain this is, told at /.well-known/openai-apps-challenge",
-        challenge_word,
+        parse_openai_challenge,
         metavar="WORD",
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "metrics-token",
         "file with the token that /metrics takes (default: STATE/keys/metrics, made at the start; none is needed where "
         "only this machine is served)",
-        folder,
+        parse_path,
         metavar="FILE",
-        remote=True,
+        is_http_only=True,
     ),
-    Option("allowed-hosts", "more Host names to serve; repeatable", str, (), metavar="HOST", many=True, remote=True),
+    Option(
+        "allowed-hosts",
+        "more Host names to serve; repeatable",
+        str,
+        (),
+        metavar="HOST",
+        is_repeatable=True,
+        is_http_only=True,
+    ),
     Option(
         "allowed-origins",
         "more Origins of web pages that may call; repeatable",
@@ -245,7 +268,7 @@ OPTIONS = (
         None,
         "ORIGIN",
         True,
-        remote=True,
+        is_http_only=True,
     ),
     Option(
         "allow-private",
@@ -253,7 +276,7 @@ OPTIONS = (
         str,
         (),
         metavar="HOST",
-        many=True,
+        is_repeatable=True,
     ),
     Option(
         "refuse-networks",
@@ -262,7 +285,7 @@ OPTIONS = (
         str,
         (),
         metavar="NETWORK",
-        many=True,
+        is_repeatable=True,
     ),
     Option(
         "engines",
@@ -274,18 +297,18 @@ OPTIONS = (
         "NAME",
         True,
     ),
-    Option("search-deadline", "longest a search takes, in seconds (default 6)", seconds, 6.0, metavar="SECONDS"),
-    Option("searxng", "a SearXNG instance to ask too", web_address, None, metavar="URL"),
+    Option("search-deadline", "longest a search takes, in seconds (default 6)", parse_seconds, 6.0, metavar="SECONDS"),
+    Option("searxng", "a SearXNG instance to ask too", parse_web_url, None, metavar="URL"),
     Option(
         "search-keys",
         "file of lines ENGINE = KEY, for brave-api, tavily, exa, kagi and serper; or TOOLGATE_BRAVE_API_KEY and so on",
-        folder,
+        parse_path,
         metavar="FILE",
     ),
     Option(
         "search-contact",
         "a URL or an address told to engines, for whoever wants us to stop",
-        contact,
+        parse_contact,
         "",
         metavar="WHO",
     ),
@@ -304,7 +327,7 @@ OPTIONS = (
         None,
         metavar="LEVEL",
     ),
-    Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", truth, False),
+    Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", parse_bool, False),
     Option(
         "limit",
         "what a principal may use, as NAME=VALUE: "
@@ -315,7 +338,7 @@ OPTIONS = (
         None,
         "NAME=VALUE",
         True,
-        joined=r"calls:[^=:]+(?::[^=:]+)*=[0-9]+",
+        item_pattern=r"calls:[^=:]+(?::[^=:]+)*=[0-9]+",
     ),
     Option(
         "sandbox-network",
@@ -328,15 +351,15 @@ OPTIONS = (
     Option(
         "sandbox-paths",
         "further folder that sandboxed commands may read; repeatable",
-        folder,
+        parse_path,
         (),
         metavar="DIR",
-        many=True,
+        is_repeatable=True,
     ),
     Option(
         "sandbox-uids",
         "users that principals' commands run as, where the server is root (default 40000-49999)",
-        uid_range,
+        parse_uid_range,
         None,
         metavar="FIRST-LAST",
     ),
@@ -346,48 +369,62 @@ OPTIONS = (
         one_of("keep", "archive", "delete"),
         "keep",
         metavar="WHAT",
-        remote=True,
+        is_http_only=True,
     ),
-    Option("idle-after", "such as 12h or 90d (default 90d)", long_time, 90 * 86_400, metavar="TIME", remote=True),
+    Option(
+        "idle-after",
+        "such as 12h or 90d (default 90d)",
+        parse_long_time,
+        90 * 86_400,
+        metavar="TIME",
+        is_http_only=True,
+    ),
     Option(
         "gone-workspaces",
         "the same for who could not sign in any more for --gone-after: keep, archive (default) or delete",
         one_of("keep", "archive", "delete"),
         "archive",
         metavar="WHAT",
-        remote=True,
+        is_http_only=True,
     ),
-    Option("gone-after", "such as 12h or 30d (default 30d)", long_time, 30 * 86_400, metavar="TIME", remote=True),
+    Option(
+        "gone-after",
+        "such as 12h or 30d (default 30d)",
+        parse_long_time,
+        30 * 86_400,
+        metavar="TIME",
+        is_http_only=True,
+    ),
     Option(
         "approve",
         "calls that wait for a person's word, as WHAT, WHAT(COMMAND) or WHO=WHAT: a tool, scope:S or plugin:P; of "
         "commands it is advice, no boundary; repeatable",
-        rules.rule_word,
+        rules.check_rule_word,
         (),
         None,
         "RULE",
         True,
-        split=rules.split,
+        splitter=rules.split_rules,
     ),
     Option(
         "allow",
         "calls that --approve does not stop; repeatable",
-        rules.rule_word,
+        rules.check_rule_word,
         (),
         None,
         "RULE",
         True,
-        split=rules.split,
+        splitter=rules.split_rules,
     ),
     Option(
         "deny",
         "calls that are always refused, whatever --allow says; repeatable",
-        rules.rule_word,
+        rules.check_rule_word,
         (),
         None,
         "RULE",
         True,
-        split=rules.split,
+        splitter=rules.split_rules,
     ),
     Option(
         "audit",
@@ -397,6 +434,6 @@ OPTIONS = (
         None,
         metavar="LEVEL",
     ),
-    Option("database", "PostgreSQL for several replicas", later=True),
-    Option("redis", "Redis for several replicas", later=True),
+    Option("database", "PostgreSQL for several replicas", is_planned=True),
+    Option("redis", "Redis for several replicas", is_planned=True),
 )

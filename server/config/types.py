@@ -10,21 +10,21 @@ from urllib.parse import SplitResult, urlsplit
 
 from toolgate.tools.workspace import limits
 
-OFF = frozenset(("0", "false", "no", "off"))
-ON = frozenset(("1", "true", "yes", "on"))
+FALSE_WORDS = frozenset(("0", "false", "no", "off"))
+TRUE_WORDS = frozenset(("1", "true", "yes", "on"))
 
 HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
-ODD_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # which some take for another path
+AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # which some take for another path
 HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 
 
-def truth(word: str) -> bool:
+def parse_bool(word: str) -> bool:
     """ "1", "true", "yes", "on" and their opposites."""
-    if word.lower() in ON:
+    if word.lower() in TRUE_WORDS:
         return True
-    if word.lower() in OFF:
+    if word.lower() in FALSE_WORDS:
         return False
     raise ValueError("must be true or false")
 
@@ -41,7 +41,7 @@ def one_of(*words: str) -> Callable[[str], str]:
     return chosen
 
 
-def seconds(word: str) -> float:
+def parse_seconds(word: str) -> float:
     try:
         value = float(word)
     except ValueError:
@@ -51,22 +51,22 @@ def seconds(word: str) -> float:
     return value
 
 
-def long_time(word: str) -> int:
+def parse_long_time(word: str) -> int:
     """Seconds, an hour at least: less is a slip, and costs somebody their files."""
-    value = limits.duration(word)
+    value = limits.parse_duration(word)
     if value < 3600:
         raise ValueError("must be a time such as 90d, an hour at least")
     return value
 
 
-def port_number(word: str) -> int:
+def parse_port(word: str) -> int:
     """0 is a free port, chosen by the system and told in the log."""
     if not re.fullmatch("[0-9]{1,5}", word) or int(word) > 65_535:
         raise ValueError("must be 0 to 65535")
     return int(word)
 
 
-def folder(word: str) -> Path:
+def parse_path(word: str) -> Path:
     if not word or "\0" in word:
         raise ValueError("must name a folder")
     try:
@@ -75,7 +75,7 @@ def folder(word: str) -> Path:
         raise ValueError(str(error)) from None
 
 
-def server_name(word: str) -> str:
+def parse_server_name(word: str) -> str:
     if not word.strip() or len(word) > 64 or not word.isprintable():
         raise ValueError("must be 1 to 64 printable characters")
     return word
@@ -91,10 +91,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def public_address(word: str) -> str:
+def parse_public_url(word: str) -> str:
     """The URL as it is told from then on: no slash at the end, the host in lower case, no port that goes without
     saying."""
-    parts = _url(word)
+    parts = _parse_trusted_url(word)
     if parts.path.rstrip("/").endswith(("/mcp", "/sse")):
         last = parts.path.rstrip("/")[-4:]
         raise ValueError(f"is the server's own URL, without {last}: clients are told {word.rstrip('/')}")
@@ -103,54 +103,54 @@ def public_address(word: str) -> str:
     return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
 
 
-def authority(word: str) -> str:
+def parse_auth(word: str) -> str:
     """Who says who may call: "oauth", "none", or an issuer's URL."""
     if word in ("oauth", "none"):
         return word
     if "://" not in word:
         raise ValueError("must be oauth, none or the URL of an issuer")
-    return issuer_url(word)
+    return parse_issuer(word)
 
 
-def challenge_word(word: str) -> str:
+def parse_openai_challenge(word: str) -> str:
     """What proves a domain to somebody who asks for it there."""
     if not re.fullmatch(r"[!-~]{1,500}", word):
         raise ValueError("must be one word of ASCII, as it was given to you")
     return word
 
 
-def login_way(word: str) -> str:
+def parse_login(word: str) -> str:
     """How people sign in."""
     way, _, value = word.partition("=")
     if way == "oidc" and value:
-        return f"{way}={issuer_url(value)}"
+        return f"{way}={parse_issuer(value)}"
     if word not in ("password", "github") and (way != "header" or not HEADER_NAME.fullmatch(value)):
         raise ValueError(f"{word!r} is none of password, oidc=ISSUER, github, header=NAME")
     return word
 
 
-def network(word: str) -> str:
+def parse_network(word: str) -> str:
     """An address, or a network such as 10.0.0.0/8."""
     ipaddress.ip_network(word.strip())
     return word
 
 
-def issuer_url(word: str) -> str:
+def parse_issuer(word: str) -> str:
     """An issuer's URL, letter for letter as it calls itself; but all write scheme and host in lower case."""
-    _url(word)
+    _parse_trusted_url(word)
     scheme, _, rest = word.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme.lower()}://{host.lower()}{slash}{path}"
 
 
-def host_name(word: str) -> str:
+def parse_host(word: str) -> str:
     """The name of a host, without a port."""
     if not HOST.fullmatch(word):
         raise ValueError("must be the name of a host, as example.com: no URL and no port")
     return word
 
 
-def web_address(word: str) -> str:
+def parse_web_url(word: str) -> str:
     """An http or https URL, wherever it leads: --allow-private decides that."""
     parts = urlsplit(word)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -158,14 +158,14 @@ def web_address(word: str) -> str:
     return word
 
 
-def contact(word: str) -> str:
+def parse_contact(word: str) -> str:
     """Goes into a header, in parentheses."""
     if not re.fullmatch(r"[A-Za-z0-9.@:/_~+%=-]{3,200}", word):
         raise ValueError("must be a URL or an e-mail address")
     return word
 
 
-def uid_range(word: str) -> range:
+def parse_uid_range(word: str) -> range:
     """FIRST-LAST, of user ids that nobody else has."""
     match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", word)
     if match is None or not 1000 <= int(match[1]) + 1 < int(match[2]) < 2**31:
@@ -173,7 +173,7 @@ def uid_range(word: str) -> range:
     return range(int(match[1]), int(match[2]) + 1)
 
 
-def _url(word: str) -> SplitResult:
+def _parse_trusted_url(word: str) -> SplitResult:
     """A URL that others are told to trust: https, or http on this machine."""
     refusal = ValueError("must be an https URL with a host, and nothing behind the path; http on loopback only")
     if not word.isascii() or not word.isprintable() or any(character in word for character in ' "<>\\^`{|}'):
@@ -183,7 +183,7 @@ def _url(word: str) -> SplitResult:
         usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and "?" not in word and "#" not in word
     except ValueError:  # a port that is none
         raise refusal from None
-    if not usable or parts.scheme not in ("https", "http") or ODD_PATH.search(parts.path):
+    if not usable or parts.scheme not in ("https", "http") or AMBIGUOUS_PATH.search(parts.path):
         raise refusal
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise refusal

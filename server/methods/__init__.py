@@ -23,38 +23,40 @@ from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.tool import Tool
-from toolgate.tools.builtin.skills.files import Published
+from toolgate.tools.builtin.skills.files import SkillEntries
 
 
-def _spelled_tool(server: Server) -> lists.Spell:
+def _tool_formatter(server: Server) -> lists.Formatter:
     def spell(tool: Tool, revision: Revision) -> dict[str, Any]:
-        schemes = server.schemes(tool.scope) if server.schemes is not None else None
-        return serialization.tool(tool, revision, schemes, full=server.full_structure)
+        schemes = server.security_schemes(tool.scope) if server.security_schemes is not None else None
+        return serialization.format_tool(tool, revision, schemes, full=server.full_structure)
 
     return spell
 
 
-def _offered(server: Server) -> lists.Parts:
+def _visible_tools(server: Server) -> lists.Parts:
     def tools(held: Registry) -> Mapping[str, Tool]:
-        return server.rules.offered(held.tools)
+        return server.rules.without_denied(held.tools)
 
     return tools
 
 
-def dispatcher(server: Server) -> Dispatcher:
+def build_dispatcher(server: Server) -> Dispatcher:
     """The dispatcher of one server."""
-    published = Published()
+    published = SkillEntries()
     methods = {
-        "initialize": Method(lifecycle.initialize(server), stateless=False, opens=True),
-        "ping": Method(lifecycle.ping, stateless=False, opens=True),
+        "initialize": Method(lifecycle.initialize(server), stateless=False, before_initialize=True),
+        "ping": Method(lifecycle.ping, stateless=False, before_initialize=True),
         "server/discover": Method(lifecycle.discover(server), with_session=False),
-        "tools/list": Method(lists.of_parts(server, "tools", _offered(server), _spelled_tool(server))),
+        "tools/list": Method(lists.list_parts(server, "tools", _visible_tools(server), _tool_formatter(server))),
         "tools/call": Method(tools.call_tool(server)),
-        "prompts/list": Method(lists.of_parts(server, "prompts", lambda held: held.prompts, serialization.prompt)),
+        "prompts/list": Method(
+            lists.list_parts(server, "prompts", lambda held: held.prompts, serialization.format_prompt)
+        ),
         "prompts/get": Method(prompts.get_prompt(server)),
-        "resources/list": Method(lists.of_resources(server)),
+        "resources/list": Method(lists.list_resources(server)),
         "resources/templates/list": Method(
-            lists.of_parts(server, "resourceTemplates", lambda held: held.templates, serialization.template)
+            lists.list_parts(server, "resourceTemplates", lambda held: held.templates, serialization.format_template)
         ),
         "resources/read": Method(resources.read_resource(server)),
         "resources/subscribe": Method(resources.subscribe(server), stateless=False),
@@ -69,12 +71,12 @@ def dispatcher(server: Server) -> Dispatcher:
         "skills/get": Method(skills.get_skill(server, published), with_session=False),
         "resources/directory/read": Method(skills.read_directory(server), with_session=False),
     }
-    if server.followed is not None:
-        methods = {name: replace(row, function=server.followed(row.function)) for name, row in methods.items()}
-    server.deferrals.again = tools.call_again(server)
+    if server.trace is not None:
+        methods = {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}
+    server.call_tasks.rerun = tools.rerun_call(server)
     notifications = {
-        "notifications/initialized": lifecycle.initialized(server),
-        "notifications/cancelled": lifecycle.cancelled,
+        "notifications/initialized": lifecycle.mark_ready(server),
+        "notifications/cancelled": lifecycle.cancel_request,
     }
 
     def finished(answer: Any, call: Call) -> Any:
@@ -82,6 +84,6 @@ def dispatcher(server: Server) -> Dispatcher:
         revision = call.session.revision  # none yet where a ping came before initialize
         if revision is None or not revision.result_types or not isinstance(answer, dict):
             return answer
-        return serialization.finish(answer, server.identity(revision))
+        return serialization.add_result_type(answer, server.identity(revision))
 
     return Dispatcher(methods, notifications, finished)

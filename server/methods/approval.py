@@ -15,13 +15,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from toolgate.server.calls.client import ELICIT, SHAPES, UNREACHABLE, InputRequired, shows_forms
-from toolgate.server.policy.rules import Caller, Rule
+from toolgate.server.calls.client import ELICIT, SHAPES, UNREACHABLE, InputRequired, can_show_forms
+from toolgate.server.policy.rules import Rule, RuleCaller
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.server.state.sealed_state import LIFETIME
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import CannotAsk, StillWaiting, ToolError, Unanswered
+from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool
 
 FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # to accept it is the answer
@@ -35,22 +35,24 @@ IN_REQUEST = "approval"  # what the question goes by where it is a request to th
 TRY_NO_OTHER = "Don't look for another way to the same end; say what you wanted to do, and ask how to go on."
 
 
-async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Context:
+async def require_approval(
+    server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context
+) -> Context:
     """The context to run the tool with, now that it may. Notes the decision in the call. Raises ToolError when it may
     not, and InputRequired when the person has to be asked first."""
     call.decision = "denied"  # as long as nothing else is known
-    caller = Caller(await server.names(call.session.principal), call.session)
+    caller = RuleCaller(await server.principal_names(call.session.principal), call.session)
     verdict, rule = server.rules.verdict(tool, arguments, caller)
     if verdict == "denied":
-        raise ToolError(_denied(tool, rule))
+        raise ToolError(_format_denial(tool, rule))
     # of arguments that don't fit nobody is asked: the tool says what is wrong with them
-    if verdict == "allowed" or rule is None or tool.finding(arguments) is not None:
+    if verdict == "allowed" or rule is None or tool.check_arguments(arguments) is not None:
         call.decision = "allowed"
         return context
     began = time.monotonic()
-    action, key = _recalled(server, call, _where(context))
+    action, key = _recall_answer(server, call, _cwd(context))
     if action is None:
-        action, key = await _asked(server, call, tool, arguments, context, rule), IN_REQUEST
+        action, key = await _ask_person(server, call, tool, arguments, context, rule), IN_REQUEST
     if action != "accept":
         call.decision, told = REFUSALS[action]
         if context.answered_at_once(key):
@@ -60,26 +62,26 @@ async def admit(server: Server, call: Call, tool: Tool, arguments: dict[str, Any
     return context if call.revision.stateless else context.after(time.monotonic() - began)
 
 
-def carry(server: Server, call: Call, context: Context) -> None:
+def carry_approval(server: Server, call: Call, context: Context) -> None:
     """The tool asks something itself: have what was approved hold for the retry, and for no other."""
     approved = call.decision == "approved"
-    call.approval = (server.nonces.issue(call.session.principal), True, _where(context)) if approved else None
+    call.approval = (server.nonces.issue(call.session.principal), True, _cwd(context)) if approved else None
 
 
-def _where(context: Context) -> str:
+def _cwd(context: Context) -> str:
     """The folder that commands have moved to; "" where none has. What is approved is approved there."""
-    cwd = context.place.cwd
+    cwd = context.caller_state.cwd
     return "" if cwd is None else str(cwd)
 
 
-def _recalled(server: Server, call: Call, place: str) -> tuple[str | None, str]:
+def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, str]:
     """What the person has said to the question that this is the retry of, and the key of that; None where nobody has,
     it is used up, or was asked elsewhere."""
     carried, call.approval = call.approval, None
     if carried is None:
         return None, ""
     nonce, given, asked_at = carried
-    key = _key(nonce)
+    key = _question_key(nonce)
     if not server.nonces.redeem(call.session.principal, nonce) or asked_at != place:
         return None, key
     responses = call.params.get("inputResponses")
@@ -89,48 +91,48 @@ def _recalled(server: Server, call: Call, place: str) -> tuple[str | None, str]:
     return (str(answer["action"]) if isinstance(answer, dict) and SHAPES[ELICIT](answer) else None), key
 
 
-async def _asked(
+async def _ask_person(
     server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, rule: Rule
 ) -> str:
     """The person's action; or, where the answer comes with the retry, the end of this try."""
-    message = question(tool, arguments, _where(context))
+    message = format_question(tool, arguments, _cwd(context))
     request = {"method": ELICIT, "params": {"message": message, "requestedSchema": FORM}}
     if not context.can("elicitation"):
         call.decision = "cannot_ask"
-        raise ToolError(_cannot_ask(call, tool, rule))
-    if call.revision.stateless and not call.deferred and shows_forms(call):
+        raise ToolError(_format_cannot_ask(call, tool, rule))
+    if call.revision.stateless and not call.is_task and can_show_forms(call):
         call.decision = "asked"
         nonce = server.nonces.issue(call.session.principal)
-        call.approval = (nonce, False, _where(context))
-        raise InputRequired({_key(nonce): request})
+        call.approval = (nonce, False, _cwd(context))
+        raise InputRequired({_question_key(nonce): request})
     hold = context.settings.hold
-    timeout = LIFETIME if call.deferred else hold - min(RESERVE, hold / 4)
+    timeout = LIFETIME if call.is_task else hold - min(RESERVE, hold / 4)
     call.decision = "unanswered"
-    call.approving = _shown(arguments)
+    call.approving = _format_arguments(arguments)
     try:
         answer = (await context.ask({IN_REQUEST: request}, timeout=timeout))[IN_REQUEST]
-    except Unanswered as error:
-        if isinstance(error, StillWaiting):
+    except UnansweredError as error:
+        if isinstance(error, StillWaitingError):
             call.decision = "asked"
         raise ToolError(
             f"{tool.name} takes a person's approval, and was not run: {error.text}. {TRY_NO_OTHER}"
         ) from None
-    except CannotAsk:
+    except CannotAskError:
         call.decision = "cannot_ask"
-        raise ToolError(_cannot_ask(call, tool, rule)) from None
+        raise ToolError(_format_cannot_ask(call, tool, rule)) from None
     finally:
         call.approving = None
     return str(answer["action"])
 
 
-def _denied(tool: Tool, rule: Rule | None) -> str:
+def _format_denial(tool: Tool, rule: Rule | None) -> str:
     told = f"{tool.name} is refused here by the rule --deny {rule}"
     if rule is None or rule.pattern is None:
         return told
     return f"{told}. It says what whoever runs this server does not want: don't spell it otherwise, do without it."
 
 
-def _cannot_ask(call: Call, tool: Tool, rule: Rule) -> str:
+def _format_cannot_ask(call: Call, tool: Tool, rule: Rule) -> str:
     why = "it did not declare elicitation" if call.can_ask else UNREACHABLE
     return (
         f"{tool.name} takes a person's approval here (--approve {rule}), and this client can't ask for it: {why}. "
@@ -139,24 +141,24 @@ def _cannot_ask(call: Call, tool: Tool, rule: Rule) -> str:
     )
 
 
-def _key(nonce: str) -> str:
+def _question_key(nonce: str) -> str:
     """What the question goes by: no tool can ask under the same key."""
     return f"approval-{nonce}"
 
 
-def question(tool: Tool, arguments: Mapping[str, Any], place: str = "") -> str:
+def format_question(tool: Tool, arguments: Mapping[str, Any], place: str = "") -> str:
     """What the person reads: what runs if they accept, all of it or how much is left out."""
     from toolgate.server.calls import display  # start-up, as below
 
-    named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {display.visible(tool.plugin)})"
+    named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {display.escape_invisible(tool.plugin)})"
     if place:
-        named += f" in {display.visible(place)}"
+        named += f" in {display.escape_invisible(place)}"
     if not arguments:
         return f"Run {named}, without arguments?"
-    return f"Run {named} with these arguments?\n\n{_shown(arguments)}"
+    return f"Run {named} with these arguments?\n\n{_format_arguments(arguments)}"
 
 
-def _shown(arguments: Mapping[str, Any]) -> str:
+def _format_arguments(arguments: Mapping[str, Any]) -> str:
     from toolgate.server.calls import display  # start-up: most servers never ask
 
-    return display.arguments(arguments)
+    return display.format_arguments(arguments)

@@ -3,63 +3,63 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server.calls.client import Nobody
+from toolgate.server.calls.client import NoClient
 from toolgate.server.methods import pacing
-from toolgate.server.methods.execution import attend_or_refuse
-from toolgate.server.protocol.deadlines import Hold
-from toolgate.server.protocol.errors import InternalError, InvalidParams, shown
+from toolgate.server.methods.execution import execute_or_refuse
+from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.errors import InternalError, InvalidParams, format_name
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.tools.api.completion import Completions
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import CannotAsk
+from toolgate.tools.api.errors import CannotAskError
 
 COMPLETION_TIME = 5.0  # seconds: somebody is typing
 MAX_VALUE = 8_192  # characters of what was typed so far
 
 
 def complete(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    hold = Hold(min(COMPLETION_TIME, server.hold))
+    hold = DeadlineTimer(min(COMPLETION_TIME, server.call_timeout))
 
     async def answer(call: Call) -> dict[str, Any]:
-        completions = _referred(server, call.params.get("ref"))
-        name, value = _argument(call.params.get("argument"))
-        others = _others(call.params.get("context"))
-        pacing.admit(server, call)
+        completions = _find_completions(server, call.params.get("ref"))
+        name, value = _read_argument(call.params.get("argument"))
+        others = _read_other_arguments(call.params.get("context"))
+        pacing.require_rate(server, call)
 
         async def work(_: Context) -> dict[str, Any]:
             # no question may come of it: only calls, prompts and what is read may ask (2026-07-28 basic/patterns/mrtr)
-            context = Context(server.belongings(call.session), Nobody())
+            context = Context(server.belongings(call.session), NoClient())
             try:
                 return {"completion": await completions.complete(name, value, others, context)}
-            except CannotAsk:
+            except CannotAskError:
                 raise InternalError("a completion can't ask the person") from None
 
-        return await attend_or_refuse(server, hold, call, work, "the completion")
+        return await execute_or_refuse(server, hold, call, work, "the completion")
 
     return answer
 
 
-def _referred(server: Server, ref: Any) -> Completions:
+def _find_completions(server: Server, ref: Any) -> Completions:
     """What the reference points at: a prompt by name, a template by its text, or any URI of one."""
     registry = server.registry
     match ref:
         case {"type": "ref/prompt", "name": str(name)}:
             if name in registry.prompts:
                 return registry.prompts[name].completions
-            raise InvalidParams(f"unknown prompt: {shown(name)}")
+            raise InvalidParams(f"unknown prompt: {format_name(name)}")
         case {"type": "ref/resource", "uri": str(uri)}:
             if uri in registry.templates:
                 return registry.templates[uri].completions
             found = registry.resource(uri)
             if found is not None:
                 return found[0].completions
-            raise InvalidParams(f"unknown resource template: {shown(uri)}")
+            raise InvalidParams(f"unknown resource template: {format_name(uri)}")
         case _:
             raise InvalidParams("'ref' must be a ref/prompt with a name or a ref/resource with a uri")
 
 
-def _argument(argument: Any) -> tuple[str, str]:
+def _read_argument(argument: Any) -> tuple[str, str]:
     match argument:
         case {"name": str(name), "value": str(value)} if len(value) <= MAX_VALUE:
             return name, value
@@ -67,7 +67,7 @@ def _argument(argument: Any) -> tuple[str, str]:
             raise InvalidParams(f"'argument' must have a name and a value, strings of at most {MAX_VALUE} characters")
 
 
-def _others(context: Any) -> dict[str, str]:
+def _read_other_arguments(context: Any) -> dict[str, str]:
     arguments = context.get("arguments", {}) if isinstance(context, dict) else {}
     if not isinstance(arguments, dict) or not all(isinstance(value, str) for value in arguments.values()):
         raise InvalidParams("'context.arguments' must be an object of strings")

@@ -9,7 +9,7 @@ from toolgate.server.methods.instructions import instructions
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
 from toolgate.server.protocol.request_meta import TASKS
-from toolgate.server.protocol.resource_updates import in_turns
+from toolgate.server.protocol.resource_updates import yield_in_turns
 from toolgate.server.protocol.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.protocol.session import Call, Session
 from toolgate.server.server import Server
@@ -37,7 +37,7 @@ def initialize(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
         session.client = session.client or told[0]
         log.debug("client %r %r, revision %s", *told, revision.name)
-        await session.keep()  # before the client can know its id
+        await session.save()  # before the client can know its id
         return {
             "protocolVersion": revision.name,
             "capabilities": _capabilities(revision),
@@ -56,7 +56,7 @@ def discover(server: Server) -> Callable[[Call], dict[str, Any]]:
             "capabilities": _capabilities(call.revision),
             **_instructions(server),
         }
-        return serialization.cached(known, call.revision, serialization.CACHE_FOR)
+        return serialization.add_cache_hints(known, call.revision, serialization.CACHE_FOR)
 
     return answer
 
@@ -65,20 +65,23 @@ def ping(call: Call) -> dict[str, Any]:
     return {}
 
 
-def initialized(server: Server) -> Callable[[Session, dict[str, Any]], None]:
+def mark_ready(server: Server) -> Callable[[Session, dict[str, Any]], None]:
     def note(session: Session, params: dict[str, Any]) -> None:
         session.ready = session.revision is not None
 
     return note
 
 
-def take_up(server: Server) -> Callable[[Session, Iterable[str]], Awaitable[None]]:
+def resume_session(server: Server) -> Callable[[Session, Iterable[str]], Awaitable[None]]:
     async def go_on(session: Session, uris: Iterable[str]) -> None:
         """A session that an earlier process began goes on here, subscribed to what it still may read."""
         session.ready = True
         server.sessions.add(session)
-        async for uri in in_turns(uris, len):
-            if server.registry.resource(uri) is not None and await resource_rules.refusal(server, session, uri) is None:
+        async for uri in yield_in_turns(uris, len):
+            if (
+                server.registry.resource(uri) is not None
+                and await resource_rules.find_refusal(server, session, uri) is None
+            ):
                 wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
                 if server.updates.subscribe(session, session.principal, uri):
                     session.subscribed[uri] = wanted
@@ -86,7 +89,7 @@ def take_up(server: Server) -> Callable[[Session, Iterable[str]], Awaitable[None
     return go_on
 
 
-def cancelled(session: Session, params: dict[str, Any]) -> None:
+def cancel_request(session: Session, params: dict[str, Any]) -> None:
     """notifications/cancelled; one about something unknown or already answered is ignored."""
     id = params.get("requestId")
     if isinstance(id, (int, str)) and not isinstance(id, bool):
@@ -109,7 +112,7 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
 
 
 def _instructions(server: Server) -> dict[str, str]:
-    text = instructions(server.rules.offered(server.registry.tools))
+    text = instructions(server.rules.without_denied(server.registry.tools))
     return {} if text is None else {"instructions": text}
 
 

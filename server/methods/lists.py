@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.calls.client import Nobody
+from toolgate.server.calls.client import NoClient
 from toolgate.server.methods import resource_rules
 from toolgate.server.protocol import pagination, serialization
 from toolgate.server.protocol.revisions import Revision
@@ -27,24 +27,24 @@ log = logging.getLogger("toolgate.lists")
 LISTING_TIME = 5.0  # seconds a template may take to say what there is
 
 Parts = Callable[[Registry], Mapping[str, Any]]
-Spell = Callable[[Any, Revision], dict[str, Any]]
+Formatter = Callable[[Any, Revision], dict[str, Any]]
 
 
-def of_parts(server: Server, field: str, parts: Parts, spell: Spell) -> Callable[[Call], msgspec.Raw]:
+def list_parts(server: Server, field: str, parts: Parts, spell: Formatter) -> Callable[[Call], msgspec.Raw]:
     """The method that lists `parts` under `field`, each spelled as the revision wants it."""
 
     def answer(call: Call) -> msgspec.Raw:
         listed = parts(server.registry)
         keys = list(listed)
-        begin = pagination.begin(call.params.get("cursor"), field, keys)
+        begin = pagination.page_start(call.params.get("cursor"), field, keys)
         page = (field, call.revision.name, begin)
         encoded = server.pages.get(page)
         if encoded is None:
-            end, following = pagination.end(begin, field, keys)
+            end, following = pagination.page_end(begin, field, keys)
             result = _page(field, [spell(listed[key], call.revision) for key in keys[begin:end]], following)
-            result = serialization.cached(result, call.revision, serialization.CACHE_FOR)
+            result = serialization.add_cache_hints(result, call.revision, serialization.CACHE_FOR)
             if call.revision.result_types:
-                result = serialization.finish(result, server.identity(call.revision))
+                result = serialization.add_result_type(result, server.identity(call.revision))
             encoded = msgspec.Raw(msgspec.json.encode(result))
             if begin % pagination.PAGE == 0:  # others come of cursors that were made up, or are out of date
                 server.pages[page] = encoded
@@ -53,11 +53,11 @@ def of_parts(server: Server, field: str, parts: Parts, spell: Spell) -> Callable
     return answer
 
 
-def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+def list_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """resources/list: the fixed ones, then what each template has for this caller; of both what they may read."""
 
-        hidden = await resource_rules.unlisted(server, call.session)
+        hidden = await resource_rules.hidden_schemes(server, call.session)
 
         def allowed(uri: str) -> bool:
             if uri.partition(":")[0] in hidden:
@@ -67,20 +67,20 @@ def of_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         fixed: list[Resource | ResourceLink] = [
             held for held in server.registry.resources.values() if allowed(held.uri)
         ]
-        context = Context(server.belongings(call.session), Nobody())
+        context = Context(server.belongings(call.session), NoClient())
         templates = [template for template in server.registry.templates.values() if allowed(template.uri)]
-        for links in await asyncio.gather(*(_listed(template, context) for template in templates)):
+        for links in await asyncio.gather(*(_list_template(template, context) for template in templates)):
             fixed += [link for link in links if allowed(link.uri)]
         keys = [listed.uri for listed in fixed]
-        begin = pagination.begin(call.params.get("cursor"), "resources", keys)
-        end, following = pagination.end(begin, "resources", keys)
-        spelled = [serialization.resource(listed, call.revision) for listed in fixed[begin:end]]
-        return serialization.cached(_page("resources", spelled, following), call.revision, 0)
+        begin = pagination.page_start(call.params.get("cursor"), "resources", keys)
+        end, following = pagination.page_end(begin, "resources", keys)
+        spelled = [serialization.format_resource(listed, call.revision) for listed in fixed[begin:end]]
+        return serialization.add_cache_hints(_page("resources", spelled, following), call.revision, 0)
 
     return answer
 
 
-async def _listed(template: Resource, context: Context) -> list[ResourceLink]:
+async def _list_template(template: Resource, context: Context) -> list[ResourceLink]:
     """A listing that fails or dawdles costs its own entries and no other's."""
     if template.lists is None:
         return []

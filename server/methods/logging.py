@@ -11,5 +11,5 @@ async def set_level(call: Call) -> dict[str, Any]:
     if level not in LEVELS:
         raise InvalidParams(f"'level' must be one of {', '.join(LEVELS)}")
     call.session.log_level = LEVELS.index(level)
-    await call.session.keep()
+    await call.session.save()
     return {}

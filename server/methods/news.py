@@ -28,7 +28,7 @@ def add_news(notices: Notices, call: Call, tool: Tool, output: Output, structure
     if not news:
         return output, structured
     if call.flight is not None:
-        call.flight.undo = lambda: notices.restore(news)
+        call.flight.on_unsent = lambda: notices.restore(news)
     texts = [notice.text for notice in news.values()]
     block = Text("\nMeanwhile:\n" + "\n".join(f"- {text}" for text in texts))  # some clients join blocks with nothing
     told = Output([*output.content, block], output.structured, output.is_error)

@@ -6,18 +6,18 @@ from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 
 
-def too_many(server: Server, call: Call, scope: str) -> str | None:
+def count_call(server: Server, call: Call, scope: str) -> str | None:
     """Why this call is one too many; None: it is counted."""
-    if server.calls is None:
+    if server.call_rate is None:
         return None
-    refusal = server.calls.take(call.session.principal, scope)
+    refusal = server.call_rate.count(call.session.principal, scope)
     if refusal is not None:
         call.decision = "limited"
     return refusal
 
 
-def admit(server: Server, call: Call, scope: str = ANY) -> None:
+def require_rate(server: Server, call: Call, scope: str = ANY) -> None:
     """Count a call whose result has no place for a refusal. Raises InvalidRequest."""
-    refusal = too_many(server, call, scope)
+    refusal = count_call(server, call, scope)
     if refusal is not None:
         raise InvalidRequest(refusal)

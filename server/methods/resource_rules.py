@@ -6,7 +6,7 @@ A resource has no way to wait for a person's word: what a tool gives only with a
 
 from collections.abc import Mapping
 
-from toolgate.server.policy.rules import Caller
+from toolgate.server.policy.rules import RuleCaller
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
 
@@ -19,27 +19,27 @@ GIVEN_BY: Mapping[str, str] = {
 }
 
 
-async def refusal(server: Server, session: Session, uri: str) -> str | None:
+async def find_refusal(server: Server, session: Session, uri: str) -> str | None:
     """Why this caller may not read the resource; None where no rule is against it."""
     scheme = uri.partition(":")[0].lower()
     if not server.rules or scheme not in GIVEN_BY:
         return None
-    return _refusal(server, await _caller(server, session), scheme)
+    return _find_refusal(server, await _caller(server, session), scheme)
 
 
-async def unlisted(server: Server, session: Session) -> frozenset[str]:
+async def hidden_schemes(server: Server, session: Session) -> frozenset[str]:
     """The schemes of which this caller is to see nothing."""
     if not server.rules:
         return frozenset()
     caller = await _caller(server, session)
-    return frozenset(scheme for scheme in GIVEN_BY if _refusal(server, caller, scheme) is not None)
+    return frozenset(scheme for scheme in GIVEN_BY if _find_refusal(server, caller, scheme) is not None)
 
 
-async def _caller(server: Server, session: Session) -> Caller:
-    return Caller(await server.names(session.principal), session)
+async def _caller(server: Server, session: Session) -> RuleCaller:
+    return RuleCaller(await server.principal_names(session.principal), session)
 
 
-def _refusal(server: Server, caller: Caller, scheme: str) -> str | None:
+def _find_refusal(server: Server, caller: RuleCaller, scheme: str) -> str | None:
     tool = server.registry.tools.get(GIVEN_BY[scheme])
     if tool is None:
         return None

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from toolgate.server.methods import pacing, resource_rules
-from toolgate.server.methods.execution import attend_or_refuse
+from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.deadlines import Hold
+from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
-from toolgate.server.protocol.messages import spelled
+from toolgate.server.protocol.messages import encode_value
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
@@ -24,7 +24,7 @@ PIECE = 2**20  # characters of a text that are encoded at once
 
 
 def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    hold = Hold(server.hold)
+    hold = DeadlineTimer(server.call_timeout)
 
     async def answer(call: Call) -> dict[str, Any]:
         uri = _uri(call)
@@ -32,7 +32,7 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
         if found is None:
             raise _not_found(call, uri)
         resource, variables = found
-        pacing.admit(server, call, resource.scope)
+        pacing.require_rate(server, call, resource.scope)
         await _admit(server, call, uri)
 
         async def work(context: Context) -> dict[str, Any]:
@@ -40,10 +40,10 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
                 contents = await resource.read(uri, variables, context)
             except NotFound:
                 raise _not_found(call, uri) from None
-            parts = [await _in_pieces(serialization.contents(part, call.revision)) for part in contents]
-            return serialization.cached({"contents": parts}, call.revision, 0)
+            parts = [await _in_pieces(serialization.format_contents(part, call.revision)) for part in contents]
+            return serialization.add_cache_hints({"contents": parts}, call.revision, 0)
 
-        return await attend_or_refuse(server, hold, call, work, "reading", {"uri": uri})
+        return await execute_or_refuse(server, hold, call, work, "reading", {"uri": uri})
 
     return answer
 
@@ -59,7 +59,7 @@ def subscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         if not server.updates.subscribe(session, session.principal, uri):
             raise InvalidRequest("too many resources are watched: unsubscribe from some", {"uri": uri})
         session.subscribed[uri] = wanted
-        await session.keep()
+        await session.save()
         return {}
 
     return answer
@@ -70,7 +70,7 @@ def unsubscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         session, uri = call.session, _uri(call)
         session.subscribed.pop(uri, None)
         server.updates.unsubscribe(session, session.principal, uri)
-        await session.keep()
+        await session.save()
         return {}
 
     return answer
@@ -83,7 +83,7 @@ async def _in_pieces(contents: Contents) -> Contents | dict[str, Any]:
         return contents
     pieces: list[bytes] = []
     for begin in range(0, len(text), PIECE):
-        pieces.append(spelled(text[begin : begin + PIECE])[1:-1])
+        pieces.append(encode_value(text[begin : begin + PIECE])[1:-1])
         await asyncio.sleep(0)
     others: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(contents, text=""))
     return {**others, "text": msgspec.Raw(b'"%s"' % b"".join(pieces))}
@@ -101,7 +101,7 @@ def _make_room(subscribed: Mapping[str, object], uri: str) -> None:
 
 async def _admit(server: Server, call: Call, uri: str) -> None:
     """Raise InvalidRequest for what a rule is against."""
-    refusal = await resource_rules.refusal(server, call.session, uri)
+    refusal = await resource_rules.find_refusal(server, call.session, uri)
     if refusal is not None:
         raise InvalidRequest(refusal, {"uri": uri})
 

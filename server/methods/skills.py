@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.calls.client import Nobody
+from toolgate.server.calls.client import NoClient
 from toolgate.server.protocol import pagination, serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams
 from toolgate.server.protocol.session import Call
@@ -22,41 +22,41 @@ from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.uri_templates import MAX_URI
 from toolgate.tools.builtin import workspace_files
 from toolgate.tools.builtin.skills import resources
-from toolgate.tools.builtin.skills.files import MANIFEST, Entry, Published, uri_of
+from toolgate.tools.builtin.skills.files import MANIFEST, SkillEntries, SkillEntry, uri_of
 from toolgate.tools.builtin.skills.frontmatter import SkillError
 from toolgate.tools.builtin.skills.skills import Skill, Skills
 
 log = logging.getLogger("toolgate.skills")
 
 PAGE = 20  # skills: each may have 512 files that must be hashed, and are listed
-FOLDERS = (resources.folder, workspace_files.folder)  # that resources/directory/read knows
+FOLDERS = (resources.list_folder, workspace_files.list_folder)  # that resources/directory/read knows
 
 Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
-def list_skills(server: Server, published: Published) -> Answer:
+def list_skills(server: Server, published: SkillEntries) -> Answer:
     async def answer(call: Call) -> dict[str, Any]:
         """skills/list: what can't be used any more when it is read is left out."""
         catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
         keys = list(catalogue)
-        begin = pagination.begin(call.params.get("cursor"), "skills", keys)
-        end, following = pagination.end(begin, "skills", keys, PAGE)
+        begin = pagination.page_start(call.params.get("cursor"), "skills", keys)
+        end, following = pagination.page_end(begin, "skills", keys, PAGE)
         wanted = [catalogue[key] for key in keys[begin:end]]
-        found = await asyncio.to_thread(_entries, published, wanted)
-        return _kept({"skills": found}, call, following)
+        found = await asyncio.to_thread(_list_entries, published, wanted)
+        return _add_cursor({"skills": found}, call, following)
 
     return answer
 
 
-def get_skill(server: Server, published: Published) -> Answer:
+def get_skill(server: Server, published: SkillEntries) -> Answer:
     async def answer(call: Call) -> dict[str, Any]:
         uri = _uri(call)
         catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
         wanted = next((skill for skill in catalogue.values() if uri_of(skill.name, MANIFEST) == uri), None)
-        found = await asyncio.to_thread(_entries, published, [] if wanted is None else [wanted])
+        found = await asyncio.to_thread(_list_entries, published, [] if wanted is None else [wanted])
         if not found:
             raise InvalidParams("unknown skill", {"uri": uri})
-        return _kept({"skill": found[0]}, call, None)
+        return _add_cursor({"skill": found[0]}, call, None)
 
     return answer
 
@@ -67,19 +67,21 @@ def read_directory(server: Server) -> Answer:
         uri = _uri(call)
         if uri.endswith("/") and not uri.endswith("//"):
             uri = uri[:-1]  # the same folder
-        context = Context(server.belongings(call.session), Nobody())
-        found = await _folder(uri, context)
+        context = Context(server.belongings(call.session), NoClient())
+        found = await _list_folder(uri, context)
         keys = [link.uri for link in found]
-        begin = pagination.begin(call.params.get("cursor"), uri, keys)
-        end, following = pagination.end(begin, uri, keys)
-        return _kept(
-            {"resources": [serialization.resource(link, call.revision) for link in found[begin:end]]}, call, following
+        begin = pagination.page_start(call.params.get("cursor"), uri, keys)
+        end, following = pagination.page_end(begin, uri, keys)
+        return _add_cursor(
+            {"resources": [serialization.format_resource(link, call.revision) for link in found[begin:end]]},
+            call,
+            following,
         )
 
     return answer
 
 
-async def _folder(uri: str, context: Context) -> list[ResourceLink]:
+async def _list_folder(uri: str, context: Context) -> list[ResourceLink]:
     for folder in FOLDERS:
         try:
             return await folder(uri, context)
@@ -90,11 +92,11 @@ async def _folder(uri: str, context: Context) -> list[ResourceLink]:
     raise InvalidParams("unknown directory", {"uri": uri})
 
 
-def _entries(published: Published, skills: Iterable[Skill]) -> list[dict[str, Any]]:
-    found: list[Entry] = []
+def _list_entries(published: SkillEntries, skills: Iterable[Skill]) -> list[dict[str, Any]]:
+    found: list[SkillEntry] = []
     for skill in skills:
         try:
-            found.append(published.entry(skill.name, skill.folder))
+            found.append(published.read_entry(skill.name, skill.folder))
         except SkillError as error:
             log.warning("skill %s is not listed: %s", skill.folder, error)
     return [msgspec.to_builtins(entry) for entry in found]
@@ -113,8 +115,8 @@ def _uri(call: Call) -> str:
     return uri
 
 
-def _kept(result: dict[str, Any], call: Call, following: str | None) -> dict[str, Any]:
+def _add_cursor(result: dict[str, Any], call: Call, following: str | None) -> dict[str, Any]:
     """With what a client needs to go on, and to keep it: not at all, for files change without a word."""
     if following is not None:
         result["nextCursor"] = following
-    return serialization.cached(result, call.revision, 0)
+    return serialization.add_cache_hints(result, call.revision, 0)

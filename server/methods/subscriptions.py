@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server.calls.tasks import Kept
+from toolgate.server.calls.tasks import StoredTask
 from toolgate.server.methods import pacing, resource_rules
-from toolgate.server.methods.tasks import known, require
+from toolgate.server.methods.tasks import find_notified, require_extension
 from toolgate.server.principal import LOCAL
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
-from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS, in_turns
+from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS, yield_in_turns
 from toolgate.server.protocol.session import Call
-from toolgate.server.server import KINDS, Listener, Server
-from toolgate.tools.api.uri_templates import scheme
+from toolgate.server.server import KINDS, OpenSubscription, Server
+from toolgate.tools.api.uri_templates import parse_scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # of one server; each costs a task
@@ -32,19 +32,21 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
         principal, owner, until = call.session.principal, call.session.owner, call.session.until
-        kinds, asked = _asked(call)
-        pacing.admit(server, call)
-        served = await _served(server, call, asked)
-        tasks = await _tasks(server, call)
+        kinds, asked = _read_filter(call)
+        pacing.require_rate(server, call)
+        served = await _find_served(server, call, asked)
+        tasks = await _find_tasks(server, call)
         _make_room(server, principal, owner)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ids = frozenset(tasks)
-        listener = Listener(call.id, call.channel, principal, owner, _kinds(kinds), ids, ended)
+        listener = OpenSubscription(call.id, call.channel, principal, owner, _kinds(kinds), ids, ended)
         listener.uris = frozenset(uri for uri in served if server.updates.subscribe(listener, principal, uri))
-        listener.send("notifications/subscriptions/acknowledged", notifications=_honoured(kinds, listener.uris, ids))
-        server.listeners[listener] = None
+        listener.send(
+            "notifications/subscriptions/acknowledged", notifications=_format_acknowledged(kinds, listener.uris, ids)
+        )
+        server.subscriptions[listener] = None
         for kept in tasks.values():  # what became of it before the client could listen
-            listener.send("notifications/tasks", **serialization.detailed_task(kept))
+            listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
         call.params.clear()  # a subscription may stay open for days, and there may be a thousand
         timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
         try:
@@ -52,7 +54,7 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         finally:
             if timer is not None:
                 timer.cancel()
-            del server.listeners[listener]
+            del server.subscriptions[listener]
             for uri in listener.uris:
                 server.updates.unsubscribe(listener, listener.principal, uri)
         return {"_meta": {SUBSCRIPTION: listener.id}}
@@ -62,7 +64,7 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
 
 def _make_room(server: Server, principal: str, owner: str) -> None:
     """Room for one more: where all is taken, whoever holds most gives way. Raises InvalidRequest."""
-    held = [listener for listener in server.listeners if not listener.ended.done()]
+    held = [listener for listener in server.subscriptions if not listener.end_signal.done()]
     each = Counter(listener.principal for listener in held)
     is_shared = owner != LOCAL.owner  # otherwise nobody is told apart
     has_room = not is_shared or (
@@ -77,7 +79,7 @@ def _make_room(server: Server, principal: str, owner: str) -> None:
         raise InvalidRequest("too many open subscriptions")
 
 
-def _asked(call: Call) -> tuple[tuple[str, ...], list[str]]:
+def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
     """The filter's fields for lists, and the URIs of resources."""
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
@@ -92,28 +94,28 @@ def _asked(call: Call) -> tuple[tuple[str, ...], list[str]]:
     return tuple(name for name in FIELDS if wanted.get(name) is True), uris
 
 
-async def _served(server: Server, call: Call, asked: list[str]) -> list[str]:
+async def _find_served(server: Server, call: Call, asked: list[str]) -> list[str]:
     """Those of the URIs that are served to the caller."""
-    hidden = await resource_rules.unlisted(server, call.session)
-    seen = [uri for uri in dict.fromkeys(asked) if scheme(uri).lower() not in hidden]
-    return [uri async for uri in in_turns(seen, len) if server.registry.resource(uri) is not None]
+    hidden = await resource_rules.hidden_schemes(server, call.session)
+    seen = [uri for uri in dict.fromkeys(asked) if parse_scheme(uri).lower() not in hidden]
+    return [uri async for uri in yield_in_turns(seen, len) if server.registry.resource(uri) is not None]
 
 
-async def _tasks(server: Server, call: Call) -> dict[str, Kept]:
+async def _find_tasks(server: Server, call: Call) -> dict[str, StoredTask]:
     """The tasks whose changes will be told: of the caller's, and not another process's."""
     wanted: dict[str, Any] = call.params["notifications"]
     if "taskIds" not in wanted:
         return {}
-    require(call)
+    require_extension(call)
     ids = wanted["taskIds"]
     if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
         raise InvalidParams("'taskIds' must be a list of ids")
     if len(ids) > MAX_SUBSCRIPTIONS:
         raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} tasks")
-    return await known(server, call.session.principal, ids)
+    return await find_notified(server, call.session.principal, ids)
 
 
-def _honoured(kinds: tuple[str, ...], uris: frozenset[str], tasks: frozenset[str]) -> dict[str, Any]:
+def _format_acknowledged(kinds: tuple[str, ...], uris: frozenset[str], tasks: frozenset[str]) -> dict[str, Any]:
     honoured: dict[str, Any] = dict.fromkeys(kinds, True)
     if uris:
         honoured["resourceSubscriptions"] = sorted(uris)

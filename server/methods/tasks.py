@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from toolgate.server.calls.client import SHAPES
-from toolgate.server.calls.tasks import Deferral, Kept
+from toolgate.server.calls.tasks import CallTask, StoredTask
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability
 from toolgate.server.protocol.request_meta import TASKS
@@ -22,8 +22,8 @@ Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 def get_task(server: Server) -> Answer:
     async def answer(call: Call) -> dict[str, Any]:
-        require(call)
-        return serialization.detailed_task(await _find(server, call))
+        require_extension(call)
+        return serialization.format_detailed_task(await _find_task(server, call))
 
     return answer
 
@@ -31,13 +31,13 @@ def get_task(server: Server) -> Answer:
 def update_task(server: Server) -> Answer:
     async def answer(call: Call) -> dict[str, Any]:
         """Bring answers; those to nothing that is asked are ignored."""
-        require(call)
+        require_extension(call)
         answers = call.params.get("inputResponses")
         if not isinstance(answers, dict):
             raise InvalidParams("'inputResponses' must be an object")
-        deferral = await _here(server, call)
+        deferral = await _find_running(server, call)
         if deferral is not None:
-            _check(deferral, answers)
+            _check_answers(deferral, answers)
             deferral.answer(answers)
         return {}
 
@@ -47,55 +47,59 @@ def update_task(server: Server) -> Answer:
 def cancel_task(server: Server) -> Answer:
     async def answer(call: Call) -> dict[str, Any]:
         """Call the work off; nothing happens to what is over."""
-        require(call)
-        deferral = await _here(server, call)
+        require_extension(call)
+        deferral = await _find_running(server, call)
         if deferral is not None:
-            await server.deferrals.cancel(deferral)
+            await server.call_tasks.cancel(deferral)
         return {}
 
     return answer
 
 
-def require(call: Call) -> None:
+def require_extension(call: Call) -> None:
     """Raise MissingClientCapability unless the client knows tasks."""
-    if not call.session.declares(TASKS):
+    if not call.session.has_extension(TASKS):
         required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         raise MissingClientCapability(f"the client did not declare {TASKS}", required)
 
 
-async def known(server: Server, principal: str, ids: Iterable[str]) -> dict[str, Kept]:
+async def find_notified(server: Server, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:
     """The principal's tasks of these ids whose changes this process hears of."""
-    found = await _found(server, principal, ids)
-    return {id: kept for id, kept in found.items() if not kept.live or server.deferrals.here(principal, id) is not None}
+    found = await _find_rows(server, principal, ids)
+    return {
+        id: kept
+        for id, kept in found.items()
+        if not kept.is_live or server.call_tasks.find_running(principal, id) is not None
+    }
 
 
-async def _found(server: Server, principal: str, ids: Iterable[str]) -> dict[str, Kept]:
+async def _find_rows(server: Server, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:
     try:
-        return await server.deferrals.find(principal, ids)
+        return await server.call_tasks.find(principal, ids)
     except ToolError as error:  # of the state database: busy, full, …
         raise InternalError(error.text) from None
 
 
-async def _find(server: Server, call: Call) -> Kept:
+async def _find_task(server: Server, call: Call) -> StoredTask:
     id = call.params.get("taskId")
     if not isinstance(id, str) or len(id) > MAX_TASK_ID:
         raise InvalidParams(f"'taskId' must be a string of at most {MAX_TASK_ID} characters")
-    found = await _found(server, call.session.principal, [id])
+    found = await _find_rows(server, call.session.principal, [id])
     if id not in found:
         raise InvalidParams(f"unknown task: {id[:120]!r}; it may have expired")
     return found[id]
 
 
-async def _here(server: Server, call: Call) -> Deferral | None:
+async def _find_running(server: Server, call: Call) -> CallTask | None:
     """The task that is under way here; None when it is over."""
-    kept = await _find(server, call)
-    deferral = server.deferrals.here(call.session.principal, kept.id)
-    if deferral is None and kept.live:
+    kept = await _find_task(server, call)
+    deferral = server.call_tasks.find_running(call.session.principal, kept.id)
+    if deferral is None and kept.is_live:
         raise InternalError("another server process on the same state works on this task: only that one can be told")
     return deferral
 
 
-def _check(deferral: Deferral, answers: dict[str, Any]) -> None:
+def _check_answers(deferral: CallTask, answers: dict[str, Any]) -> None:
     """Raise InvalidParams when an answer is none to what is asked: nothing of the update is taken then."""
     for key, request in deferral.outstanding.items():
         if key in answers:

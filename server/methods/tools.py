@@ -4,49 +4,49 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server.calls.client import InputRequired
-from toolgate.server.calls.tasks import Deferral
+from toolgate.server.calls.tasks import CallTask
 from toolgate.server.methods import approval, news, pacing, task_execution
-from toolgate.server.methods.execution import TookTooLong, Work, attend
+from toolgate.server.methods.execution import TimeLimitError, Work, execute
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.deadlines import Hold
-from toolgate.server.protocol.errors import InvalidParams, shown
+from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import CannotAsk, ToolError, Unanswered
+from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool
 
 PLANNING = frozenset(("TaskManager", "PlanMode", "AskUserQuestion", "InvokeSkill", "SetCallback"))
 
 
 def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    hold = Hold(server.hold)
+    hold = DeadlineTimer(server.call_timeout)
 
     async def answer(call: Call) -> dict[str, Any]:
         """An unknown tool is an error of the request; what a tool says no to is a result."""
-        tool, arguments = _asked(server, call)
-        too_many = pacing.too_many(server, call, tool.scope)
+        tool, arguments = _read_call(server, call)
+        too_many = pacing.count_call(server, call, tool.scope)
         if too_many is not None:
-            return _spelled(server, call, tool, _refusal(too_many))
+            return _format_result(server, call, tool, _refusal(too_many))
         work = _work(server, call, tool, arguments)
         try:
-            if task_execution.may_defer(call, tool):
-                return await task_execution.attend_or_defer(server, hold, call, tool, work)
-            return await attend(server, hold, call, work)
-        except CannotAsk as refusal:
-            return _spelled(server, call, tool, _refusal(refusal.text))
-        except TookTooLong:
-            return _spelled(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
+            if task_execution.can_become_task(call, tool):
+                return await task_execution.execute_or_defer(server, hold, call, tool, work)
+            return await execute(server, hold, call, work)
+        except CannotAskError as refusal:
+            return _format_result(server, call, tool, _refusal(refusal.text))
+        except TimeLimitError:
+            return _format_result(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
 
-    return server.observers.observed(answer)
+    return server.observers.wrap(answer)
 
 
-def call_again(server: Server) -> Callable[[Deferral, bytes], None]:
+def rerun_call(server: Server) -> Callable[[CallTask, bytes], None]:
     """Does the work of a deferred call once more, which the end of a server broke off."""
 
-    def again(deferral: Deferral, how: bytes) -> None:
-        task_execution.do_again(server, deferral, how, lambda call: _work(server, call, *_asked(server, call)))
+    def again(deferral: CallTask, how: bytes) -> None:
+        task_execution.rerun(server, deferral, how, lambda call: _work(server, call, *_read_call(server, call)))
 
     return again
 
@@ -54,30 +54,30 @@ def call_again(server: Server) -> Callable[[Deferral, bytes], None]:
 def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> Work:
     async def work(context: Context) -> dict[str, Any]:
         try:
-            output = await run(server, call, tool, arguments, context)
-        except Unanswered as refusal:
-            if not call.deferred:
+            output = await run_tool(server, call, tool, arguments, context)
+        except UnansweredError as refusal:
+            if not call.is_task:
                 raise
             output = _refusal(refusal.text)
-        await context.place.keep()  # before it is answered: the client counts on where it stands
-        return _spelled(server, call, tool, output)
+        await context.caller_state.save_cwd()  # before it is answered: the client counts on where it stands
+        return _format_result(server, call, tool, output)
 
     return work
 
 
-def _spelled(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
+def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """The result. A task's takes no news along: it may be read never, or more than once."""
     call.output = output
     is_structured = serialization.is_structured(tool, call.revision, full=server.full_structure)
     structured = output.structured if is_structured else None
-    if not call.deferred:
+    if not call.is_task:
         notices = server.notices(call.session.principal)
         if notices:
             output, structured = news.add_news(notices, call, tool, output, structured)
-    return serialization.output(output, call.revision, structured)
+    return serialization.format_output(output, call.revision, structured)
 
 
-async def run(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
+async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
     """Run a tool, unless an active plan holds it back, or a rule, or the person who is asked. Raises CannotAsk."""
     if changes_things(tool) and await context.plan.active():
         call.decision = "plan"
@@ -85,13 +85,13 @@ async def run(server: Server, call: Call, tool: Tool, arguments: dict[str, Any],
     if not server.rules:
         return await tool.run(arguments, context)
     try:
-        context = await approval.admit(server, call, tool, arguments, context)
+        context = await approval.require_approval(server, call, tool, arguments, context)
     except ToolError as refusal:
         return _refusal(refusal.text)
     try:
         return await tool.run(arguments, context)
     except (InputRequired, BaseExceptionGroup):  # a question, which may have been asked inside a task group
-        approval.carry(server, call, context)
+        approval.carry_approval(server, call, context)
         raise
 
 
@@ -100,11 +100,11 @@ def changes_things(tool: Tool) -> bool:
     return not tool.annotations.read_only and tool.name not in PLANNING
 
 
-def _asked(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
+def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
     name, arguments = call.params.get("name"), call.params.get("arguments")
     tool = server.registry.tools.get(name) if isinstance(name, str) else None
     if tool is None:
-        raise InvalidParams(f"unknown tool: {shown(name)}")
+        raise InvalidParams(f"unknown tool: {format_name(name)}")
     if arguments is None:
         arguments = {}
     elif not isinstance(arguments, dict):

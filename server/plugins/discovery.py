@@ -14,7 +14,9 @@ from pathlib import Path
 
 MAX_FILES = 1_000  # of one folder, or of one package: more are not plugins
 MAX_SOURCE = 16 * 2**20  # bytes of one plugin: more is data, not a program
-MAX_INSIDE = 2**20  # bytes of one that runs in the server's process, where nothing else runs while it is compiled
+MAX_INLINE_SOURCE = (
+    2**20
+)  # bytes of one that runs in the server's process, where nothing else runs while it is compiled
 MAX_FOLDERS = 1_000  # watched: each costs the system a watch, of which a user may have 8,192 and less
 
 ISOLATE = "__isolate__ = True"  # in a plugin's file: it wants a process of its own
@@ -22,7 +24,7 @@ SPACE = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokeni
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class PluginContent:
     """What a plugin consisted of when it was looked at: `full` are the files that were not empty."""
 
     digest: bytes
@@ -30,7 +32,7 @@ class Content:
     empty: frozenset[Path] = frozenset()
 
 
-def files(folders: Iterable[Path], complain: Callable[[str], object]) -> Iterator[Path]:
+def find_plugins(folders: Iterable[Path], complain: Callable[[str], object]) -> Iterator[Path]:
     """The plugin files: every `.py` and every package below, in order, each once; names that begin with `.` or `_` are
     not. Links are followed, but nowhere twice."""
     seen: set[tuple[int, int]] = set()
@@ -38,15 +40,15 @@ def files(folders: Iterable[Path], complain: Callable[[str], object]) -> Iterato
         if not os.path.isdir(folder):
             complain(f"there is no plugin folder {folder}")
             continue
-        for count, file in enumerate(_below(folder, seen, complain)):
+        for count, file in enumerate(_walk_plugins(folder, seen, complain)):
             if count == MAX_FILES:
                 complain(f"more than {MAX_FILES} files in plugin folder {folder}: the rest is left out")
                 break
             yield file
 
 
-def _below(folder: Path, seen: set[tuple[int, int]], complain: Callable[[str], object]) -> Iterator[Path]:
-    levels = [_entries(folder, complain)]  # not recursion: folders may be nested deeper than calls
+def _walk_plugins(folder: Path, seen: set[tuple[int, int]], complain: Callable[[str], object]) -> Iterator[Path]:
+    levels = [_list_folder(folder, complain)]  # not recursion: folders may be nested deeper than calls
     while levels:
         entry = next(levels[-1], None)
         if entry is None:
@@ -66,29 +68,29 @@ def _below(folder: Path, seen: set[tuple[int, int]], complain: Callable[[str], o
             if os.path.isfile(package):
                 yield package
             else:
-                levels.append(_entries(entry, complain))
+                levels.append(_list_folder(entry, complain))
         elif stat.S_ISREG(kind.st_mode) and entry.suffix == ".py":
             yield entry
 
 
-def _entries(folder: Path, complain: Callable[[str], object]) -> Iterator[Path]:
+def _list_folder(folder: Path, complain: Callable[[str], object]) -> Iterator[Path]:
     try:
         yield from sorted(folder.iterdir())
     except OSError as error:
         complain(f"plugin folder {folder} can't be read: {error}")
 
 
-def sources(file: Path) -> dict[Path, bytes]:
+def read_sources(file: Path) -> dict[Path, bytes]:
     """What a plugin consists of: its file, or every `.py` of its package. Raises OSError."""
     if file.name != "__init__.py":
-        return {file: _read(file, MAX_SOURCE)}
+        return {file: _read_file(file, MAX_SOURCE)}
     found: dict[Path, bytes] = {}
     left = MAX_SOURCE
     for path in _python_files(file.parent):
         if len(found) == MAX_FILES:
             raise OSError(errno.EFBIG, f"more than {MAX_FILES} files", str(file.parent))
         try:
-            found[path] = _read(path, left)
+            found[path] = _read_file(path, left)
         except FileNotFoundError:  # gone since
             continue
         left -= len(found[path])
@@ -99,7 +101,7 @@ def sources(file: Path) -> dict[Path, bytes]:
 
 def _python_files(folder: Path) -> Iterator[Path]:
     seen: set[tuple[int, int]] = set()
-    levels = [_scanned(folder)]
+    levels = [_scan_folder(folder)]
     while levels:
         entry = next(levels[-1], None)
         if entry is None:
@@ -115,15 +117,15 @@ def _python_files(folder: Path) -> Iterator[Path]:
             yield Path(entry)
         elif stat.S_ISDIR(kind.st_mode) and (kind.st_dev, kind.st_ino) not in seen:
             seen.add((kind.st_dev, kind.st_ino))  # links may lead round in a circle
-            levels.append(_scanned(Path(entry)))
+            levels.append(_scan_folder(Path(entry)))
 
 
-def _scanned(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _scan_folder(folder: Path) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return iter(sorted(entries, key=lambda entry: entry.name))
 
 
-def _read(file: Path, limit: int) -> bytes:
+def _read_file(file: Path, limit: int) -> bytes:
     with file.open("rb") as stream:
         data = stream.read(limit + 1)
     if len(data) > limit:
@@ -131,14 +133,14 @@ def _read(file: Path, limit: int) -> bytes:
     return data
 
 
-def content(found: Mapping[Path, bytes]) -> Content:
+def hash_sources(found: Mapping[Path, bytes]) -> PluginContent:
     """What tells one version from another."""
     digest = hashlib.sha256()
     for path, data in found.items():
         digest.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape"))
         digest.update(data)
     full = frozenset(path for path, data in found.items() if data)
-    return Content(digest.digest(), full, frozenset(found) - full)
+    return PluginContent(digest.digest(), full, frozenset(found) - full)
 
 
 def wants_isolation(file: Path) -> bool:
@@ -146,19 +148,19 @@ def wants_isolation(file: Path) -> bool:
 
     Seen in its tokens: compiling holds up the server, and `ast.parse` is not safe in threads (CPython 3.11).
     """
-    data = _read(file, MAX_SOURCE)
-    if len(data) > MAX_INSIDE:  # it does not run inside in any case: what is said later need not be found
-        data = data[: data.rfind(b"\n", 0, MAX_INSIDE) + 1]
+    data = _read_file(file, MAX_SOURCE)
+    if len(data) > MAX_INLINE_SOURCE:  # it does not run inside in any case: what is said later need not be found
+        data = data[: data.rfind(b"\n", 0, MAX_INLINE_SOURCE) + 1]
     if b"__isolate__" not in data:
         return False
     lines = io.BytesIO(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))  # the ends of lines that Python takes
     try:
-        return any(map(_isolates, _statements(tokenize.tokenize(lines.readline))))
+        return any(map(_is_isolate_statement, _split_statements(tokenize.tokenize(lines.readline))))
     except (tokenize.TokenError, SyntaxError, ValueError):  # it won't load; where it would, then rather not inside
         return True
 
 
-def _statements(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[list[str]]:
+def _split_statements(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[list[str]]:
     """What is outside all blocks, a statement at a time."""
     level, statement = 0, list[str]()
     for token in tokens:
@@ -170,25 +172,25 @@ def _statements(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[list[str]]:
             statement.append(token.string)
 
 
-def _isolates(statement: Sequence[str]) -> bool:
+def _is_isolate_statement(statement: Sequence[str]) -> bool:
     """Whether it is `__isolate__ = True`, or that with a type."""
     words = [word for word in statement if word not in "()"]
     return words[:1] == ["__isolate__"] and words[1:2] in (["="], [":"]) and words[-2:] == ["=", "True"]
 
 
-def roots(folders: Iterable[Path], complain: Callable[[str], object]) -> list[Path]:
+def find_watched_folders(folders: Iterable[Path], complain: Callable[[str], object]) -> list[Path]:
     """The folders whose entries decide what plugins there are and what is in them, or the nearest there are."""
     found: set[Path] = set()
     for folder in folders:
         for path in (folder, Path(os.path.realpath(folder))):  # it may be a link
             found.add(next(parent for parent in path.parents if os.path.isdir(parent)))
-        found.update(_folders(folder))
+        found.update(_walk_folders(folder))
         if len(found) > MAX_FOLDERS:
             complain(f"more than {MAX_FOLDERS} folders in plugin folder {folder}: not all are watched")
     return sorted(found)[:MAX_FOLDERS]
 
 
-def _folders(folder: Path) -> set[Path]:
+def _walk_folders(folder: Path) -> set[Path]:
     """The folders at and below `folder`, and those that files in them are linked from; at most a few more than
     MAX_FOLDERS."""
     found: set[Path] = set()

@@ -22,11 +22,11 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, Protocol
 
-from toolgate.server.plugins.discovery import ISOLATE, MAX_INSIDE, sources
-from toolgate.server.plugins.loop_watchdog import Blocking
+from toolgate.server.plugins.discovery import ISOLATE, MAX_INLINE_SOURCE, read_sources
+from toolgate.server.plugins.loop_watchdog import LoopWatchdog
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.registry import Part
-from toolgate.tools.api.threads import Busy, Threads
+from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
 PREFIX = "toolgate_plugin_"  # of all modules of plugins
 PATIENCE = 10.0  # seconds a plugin may take to load: slow libraries take a few
@@ -35,19 +35,19 @@ MAX_LOADS = 100  # at once, those that were given up and still hang included: a 
 MAX_OF_FILE = 2  # of those: one that was given up, so that an edit of what hangs is loaded, and that
 
 
-class LoadError(Exception):
+class PluginLoadError(Exception):
     """A plugin can't be loaded; the cause, where there is one, is what it raised."""
 
 
-class Hangs(LoadError):
+class PluginHangsError(PluginLoadError):
     """Its import has not ended."""
 
 
-class Crowded(Hangs):
+class TooManyLoadsError(PluginHangsError):
     """Others have not ended; when they have, it may be loaded."""
 
 
-class Loaded(Protocol):
+class LoadedPlugin(Protocol):
     """A plugin that can be called."""
 
     @property
@@ -58,13 +58,13 @@ class Loaded(Protocol):
         ...
 
 
-Load = Callable[[Path], Awaitable[Loaded]]
+PluginLoad = Callable[[Path], Awaitable[LoadedPlugin]]
 
 
 class Generation:
     """The modules of one load. A context: entered while one of its functions runs, in whatever thread."""
 
-    def __init__(self, file: Path, finder: "Finder") -> None:
+    def __init__(self, file: Path, finder: "PluginFinder") -> None:
         stem = file.parent.name if file.name == "__init__.py" else file.stem
         self.file = file
         self.name = f"{PREFIX}{''.join(c if c.isalnum() else '_' for c in stem)}_{secrets.token_hex(6)}"
@@ -73,44 +73,46 @@ class Generation:
         self._finder = finder
         self._running = 0
         self._retired = False
-        self._gone: dict[str, ModuleType] = {}  # what was taken out of sys.modules
+        self._removed_modules: dict[str, ModuleType] = {}  # what was taken out of sys.modules
         self._lock = threading.RLock()  # a finalizer may end a call in any thread, at any line
 
     def __enter__(self) -> None:
         with self._lock:
             self._running += 1
             if self._retired and self._running == 1:  # called by who had found it before it was retired
-                self._arrive()
+                self._add_modules()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._lock:
             self._running -= 1
             if self._retired and not self._running:
-                self._leave()
+                self._remove_modules()
 
     def retire(self) -> None:
         with self._lock:
             if not self._retired:
                 self._retired = True
                 if not self._running:
-                    self._leave()
+                    self._remove_modules()
 
-    def load(self, blocking: Blocking, max_source: int) -> None:
+    def load(self, blocking: LoopWatchdog, max_source: int) -> None:
         """Import it and check its parts. Raises LoadError, and whatever the plugin raises."""
-        self.sources = sources(self.file)
+        self.sources = read_sources(self.file)
         if sum(map(len, self.sources.values())) > max_source:
-            raise LoadError(f"more than {max_source} bytes of source: say `{ISOLATE}` at its beginning, or split it")
-        self._arrive()
+            raise PluginLoadError(
+                f"more than {max_source} bytes of source: say `{ISOLATE}` at its beginning, or split it"
+            )
+        self._add_modules()
         module = importlib.import_module(self.name)
         found = [value for value in vars(module).values() if isinstance(value, Part)]
         parts = [part for part in dict.fromkeys(found) if self._is_own(part)]
         for part in parts:
             part.verify()
         for function in dict.fromkeys(function for part in parts for function in part.functions):
-            function.call = _counted(function, self, blocking)
+            function.call = _count_calls(function, self, blocking)
         self.parts = parts
 
-    def locate(self, fullname: str) -> ModuleSpec | None:
+    def find_module(self, fullname: str) -> ModuleSpec | None:
         """Where the import system finds a module of this generation: in the sources, whatever the files are now."""
         inner = fullname.split(".")[1:]
         if not inner:
@@ -126,7 +128,7 @@ class Generation:
         return None
 
     def _spec(self, fullname: str, path: Path) -> ModuleSpec | None:
-        loader = Source(fullname, str(path), self.sources[path])
+        loader = SourceLoader(fullname, str(path), self.sources[path])
         inside = [str(path.parent)] if path.name == "__init__.py" else None
         return spec_from_file_location(fullname, path, loader=loader, submodule_search_locations=inside)
 
@@ -137,20 +139,20 @@ class Generation:
     def _owns(self, name: str) -> bool:
         return name == self.name or name.startswith(f"{self.name}.")
 
-    def _arrive(self) -> None:
+    def _add_modules(self) -> None:
         self._finder.generations[self.name] = self
-        sys.modules.update(self._gone)
-        self._gone = {}
+        sys.modules.update(self._removed_modules)
+        self._removed_modules = {}
 
-    def _leave(self) -> None:
+    def _remove_modules(self) -> None:
         self._finder.generations.pop(self.name, None)
-        self._gone = {name: sys.modules.pop(name) for name in list(sys.modules) if self._owns(name)}
+        self._removed_modules = {name: sys.modules.pop(name) for name in list(sys.modules) if self._owns(name)}
         loggers = logging.Logger.manager.loggerDict  # they would stay for good; `getLogger(__name__)` is common
         for name in [name for name in list(loggers) if self._owns(name)]:
             loggers.pop(name, None)
 
 
-def _counted(function: Function, generation: Generation, blocking: Blocking) -> Callable[..., Any]:
+def _count_calls(function: Function, generation: Generation, blocking: LoopWatchdog) -> Callable[..., Any]:
     """The function's call, during which its generation is entered. What is plain runs in threads and blocks nobody."""
     call = function.call
 
@@ -172,7 +174,7 @@ def _counted(function: Function, generation: Generation, blocking: Blocking) -> 
     return wraps(call)(next((counted for is_kind, counted in kinds if is_kind(call)), plain))
 
 
-class Source(SourceFileLoader):
+class SourceLoader(SourceFileLoader):
     """Makes a module of bytes that were read before. Neither reads nor writes bytecode."""
 
     def __init__(self, fullname: str, path: str, data: bytes) -> None:
@@ -184,7 +186,7 @@ class Source(SourceFileLoader):
         return code
 
 
-class Finder(MetaPathFinder):
+class PluginFinder(MetaPathFinder):
     """Finds the modules of the generations that are in use."""
 
     def __init__(self) -> None:
@@ -196,43 +198,43 @@ class Finder(MetaPathFinder):
         if not fullname.startswith(PREFIX):
             return None
         generation = self.generations.get(fullname.partition(".")[0])
-        return None if generation is None else generation.locate(fullname)
+        return None if generation is None else generation.find_module(fullname)
 
 
-class Modules:
+class PluginLoader:
     """All plugins that run in this process, of at most `max_source` bytes each."""
 
-    def __init__(self, max_source: int = MAX_INSIDE) -> None:
+    def __init__(self, max_source: int = MAX_INLINE_SOURCE) -> None:
         self._max_source = max_source
-        self._finder = Finder()
-        self._blocking = Blocking(PREFIX)
+        self._finder = PluginFinder()
+        self._blocking = LoopWatchdog(PREFIX)
         self._threads = Threads(MAX_LOADS)
-        self._under_way: Counter[Path] = Counter()
+        self._loads: Counter[Path] = Counter()
         self._turn = asyncio.Lock()
 
-    async def load(self, file: Path) -> Loaded:
+    async def load(self, file: Path) -> LoadedPlugin:
         """Load a plugin, in a thread: it may block, and raise anything. Raises LoadError."""
         if self._finder not in sys.meta_path:
             sys.meta_path.insert(0, self._finder)  # first: the ordinary one would find submodules, and their bytecode
         loading: asyncio.Task[Generation | BaseException] | None = None
         try:
             async with self._turn:
-                loading = self._begin(file)
+                loading = self._start_load(file)
                 await asyncio.wait([loading], timeout=TURN)
             await asyncio.wait([loading], timeout=PATIENCE - TURN)
         except BaseException:
             if loading is not None:
-                loading.add_done_callback(_drop)
+                loading.add_done_callback(_retire_late)
             raise
         if not loading.done():
-            loading.add_done_callback(_drop)
-            raise Hangs(f"not loaded within {PATIENCE:g} s")
+            loading.add_done_callback(_retire_late)
+            raise PluginHangsError(f"not loaded within {PATIENCE:g} s")
         try:
             made = loading.result()
-        except Busy:
-            raise Crowded(f"{MAX_LOADS} others are still being loaded") from None
+        except ThreadsBusyError:
+            raise TooManyLoadsError(f"{MAX_LOADS} others are still being loaded") from None
         if isinstance(made, BaseException):
-            raise LoadError("it failed to load") from made
+            raise PluginLoadError("it failed to load") from made
         return made
 
     def close(self) -> None:
@@ -241,16 +243,16 @@ class Modules:
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
 
-    def _begin(self, file: Path) -> "asyncio.Task[Generation | BaseException]":
-        if self._under_way[file] >= MAX_OF_FILE:
-            raise Crowded(f"{MAX_OF_FILE} earlier versions of it are still being loaded")
+    def _start_load(self, file: Path) -> "asyncio.Task[Generation | BaseException]":
+        if self._loads[file] >= MAX_OF_FILE:
+            raise TooManyLoadsError(f"{MAX_OF_FILE} earlier versions of it are still being loaded")
         loading = asyncio.create_task(self._threads.run(partial(self._attempt, file)))
-        self._under_way[file] += 1
+        self._loads[file] += 1
 
         def ended(_: object) -> None:
-            self._under_way[file] -= 1
-            if not self._under_way[file]:
-                del self._under_way[file]
+            self._loads[file] -= 1
+            if not self._loads[file]:
+                del self._loads[file]
 
         loading.add_done_callback(ended)
         return loading
@@ -265,7 +267,7 @@ class Modules:
         return generation
 
 
-def _drop(loading: "asyncio.Task[Generation | BaseException]") -> None:
+def _retire_late(loading: "asyncio.Task[Generation | BaseException]") -> None:
     """It came too late."""
     if not loading.cancelled() and loading.exception() is None:
         made = loading.result()

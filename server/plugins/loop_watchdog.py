@@ -16,14 +16,14 @@ PATIENCE = 1.0  # seconds the loop may take to answer: by then people notice
 PAUSE = 1.0  # seconds between two questions, so that short calls cost one wake-up a second at most
 
 
-class Blocking:
+class LoopWatchdog:
     """A context: while it is entered, in the loop's thread and as often as calls begin, the loop is asked. `prefix` is
     how the names of modules begin whose code is a plugin's."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._running = 0
-        self._wanted = threading.Event()
+        self._has_calls = threading.Event()
         self._closed = threading.Event()
         self._lock = threading.RLock()  # a finalizer may end a call in any thread, at any line
         self._thread: threading.Thread | None = None
@@ -34,17 +34,17 @@ class Blocking:
             if self._running == 1:
                 if self._thread is None:
                     self._start()
-                self._wanted.set()
+                self._has_calls.set()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._lock:
             self._running -= 1
             if self._running == 0:
-                self._wanted.clear()
+                self._has_calls.clear()
 
     def close(self) -> None:
         self._closed.set()
-        self._wanted.set()
+        self._has_calls.set()
 
     def _start(self) -> None:
         asked = (asyncio.get_running_loop(), threading.get_ident())
@@ -53,28 +53,28 @@ class Blocking:
 
     def _run(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         while not self._closed.is_set():
-            self._wanted.wait()
+            self._has_calls.wait()
             try:
-                self._ask(loop, thread)
+                self._probe(loop, thread)
             except RuntimeError:  # the loop is closed
                 return
             self._closed.wait(PAUSE)
 
-    def _ask(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+    def _probe(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         asked = time.monotonic()
         answered = threading.Event()
         loop.call_soon_threadsafe(answered.set)
         named = None
         while not answered.wait(PATIENCE) and not self._closed.is_set():
             if named is None:
-                named = self._culprit(thread)
+                named = self._find_plugin_frame(thread)
                 if named is not None:
                     told = (*named, time.monotonic() - asked)
                     log.warning("plugin %s, line %d, blocks the server: nothing else was served for %.1f s", *told)
         if named is not None:
             log.info("plugin %s blocked the server for %.1f s", named[0], time.monotonic() - asked)
 
-    def _culprit(self, thread: int) -> tuple[str, int] | None:
+    def _find_plugin_frame(self, thread: int) -> tuple[str, int] | None:
         """The file and line of the innermost frame of the loop's thread that is a plugin's."""
         frame: FrameType | None = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]  # the documented one
         while frame is not None:

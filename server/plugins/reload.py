@@ -12,9 +12,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolgate.server.plugins.discovery import ISOLATE, Content, content, files, roots, sources, wants_isolation
-from toolgate.server.plugins.loader import Crowded, Hangs, Load, Loaded, LoadError
-from toolgate.tools.api.errors import Collision
+from toolgate.server.plugins.discovery import (
+    ISOLATE,
+    PluginContent,
+    find_plugins,
+    find_watched_folders,
+    hash_sources,
+    read_sources,
+    wants_isolation,
+)
+from toolgate.server.plugins.loader import (
+    LoadedPlugin,
+    PluginHangsError,
+    PluginLoad,
+    PluginLoadError,
+    TooManyLoadsError,
+)
+from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.api.tool import Tool
 
@@ -31,27 +45,27 @@ Key = tuple[str, str]  # kind and key of a part
 
 
 @dataclass(eq=False, slots=True)
-class Plugin:
+class PluginFile:
     """One plugin file. `serving` is the last good version, `waiting` a newer one that is not served yet."""
 
     file: Path
-    content: Content = field(default_factory=lambda: Content(b""))
-    serving: Loaded | None = None
-    waiting: Loaded | None = None
+    content: PluginContent = field(default_factory=lambda: PluginContent(b""))
+    serving: LoadedPlugin | None = None
+    pending: LoadedPlugin | None = None
     loading: "asyncio.Task[None] | None" = None
-    emptied: float | None = None  # loop time
-    told: str = ""  # in the log, of why `waiting` waits
-    refused: str = ""  # in the log, of why it is to be loaded again
+    emptied_at: float | None = None  # loop time
+    logged_conflict: str = ""  # in the log, of why `waiting` waits
+    logged_refusal: str = ""  # in the log, of why it is to be loaded again
 
     def end(self) -> None:
         if self.loading is not None:
             self.loading.cancel()
-        for loaded in (self.serving, self.waiting):
+        for loaded in (self.serving, self.pending):
             if loaded is not None:
                 loaded.retire()
 
 
-class Plugins:
+class PluginReloader:
     """What is loaded now from `folders`. `changed` is called when `registry` gives another registry.
 
     `load` loads a plugin into this process, `isolated` into one of its own: where the file says `__isolate__ = True`,
@@ -61,38 +75,38 @@ class Plugins:
     def __init__(
         self,
         folders: Sequence[Path],
-        load: Load,
-        isolated: Load | None = None,
+        load: PluginLoad,
+        load_isolated: PluginLoad | None = None,
         *,
         isolate: bool = False,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self.folders = folders
         self._load_here = load
-        self._load_isolated = isolated
+        self._load_isolated = load_isolated
         self._isolate = isolate
-        self._changed = changed
-        self._held: dict[Path, Plugin] = {}
-        self._looking = asyncio.Lock()
-        self._again: set[asyncio.Task[None]] = set()
+        self._changed = on_change
+        self._plugins: dict[Path, PluginFile] = {}
+        self._lock = asyncio.Lock()
+        self._reloads: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._yielding: dict[Key, str] = {}  # what is left out for a plugin, with its line in the log
+        self._left_out: dict[Key, str] = {}  # what is left out for a plugin, with its line in the log
         self._complaints: list[str] = []
 
-    async def look(self, patience: float = PATIENCE) -> None:
+    async def reload(self, patience: float = PATIENCE) -> None:
         """Load what has changed and drop what is gone. What takes longer than `patience` is served when it is done."""
-        async with self._looking:
+        async with self._lock:
             found = await asyncio.to_thread(self._scan)
-            gone = [self._held.pop(file) for file in list(self._held) if file not in found]
-            self._held = {file: self._held.get(file) or Plugin(file) for file in found}
+            gone = [self._plugins.pop(file) for file in list(self._plugins) if file not in found]
+            self._plugins = {file: self._plugins.get(file) or PluginFile(file) for file in found}
             for file, now in found.items():
-                self._compare(self._held[file], now)
-            loading = [plugin.loading for plugin in self._held.values() if plugin.loading is not None]
+                self._compare(self._plugins[file], now)
+            loading = [plugin.loading for plugin in self._plugins.values() if plugin.loading is not None]
             late = (await asyncio.wait(loading, timeout=patience))[1] if loading else ()
             for task in late:
-                task.add_done_callback(self._came_late)
+                task.add_done_callback(self._announce_late)
             if gone or loading:
                 self._changed()
             for plugin in gone:
@@ -101,83 +115,83 @@ class Plugins:
     def registry(self, built_in: Registry, yielding: Iterable[Part] = ()) -> Registry:
         """`built_in`, then those of `yielding` that no plugin claims, then the plugins, sorted by name. A plugin that
         claims what is taken is left out or stays what it was, and the log says so."""
-        chosen = {plugin: plugin.waiting or plugin.serving for plugin in self._held.values()}
+        chosen = {plugin: plugin.pending or plugin.serving for plugin in self._plugins.values()}
         owners: Mapping[Key, Part] = {(part.kind, part.key): part for part in built_in.parts}
-        while (refused := _refused(chosen, owners)) is not None:
+        while (refused := _find_conflict(chosen, owners)) is not None:
             plugin, part, holder = refused
             chosen[plugin] = plugin.serving if chosen[plugin] is not plugin.serving else None
-            self._refuse(plugin, part, holder, chosen[plugin])
+            self._leave_out(plugin, part, holder, chosen[plugin])
         for plugin, loaded in chosen.items():
-            if loaded is plugin.waiting is not None:
+            if loaded is plugin.pending is not None:
                 if plugin.serving is not None:
                     self._retire(plugin.serving)
-                plugin.serving, plugin.waiting, plugin.told = plugin.waiting, None, ""
+                plugin.serving, plugin.pending, plugin.logged_conflict = plugin.pending, None, ""
         parts = [part for loaded in chosen.values() if loaded is not None for part in loaded.parts]
-        kept = self._kept(yielding, {_key(part): part for part in parts})
+        kept = self._filter_yielding(yielding, {_key(part): part for part in parts})
         return built_in.with_parts([*kept, *sorted(parts, key=lambda part: part.key)])
 
     def roots(self) -> list[Path]:
         """The folders to watch."""
-        return roots(self.folders, lambda line: log.debug("%s", line))
+        return find_watched_folders(self.folders, lambda line: log.debug("%s", line))
 
     def close(self) -> None:
         """End what is being loaded, and all that is loaded."""
         for timer in [*self._timers, *filter(None, (self._sweep, self._retry))]:
             timer.cancel()
-        for task in self._again:
+        for task in self._reloads:
             task.cancel()
-        for plugin in self._held.values():
+        for plugin in self._plugins.values():
             plugin.end()
-        self._held = {}
+        self._plugins = {}
 
     # -- finding
 
-    def _scan(self) -> dict[Path, Content]:
+    def _scan(self) -> dict[Path, PluginContent]:
         complaints: list[str] = []
-        found: dict[Path, Content] = {}
-        for file in files(self.folders, complaints.append):
+        found: dict[Path, PluginContent] = {}
+        for file in find_plugins(self.folders, complaints.append):
             try:
-                found[file] = content(sources(file))
+                found[file] = hash_sources(read_sources(file))
             except FileNotFoundError:  # gone since
                 continue
             except OSError as error:  # loading it will say so
-                found[file] = Content(repr(error).encode("utf-8", "backslashreplace"))
+                found[file] = PluginContent(repr(error).encode("utf-8", "backslashreplace"))
         for line in complaints:
             if line not in self._complaints:
                 log.error("%s", line)
         self._complaints = complaints
         return found
 
-    def _compare(self, plugin: Plugin, now: Content) -> None:
+    def _compare(self, plugin: PluginFile, now: PluginContent) -> None:
         if now.digest == plugin.content.digest:
-            plugin.emptied = None
+            plugin.emptied_at = None
         elif self._is_settled(plugin, now):
             plugin.content = now
             if plugin.loading is not None:
                 plugin.loading.cancel()
             plugin.loading = asyncio.create_task(self._load(plugin))
 
-    def _is_settled(self, plugin: Plugin, now: Content) -> bool:
+    def _is_settled(self, plugin: PluginFile, now: PluginContent) -> bool:
         """Whether no file has just been emptied, as editors do before they write."""
         loop = asyncio.get_running_loop()
         if not now.empty & plugin.content.full:
-            plugin.emptied = None
-        elif plugin.emptied is None:
-            plugin.emptied = loop.time()
-            self._look_in(EMPTY)
+            plugin.emptied_at = None
+        elif plugin.emptied_at is None:
+            plugin.emptied_at = loop.time()
+            self._reload_after(EMPTY)
             return False
-        elif loop.time() < plugin.emptied + EMPTY:
+        elif loop.time() < plugin.emptied_at + EMPTY:
             return False
         return True
 
-    def _look_in(self, seconds: float) -> asyncio.TimerHandle:
+    def _reload_after(self, seconds: float) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
 
         def look() -> None:
             self._timers.discard(timer)
-            task = loop.create_task(self.look())
-            self._again.add(task)
-            task.add_done_callback(self._again.discard)
+            task = loop.create_task(self.reload())
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
 
         timer = loop.call_later(seconds + 0.01, look)  # the clock's steps may make it a little early
         self._timers.add(timer)
@@ -185,46 +199,46 @@ class Plugins:
 
     # -- loading
 
-    async def _load(self, plugin: Plugin) -> None:
+    async def _load(self, plugin: PluginFile) -> None:
         """Have the newest version of a plugin loaded; it waits until `registry` is asked for."""
         try:
-            loaded = await self._loaded(plugin.file)
-        except Crowded as error:
+            loaded = await self._load_file(plugin.file)
+        except TooManyLoadsError as error:
             self._load_later(plugin, str(error))
         except Exception as error:
-            cause = error.__cause__ if isinstance(error, LoadError) and error.__cause__ is not None else error
+            cause = error.__cause__ if isinstance(error, PluginLoadError) and error.__cause__ is not None else error
             still = "its last good version is served" if plugin.serving is not None else "it is left out"
-            trace = None if isinstance(cause, (LoadError, Collision)) else cause
+            trace = None if isinstance(cause, (PluginLoadError, CollisionError)) else cause
             why = cause if trace is None else "it failed to load"
-            more = f"; {ENDLESS}" if isinstance(error, Hangs) else ""
+            more = f"; {ENDLESS}" if isinstance(error, PluginHangsError) else ""
             log.error("plugin %s: %s; %s%s", plugin.file, why, still, more, exc_info=trace)
         else:
-            if plugin.waiting is not None:
-                self._retire(plugin.waiting)
-            plugin.waiting, plugin.told, plugin.refused = loaded, "", ""
+            if plugin.pending is not None:
+                self._retire(plugin.pending)
+            plugin.pending, plugin.logged_conflict, plugin.logged_refusal = loaded, "", ""
             if not loaded.parts:
                 log.warning("plugin %s declares no tool, prompt or resource", plugin.file)
         plugin.loading = None
 
-    def _load_later(self, plugin: Plugin, why: str) -> None:
-        plugin.content = Content(b"")  # so that it is another at the next look
-        if why != plugin.refused:
-            plugin.refused = why
+    def _load_later(self, plugin: PluginFile, why: str) -> None:
+        plugin.content = PluginContent(b"")  # so that it is another at the next look
+        if why != plugin.logged_refusal:
+            plugin.logged_refusal = why
             log.error("plugin %s: %s; it is tried again until it can be loaded; %s", plugin.file, why, ENDLESS)
         loop = asyncio.get_running_loop()
         if self._retry is None or self._retry.when() <= loop.time():
-            self._retry = self._look_in(RETRY)
+            self._retry = self._reload_after(RETRY)
 
-    async def _loaded(self, file: Path) -> Loaded:
+    async def _load_file(self, file: Path) -> LoadedPlugin:
         if not (self._isolate or await asyncio.to_thread(wants_isolation, file)):
             loaded = await self._load_here(file)
         elif self._load_isolated is not None:
             loaded = await self._load_isolated(file)
         else:
-            raise LoadError("it wants to be isolated, which is not available in this version")
+            raise PluginLoadError("it wants to be isolated, which is not available in this version")
         try:
             Registry(loaded.parts)
-        except Collision:
+        except CollisionError:
             self._retire(loaded)
             raise
         for part in loaded.parts:
@@ -232,25 +246,25 @@ class Plugins:
                 part.plugin = file.parent.name if file.name == "__init__.py" else file.stem
         return loaded
 
-    def _came_late(self, loading: "asyncio.Task[None]") -> None:
+    def _announce_late(self, loading: "asyncio.Task[None]") -> None:
         if not loading.cancelled():
             self._changed()
 
     # -- choosing
 
-    def _refuse(self, plugin: Plugin, part: Part, holder: Part, instead: Loaded | None) -> None:
+    def _leave_out(self, plugin: PluginFile, part: Part, holder: Part, instead: LoadedPlugin | None) -> None:
         what = part.kind.removesuffix("s")
         told = f"{what} {part.key!r} is declared twice: in {holder.source} and in {part.source}"
-        if told != plugin.told:
-            plugin.told = told
+        if told != plugin.logged_conflict:
+            plugin.logged_conflict = told
             still = "its last good version is served" if instead is not None else "it is left out"
             log.error("plugin %s: %s; %s", plugin.file, told, still)
 
-    def _kept(self, yielding: Iterable[Part], owners: Mapping[Key, Part]) -> list[Part]:
+    def _filter_yielding(self, yielding: Iterable[Part], owners: Mapping[Key, Part]) -> list[Part]:
         """Those that no plugin claims: what a skill adds may come from anybody who writes in the workspace, plugins
         are the operator's."""
         kept: list[Part] = []
-        before, self._yielding = self._yielding, {}
+        before, self._left_out = self._left_out, {}
         for part in yielding:
             holder = owners.get(_key(part))
             if holder is None:
@@ -258,14 +272,14 @@ class Plugins:
                 continue
             what = part.kind.removesuffix("s")
             line = f"{what} {part.key!r} of {part.source} is left out: {holder.source} declares it, too"
-            self._yielding[_key(part)] = line
+            self._left_out[_key(part)] = line
             if before.get(_key(part)) != line:
                 log.warning("%s", line)
         return kept
 
-    def _retire(self, what: Loaded | Plugin) -> None:
+    def _retire(self, what: LoadedPlugin | PluginFile) -> None:
         """What it was made of goes round in circles, and the collector seldom comes by here (App.serve_stdio)."""
-        if isinstance(what, Plugin):
+        if isinstance(what, PluginFile):
             what.end()
         else:
             what.retire()
@@ -279,7 +293,9 @@ class Plugins:
         gc.collect()
 
 
-def _refused(chosen: Mapping[Plugin, Loaded | None], built_in: Mapping[Key, Part]) -> tuple[Plugin, Part, Part] | None:
+def _find_conflict(
+    chosen: Mapping[PluginFile, LoadedPlugin | None], built_in: Mapping[Key, Part]
+) -> tuple[PluginFile, Part, Part] | None:
     """The first plugin that claims what is another's, what it claims, and who has it. What is served already has the
     better claim, then what comes first."""
     owners = dict(built_in)
@@ -296,5 +312,5 @@ def _key(part: Part) -> Key:
     return part.kind, part.key
 
 
-def _keys(loaded: Loaded | None) -> set[Key]:
+def _keys(loaded: LoadedPlugin | None) -> set[Key]:
     return set() if loaded is None else {_key(part) for part in loaded.parts}

@@ -17,16 +17,16 @@ ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # what * and 
 ENDS = re.compile(r"[;&|<>(){}`\r\n]+")  # of one command in a text of several
 
 
-class Command:
+class ShellCommand:
     """The text that patterns are about, of a call's arguments. Only a string is one for sure: a list may be words."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         given = arguments.get("command")
-        self.surely = given if isinstance(given, str) else None
-        self.text = " ".join(map(str, given)) if isinstance(given, list) else self.surely
+        self.certain_text = given if isinstance(given, str) else None
+        self.text = " ".join(map(str, given)) if isinstance(given, list) else self.certain_text
 
     @cached_property
-    def spellings(self) -> list[str]:
+    def variants(self) -> list[str]:
         """The text, and each command in it, with single spaces, with quotes and without."""
         text = self.text or ""
         bare = re.sub(r"\\\r?\n|[\"'\\]", "", text)
@@ -34,33 +34,33 @@ class Command:
         return list(dict.fromkeys([text, *(" ".join(part.split()) for part in parts)]))
 
 
-class Pattern:
+class CommandPattern:
     """One pattern, as `text` has it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def fits(self, command: Command, *, surely: bool) -> bool:
+    def matches(self, command: ShellCommand, *, strict: bool) -> bool:
         """Whether the command is one of these. `surely`: a doubt counts against that, not for it."""
-        text = command.surely if surely else command.text
+        text = command.certain_text if strict else command.text
         if text is None:
             return False
         if len(text) > MAX_COMMAND:
-            return not surely
-        if surely:
-            return self._exactly.fullmatch(text) is not None
-        return any(map(self._broadly.fullmatch, command.spellings))
+            return not strict
+        if strict:
+            return self._strict_regex.fullmatch(text) is not None
+        return any(map(self._broad_regex.fullmatch, command.variants))
 
     @cached_property
-    def _exactly(self) -> re.Pattern[str]:
-        return _compiled(self.text, WORDS)
+    def _strict_regex(self) -> re.Pattern[str]:
+        return _compile(self.text, WORDS)
 
     @cached_property
-    def _broadly(self) -> re.Pattern[str]:
-        return _compiled(self.text, ANY)
+    def _broad_regex(self) -> re.Pattern[str]:
+        return _compile(self.text, ANY)
 
 
-def _compiled(pattern: str, character: str) -> re.Pattern[str]:
+def _compile(pattern: str, character: str) -> re.Pattern[str]:
     """`*` is any number of such characters and `?` is one. Each `*` takes as few as it can and never more later, so
     that no text takes long."""
     first, *rest = (re.escape(chunk).replace(r"\?", character) for chunk in pattern.split("*"))

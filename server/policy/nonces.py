@@ -9,14 +9,16 @@ from collections.abc import Callable
 
 from toolgate.server.state.sealed_state import LIFETIME
 
-MOST = 64  # open ones of a principal: no person has as many questions before them
+MAX_OPEN = 64  # open ones of a principal: no person has as many questions before them
 
 
 class Nonces:
     """Each is good for `lifetime` seconds, of which `now` counts. One more than `most` of a principal's costs them
     their oldest, and nobody else anything."""
 
-    def __init__(self, lifetime: float = LIFETIME, most: int = MOST, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, lifetime: float = LIFETIME, most: int = MAX_OPEN, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._lifetime = lifetime
         self._most = most
         self._now = now
@@ -24,7 +26,7 @@ class Nonces:
 
     def issue(self, principal: str) -> str:
         """A new one of this principal's."""
-        self._forget()
+        self._drop_expired()
         own = self._open.setdefault(principal, OrderedDict())
         while len(own) >= self._most:
             own.popitem(last=False)
@@ -41,7 +43,7 @@ class Nonces:
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
-    def _forget(self) -> None:
+    def _drop_expired(self) -> None:
         now = self._now()
         for principal, own in list(self._open.items()):
             while own and next(iter(own.values())) <= now:

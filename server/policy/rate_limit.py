@@ -5,26 +5,26 @@ nothing of what is called.
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from toolgate.server.policy.sliding_window import SPAN, Minute
+from toolgate.server.policy.sliding_window import SPAN, SlidingWindow
 
 ANY = ""  # the key of the limit on all calls
 
 
-class Calls:
+class CallRateLimiter:
     """`most` is scope → calls in any sixty seconds, `ANY` for all together; 0, or a scope that is not there, is no
     limit. `now` is in seconds and never set back."""
 
     def __init__(self, most: Mapping[str, int], now: Callable[[], float] = time.monotonic) -> None:
         self._most = {scope: limit for scope, limit in most.items() if limit}
         self._now = now
-        self._minutes: dict[tuple[str, str], Minute] = {}  # by principal and scope: of those who called lately
+        self._minutes: dict[tuple[str, str], SlidingWindow] = {}  # by principal and scope: of those who called lately
         self._swept = now()
 
-    def take(self, principal: str, scope: str = ANY) -> str | None:
+    def count(self, principal: str, scope: str = ANY) -> str | None:
         """Count a call; or say why it is one too many, and count nothing."""
         now = self._now()
         self._sweep(now)
-        held = list(self._held(principal, scope))
+        held = list(self._windows_of(principal, scope))
         waits = [(minute.wait(now, self._most[key]), key) for key, minute in held]
         wait, key = max(waits, default=(0, ANY))
         if wait:
@@ -38,13 +38,13 @@ class Calls:
         """How many minutes are held."""
         return len(self._minutes)
 
-    def _held(self, principal: str, scope: str) -> Iterator[tuple[str, Minute]]:
+    def _windows_of(self, principal: str, scope: str) -> Iterator[tuple[str, SlidingWindow]]:
         for key in (ANY, scope) if scope else (ANY,):
             if key not in self._most:
                 continue
             minute = self._minutes.get((principal, key))
             if minute is None:
-                minute = self._minutes[principal, key] = Minute()
+                minute = self._minutes[principal, key] = SlidingWindow()
             yield key, minute
 
     def _sweep(self, now: float) -> None:

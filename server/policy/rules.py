@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from toolgate.server.policy.command_patterns import Command, Pattern
+from toolgate.server.policy.command_patterns import CommandPattern, ShellCommand
 
 if TYPE_CHECKING:  # start-up: the options need none of it
     from toolgate.server.protocol.session import Session
@@ -26,8 +26,8 @@ MAX_RULE = 500  # characters
 RULE = re.compile(r"(?:(?P<who>[^()]*)=)?(?P<what>[^=()]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 GLOB = r"[A-Za-z0-9_.*?\[\]!-]+"
 SCOPE = r"[\x21\x23-\x27\x2a-\x5b\x5d-\x7e]+"  # less parentheses
-WHATS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+"}
-WHOS: Mapping[str, str] = {
+TARGET_KINDS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+"}
+CALLER_KINDS: Mapping[str, str] = {
     "": r"local|u-[0-9a-f]{40}",
     "scope": SCOPE,
     "subject": r".+",
@@ -36,11 +36,11 @@ WHOS: Mapping[str, str] = {
     "oidc": r".+",
     "header": r".+",
 }
-NAMES = ("account", "github", "oidc", "header")  # that only the state database knows whose they are
-FORM = "[WHO=]WHAT[(PATTERN)], as Bash, scope:tools:web or Bash(git push*)"
+LOOKED_UP_KINDS = ("account", "github", "oidc", "header")  # that only the state database knows whose they are
+RULE_FORM = "[WHO=]WHAT[(PATTERN)], as Bash, scope:tools:web or Bash(git push*)"
 
 
-class Caller(NamedTuple):
+class RuleCaller(NamedTuple):
     """Whose call it is: `names` are all that they are called by."""
 
     names: Set[str]
@@ -52,9 +52,9 @@ class Rule:
     """One rule, as `text` has it."""
 
     text: str
-    who: str
-    what: str
-    pattern: Pattern | None
+    caller: str
+    target: str
+    pattern: CommandPattern | None
 
     def __str__(self) -> str:
         return self.text
@@ -62,28 +62,28 @@ class Rule:
     @property
     def is_plain(self) -> bool:
         """Whether it holds for every caller and whatever the arguments are."""
-        return not self.who and self.pattern is None
+        return not self.caller and self.pattern is None
 
-    def covers(self, tool: "Tool", command: Command, caller: Caller, *, surely: bool) -> bool:
+    def applies_to(self, tool: "Tool", command: ShellCommand, caller: RuleCaller, *, strict: bool) -> bool:
         """Whether it is about this call. `surely`: a doubt counts against it, not for it."""
-        if not (self.names(tool, surely=surely) and self._is_of(caller, surely=surely)):
+        if not (self.names_tool(tool, strict=strict) and self._applies_to_caller(caller, strict=strict)):
             return False
-        return self.pattern is None or self.pattern.fits(command, surely=surely)
+        return self.pattern is None or self.pattern.matches(command, strict=strict)
 
-    def names(self, tool: "Tool", *, surely: bool) -> bool:
+    def names_tool(self, tool: "Tool", *, strict: bool) -> bool:
         """Whether it is about this tool."""
-        kind, what = _kind(self.what)
+        kind, what = _kind(self.target)
         named = {"": tool.name, "scope": tool.scope, "plugin": tool.plugin}[kind]
         if named is None:
             return False
-        return fnmatchcase(named, what) or (not surely and fnmatchcase(named.lower(), what.lower()))
+        return fnmatchcase(named, what) or (not strict and fnmatchcase(named.lower(), what.lower()))
 
-    def _is_of(self, caller: Caller, *, surely: bool) -> bool:
-        kind, scope = _kind(self.who)
+    def _applies_to_caller(self, caller: RuleCaller, *, strict: bool) -> bool:
+        kind, scope = _kind(self.caller)
         if kind == "scope":  # a client chooses what its token is for: less helps it to no exemption, and out of no rule
             wanted = frozenset((scope,))
-            return caller.session.allows(wanted) if surely else caller.session.was_granted(wanted)
-        return not self.who or self.who in caller.names
+            return caller.session.allows(wanted) if strict else caller.session.was_granted(wanted)
+        return not self.caller or self.caller in caller.names
 
 
 class Rules:
@@ -93,59 +93,61 @@ class Rules:
         self._deny = deny
         self._allow = allow
         self._approve = approve
-        self.about_people = any(_kind(rule.who)[0] in NAMES for rule in self._all)
+        self.names_people = any(_kind(rule.caller)[0] in LOOKED_UP_KINDS for rule in self._all)
 
     def __bool__(self) -> bool:
         return bool(self._deny or self._approve)  # to be exempt from nothing is nothing
 
-    def verdict(self, tool: "Tool", arguments: Mapping[str, Any], caller: Caller) -> tuple[Verdict, Rule | None]:
+    def verdict(self, tool: "Tool", arguments: Mapping[str, Any], caller: RuleCaller) -> tuple[Verdict, Rule | None]:
         """What becomes of the call, and the rule that says so; None where none does."""
         rows: tuple[tuple[Verdict, Sequence[Rule], bool], ...] = (
             ("denied", self._deny, False),
             ("allowed", self._allow, True),
             ("asked", self._approve, False),
         )
-        command = Command(arguments)
+        command = ShellCommand(arguments)
         for verdict, rules, surely in rows:
             for rule in rules:
-                if rule.covers(tool, command, caller, surely=surely):
+                if rule.applies_to(tool, command, caller, strict=surely):
                     return verdict, rule
         return "allowed", None
 
-    def offered(self, tools: Mapping[str, "Tool"]) -> Mapping[str, "Tool"]:
+    def without_denied(self, tools: Mapping[str, "Tool"]) -> Mapping[str, "Tool"]:
         """Those that are not denied to everybody, whatever the arguments."""
         plain = [rule for rule in self._deny if rule.is_plain]
         if not plain:
             return tools
-        return {name: tool for name, tool in tools.items() if not any(rule.names(tool, surely=False) for rule in plain)}
+        return {
+            name: tool for name, tool in tools.items() if not any(rule.names_tool(tool, strict=False) for rule in plain)
+        }
 
-    def idle(self, tools: Mapping[str, "Tool"]) -> list[Rule]:
+    def find_unused(self, tools: Mapping[str, "Tool"]) -> list[Rule]:
         """Those that are about none of these tools: there may be a slip in them."""
-        return [rule for rule in self._all if not any(rule.names(tool, surely=False) for tool in tools.values())]
+        return [rule for rule in self._all if not any(rule.names_tool(tool, strict=False) for tool in tools.values())]
 
     @property
     def _all(self) -> list[Rule]:
         return [*self._deny, *self._allow, *self._approve]
 
 
-def parse(words: Sequence[str], known_as: Callable[[str], str] = str) -> list[Rule]:
+def parse_rules(words: Sequence[str], name_subject: Callable[[str], str] = str) -> list[Rule]:
     """The rules in `words`, several in one with commas between them. `known_as(subject)` is the name of the principal
     that the issuer of tokens calls so. Raises ValueError."""
-    return [_rule(text, known_as) for word in words for text in split(word)]
+    return [_parse_rule(text, name_subject) for word in words for text in split_rules(word)]
 
 
-def rule_word(word: str) -> str:
+def check_rule_word(word: str) -> str:
     """The word, when there are rules in it, all as they should be. Raises ValueError."""
-    if not parse([word]):
-        raise ValueError(f"there is no rule in {word!r}: a rule is {FORM}")
+    if not parse_rules([word]):
+        raise ValueError(f"there is no rule in {word!r}: a rule is {RULE_FORM}")
     return word
 
 
-def split(word: str) -> list[str]:
+def split_rules(word: str) -> list[str]:
     """The rules in a list: commas and white space separate them, but not in parentheses; where there are only names,
     ":" does as well."""
     names = word.split(":")
-    if all(re.fullmatch(GLOB, name) and name not in WHATS for name in names):
+    if all(re.fullmatch(GLOB, name) and name not in TARGET_KINDS for name in names):
         return names
     found, depth = [""], 0
     for character in word:
@@ -157,18 +159,18 @@ def split(word: str) -> list[str]:
     return [text for text in found if text]
 
 
-def _rule(text: str, known_as: Callable[[str], str]) -> Rule:
+def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
     read = RULE.fullmatch(text)
     if read is None or len(text) > MAX_RULE or not text.isprintable():
-        raise ValueError(f"{text[:MAX_RULE]!r} is no rule, which is {FORM}")
+        raise ValueError(f"{text[:MAX_RULE]!r} is no rule, which is {RULE_FORM}")
     who, what = read["who"], read["what"]
-    if not _is_one_of(WHATS, what):
+    if not _is_one_of(TARGET_KINDS, what):
         raise ValueError(f"{text!r}: {what!r} is neither a tool's name or a glob, nor scope:SCOPE or plugin:NAME")
-    if who is not None and not _is_one_of(WHOS, who):
-        known = ", ".join(f"{kind}:…" for kind in WHOS if kind)
+    if who is not None and not _is_one_of(CALLER_KINDS, who):
+        known = ", ".join(f"{kind}:…" for kind in CALLER_KINDS if kind)
         raise ValueError(f"{text!r}: {who!r} is not how a caller is named: local, u-…, {known}")
     kind, subject = _kind(who or "")
-    pattern = None if read["pattern"] is None else Pattern(read["pattern"])
+    pattern = None if read["pattern"] is None else CommandPattern(read["pattern"])
     return Rule(text, known_as(subject) if kind == "subject" else who or "", what, pattern)
 
 

@@ -10,7 +10,7 @@ from collections import deque
 SPAN = 60  # seconds
 
 
-class Minute:
+class SlidingWindow:
     """`now` is in seconds, of whichever clock; one that is set back forgets what it can't place any more."""
 
     __slots__ = ("_seconds", "count")

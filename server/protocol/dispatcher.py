@@ -31,7 +31,7 @@ from toolgate.server.protocol.messages import (
     decode,
     encode,
 )
-from toolgate.server.protocol.session import Call, Channel, Flight, Session
+from toolgate.server.protocol.session import Call, Channel, InFlightRequest, Session
 
 log = logging.getLogger("toolgate.dispatcher")
 
@@ -49,7 +49,7 @@ class Method:
     function: Callable[[Call], Answer | Awaitable[Answer]]
     with_session: bool = True
     stateless: bool = True
-    opens: bool = False
+    before_initialize: bool = False
 
 
 class Dispatcher:
@@ -72,32 +72,32 @@ class Dispatcher:
 
         Cancelling a request cancels the task this runs in, so a transport gives each message a task of its own.
         """
-        await self.take(decode(data), session, channel)
+        await self.handle_message(decode(data), session, channel)
 
-    async def take(self, message: Inbound | list[Inbound], session: Session, channel: Channel) -> None:
+    async def handle_message(self, message: Inbound | list[Inbound], session: Session, channel: Channel) -> None:
         """`handle`, for a transport that had to look at the message first."""
         if isinstance(message, list):
             await self._batch(message, session, channel)
         else:
-            await self._one(message, session, channel)
+            await self._handle_one(message, session, channel)
 
-    async def _one(self, message: Inbound, session: Session, channel: Channel) -> None:
+    async def _handle_one(self, message: Inbound, session: Session, channel: Channel) -> None:
         match message:
             case Request():
                 await self._answer(message, session, channel)
             case Notification():
-                self._note(message, session)
+                self._handle_notification(message, session)
             case Response():
-                session.settle(message)
+                session.resolve_response(message)
             case Malformed():
                 channel.send(Failure(message.id, message.error))
 
     async def _answer(self, request: Request, session: Session, channel: Channel) -> None:
         task = asyncio.current_task()
         assert task is not None
-        flight = Flight(task)
+        flight = InFlightRequest(task)
         try:
-            method, call = self._admit(request, session, channel)
+            method, call = self._prepare_call(request, session, channel)
             call.flight = flight
             session.in_flight[request.id] = flight
             try:
@@ -106,47 +106,47 @@ class Dispatcher:
                     answer = await answer
             finally:
                 del session.in_flight[request.id]
-            if not flight.cancelled:
+            if not flight.is_cancelled:
                 channel.send(Result(request.id, self._finish(answer, call)))
-            elif flight.undo is not None:
-                flight.undo()
+            elif flight.on_unsent is not None:
+                flight.on_unsent()
         except asyncio.CancelledError:
-            if flight.cancelled:
+            if flight.is_cancelled:
                 task.uncancel()
-                if flight.undo is not None:  # the cancellation came between the result and its answer
-                    flight.undo()
+                if flight.on_unsent is not None:  # the cancellation came between the result and its answer
+                    flight.on_unsent()
             elif task.cancelling():
                 raise  # the server ends
             else:  # of something the method itself had cancelled
-                self._fault(request, flight, channel)
+                self._send_fault(request, flight, channel)
         except RpcError as error:
-            self._refuse(request, error, flight, channel)
+            self._send_error(request, error, flight, channel)
         except GeneratorExit:
             raise
         except BaseException:  # noqa: BLE001  # a bug, here or in a plugin, whatever it raised
-            self._fault(request, flight, channel)
+            self._send_fault(request, flight, channel)
 
-    def _refuse(self, request: Request, error: RpcError, flight: Flight, channel: Channel) -> None:
-        if flight.undo is not None:
-            flight.undo()
-        if not flight.cancelled:
+    def _send_error(self, request: Request, error: RpcError, flight: InFlightRequest, channel: Channel) -> None:
+        if flight.on_unsent is not None:
+            flight.on_unsent()
+        if not flight.is_cancelled:
             channel.send(Failure(request.id, error))
 
-    def _fault(self, request: Request, flight: Flight, channel: Channel) -> None:
-        self._refuse(request, fault(request.method, sys.exception()), flight, channel)
+    def _send_fault(self, request: Request, flight: InFlightRequest, channel: Channel) -> None:
+        self._send_error(request, log_fault(request.method, sys.exception()), flight, channel)
 
-    def _admit(self, request: Request, session: Session, channel: Channel) -> tuple[Method, Call]:
+    def _prepare_call(self, request: Request, session: Session, channel: Channel) -> tuple[Method, Call]:
         """The method and the call, or the RpcError that says why there is none."""
         meta = request.params.get("_meta")
         if meta is not None and not isinstance(meta, dict):
             raise InvalidParams("'_meta' must be an object")
-        if session.stateless or request_meta.is_one(meta):
-            speaking = request_meta.session(meta or {}, session)
+        if session.stateless or request_meta.is_stateless(meta):
+            speaking = request_meta.request_session(meta or {}, session)
         else:
             speaking = session
         method = self._methods.get(request.method)
         if speaking.revision is None:
-            if method is None or not method.opens:
+            if method is None or not method.before_initialize:
                 raise InvalidRequest(f"{request.method[:200]!r} came before 'initialize'")
         elif method is None or not (method.stateless if speaking.revision.stateless else method.with_session):
             raise MethodNotFound(f"unknown method {request.method[:200]!r}")
@@ -156,7 +156,7 @@ class Dispatcher:
             raise InvalidRequest(f"more than {MAX_IN_FLIGHT} requests in flight")
         return method, Call(request.id, request.method, request.params, speaking, channel)
 
-    def _note(self, notification: Notification, session: Session) -> None:
+    def _handle_notification(self, notification: Notification, session: Session) -> None:
         known = self._notifications.get(notification.method)
         if known is None:
             return  # unknown notifications are ignored (JSON-RPC 2.0 section 4.1)
@@ -173,27 +173,27 @@ class Dispatcher:
             return
         claim = self.answers.claim(session.principal)
         try:
-            answers = _Collected(channel, claim)
+            answers = _BatchChannel(channel, claim)
             async with asyncio.TaskGroup() as group:
                 for message in messages:
                     if isinstance(message, Request) and message.method == "initialize":
                         answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
                     else:
-                        group.create_task(self._one(message, session, answers))
+                        group.create_task(self._handle_one(message, session, answers))
             if answers.messages:
                 channel.send(answers.messages)
         finally:
             claim.release()
 
 
-def fault(what: str, error: BaseException | None) -> InternalError:
+def log_fault(what: str, error: BaseException | None) -> InternalError:
     """What a client is told of an unknown exception, which may hold anything: a reference that is also in the log."""
     reference = secrets.token_hex(6)
     log.error("reference %s: %s failed", reference, what, exc_info=error)
     return InternalError(f"internal error, reference {reference}")
 
 
-class _Collected:
+class _BatchChannel:
     """A channel that keeps answers for the end of a batch and lets everything else through. What `claim` has no room
     for is answered by an error."""
 

@@ -70,7 +70,7 @@ class UsageError(Exception):
     """The command line, environment or config file asks for what can't be: exit code 2. The text names the option."""
 
 
-def shown(value: Any) -> str:
+def format_name(value: Any) -> str:
     """Return how an error tells what a client sent in the place of a name: cut before it is spelled."""
     if isinstance(value, str):
         return repr(value[:MAX_SHOWN])

@@ -75,7 +75,7 @@ Inbound = Request | Notification | Response | Malformed
 Outbound = Request | Notification | Result | Failure | msgspec.Raw | list[Any]
 
 
-class _Wire(msgspec.Struct):
+class _AnyMessage(msgspec.Struct):
     """The one shape all inbound messages are decoded into; which they are is seen from what is there."""
 
     jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
@@ -86,39 +86,39 @@ class _Wire(msgspec.Struct):
     error: Any = msgspec.UNSET
 
 
-class _Identified(msgspec.Struct):
+class _MessageId(msgspec.Struct):
     """What is read of a message that is too much to decode."""
 
     id: int | str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _ResultMessage(msgspec.Struct):
     id: Id
     result: Any
     jsonrpc: str = "2.0"
 
 
-class _Error(msgspec.Struct, omit_defaults=True):
+class _ErrorObject(msgspec.Struct, omit_defaults=True):
     code: int
     message: str
     data: Any = None
 
 
-class _Refusal(msgspec.Struct):
+class _ErrorMessage(msgspec.Struct):
     id: Id | None
-    error: _Error
+    error: _ErrorObject
     jsonrpc: str = "2.0"
 
 
-class _Call(msgspec.Struct, omit_defaults=True):
+class _RequestMessage(msgspec.Struct, omit_defaults=True):
     jsonrpc: str  # without a default, so that it is never left out
     method: str
     id: Id | msgspec.UnsetType = msgspec.UNSET
     params: dict[str, Any] = {}
 
 
-_decode = msgspec.json.Decoder(_Wire).decode
-_decode_id = msgspec.json.Decoder(_Identified).decode
+_decode = msgspec.json.Decoder(_AnyMessage).decode
+_decode_id = msgspec.json.Decoder(_MessageId).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -129,7 +129,7 @@ def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
         try:
             for _ in _measure(data, MAX_STRUCTURE):
                 pass
-        except _TooMuch as error:
+        except _TooLargeError as error:
             return _refuse_unread(data, error)
     return _decode_measured(data)
 
@@ -140,7 +140,7 @@ async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | lis
         try:
             for _ in _measure(data, MAX_STRUCTURE):
                 await asyncio.sleep(0)
-        except _TooMuch as error:
+        except _TooLargeError as error:
             return _refuse_unread(data, error)
         message = _decode_measured(data)
         await asyncio.sleep(0)  # what is done with a large one has a turn of its own
@@ -154,7 +154,7 @@ def decode_value(data: bytes) -> Any:
         try:
             for _ in _measure(data, MAX_STRUCTURE):
                 pass
-        except _TooMuch as error:
+        except _TooLargeError as error:
             raise ValueError(str(error)) from None
     return _decode_any(data)
 
@@ -164,38 +164,38 @@ def encode(message: Outbound) -> bytes:
 
     Raises TypeError for a value that JSON can't hold.
     """
-    return spelled([_shape(item) for item in message] if isinstance(message, list) else _shape(message))
+    return encode_value([_to_wire(item) for item in message] if isinstance(message, list) else _to_wire(message))
 
 
-def spelled(value: Any) -> bytes:
+def encode_value(value: Any) -> bytes:
     """A part of a message as JSON, in the same way."""
     try:
         return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate, from a file name or an escape
-        return _encode(scrubbed(msgspec.to_builtins(value)))
+        return _encode(replace_surrogates(msgspec.to_builtins(value)))
 
 
-def too_large(message: Outbound) -> Failure:
+def refuse_too_large(message: Outbound) -> Failure:
     """What is said in place of an answer that finds no room."""
     text = "there is no room for this answer: read the answers that were sent before, or ask for less at once"
     return Failure(message.id if isinstance(message, (Result, Failure)) else None, InternalError(text))
 
 
-def _shape(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:
+def _to_wire(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:
     match message:
         case msgspec.Raw():
             return message
         case Result(id, result):
-            return _Answer(id, result)
+            return _ResultMessage(id, result)
         case Failure(id, error):
-            return _Refusal(id, _Error(error.code, error.message, error.data))
+            return _ErrorMessage(id, _ErrorObject(error.code, error.message, error.data))
         case Request(id, method, params):
-            return _Call("2.0", method, id, params)
+            return _RequestMessage("2.0", method, id, params)
         case Notification(method, params):
-            return _Call("2.0", method, msgspec.UNSET, params)
+            return _RequestMessage("2.0", method, msgspec.UNSET, params)
 
 
-def _classify(wire: _Wire) -> Inbound:
+def _classify(wire: _AnyMessage) -> Inbound:
     given = None if wire.id is msgspec.UNSET else wire.id
     if wire.jsonrpc != "2.0":
         return Malformed(given, InvalidRequest("'jsonrpc' must be \"2.0\""))
@@ -223,7 +223,7 @@ def _decode_measured(data: bytes | bytearray | memoryview) -> Inbound | list[Inb
         return _decode_leniently(data, error)
 
 
-class _TooMuch(Exception):
+class _TooLargeError(Exception):
     """A message has more values than any that is meant well; the text says so."""
 
 
@@ -252,14 +252,14 @@ def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]
         numerals = outside.translate(NUMERALS)
         extremes += numerals.count(b"e-000") + numerals.count(b"e000")
         if size > limit:
-            raise _TooMuch(f"more than {limit} bytes of a message are outside of its strings")
+            raise _TooLargeError(f"more than {limit} bytes of a message are outside of its strings")
         if escapes > MAX_ESCAPES:
-            raise _TooMuch(f"more than {MAX_ESCAPES} characters of a message are escaped")
+            raise _TooLargeError(f"more than {MAX_ESCAPES} characters of a message are escaped")
         if extremes > MAX_EXTREMES:
-            raise _TooMuch(f"more than {MAX_EXTREMES} numbers of a message have exponents of three digits")
+            raise _TooLargeError(f"more than {MAX_EXTREMES} numbers of a message have exponents of three digits")
 
 
-def _refuse_unread(data: bytes | bytearray | memoryview, error: _TooMuch) -> Malformed:
+def _refuse_unread(data: bytes | bytearray | memoryview, error: _TooLargeError) -> Malformed:
     return Malformed(_read_id(data) if len(data) <= MAX_SKIMMED else None, InvalidRequest(str(error)))
 
 
@@ -278,7 +278,7 @@ def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbou
         value = _decode_any(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _decode_leniently(data, error)
-    return _sorted(value, _convert)
+    return _convert_all(value, _convert)
 
 
 def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) -> Inbound | list[Inbound]:
@@ -292,13 +292,13 @@ def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) ->
     try:
         for _ in _measure(data, MAX_LENIENT_STRUCTURE):
             pass
-        value = msgspec.to_builtins(scrubbed(json.loads(bytes(data), parse_constant=_refuse_constant)))
-        return _sorted(value, _convert_finite)
-    except (_TooMuch, ValueError, RecursionError):
+        value = msgspec.to_builtins(replace_surrogates(json.loads(bytes(data), parse_constant=_refuse_constant)))
+        return _convert_all(value, _convert_finite)
+    except (_TooLargeError, ValueError, RecursionError):
         return refusal
 
 
-def _sorted(value: Any, convert: Callable[[Any], Inbound]) -> Inbound | list[Inbound]:
+def _convert_all(value: Any, convert: Callable[[Any], Inbound]) -> Inbound | list[Inbound]:
     if not isinstance(value, list):
         return convert(value)
     if len(value) > MAX_BATCH:
@@ -312,7 +312,7 @@ def _refuse_constant(name: str) -> None:
 
 def _convert(value: Any) -> Inbound:
     try:
-        return _classify(msgspec.convert(value, _Wire))
+        return _classify(msgspec.convert(value, _AnyMessage))
     except (msgspec.ValidationError, RecursionError) as error:
         return _refuse_value(value, str(error))
 
@@ -336,11 +336,11 @@ def _has_infinity(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_infinity, value))
 
 
-def scrubbed(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {scrubbed(key): scrubbed(item) for key, item in value.items()}
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [scrubbed(item) for item in value]
+        return [replace_surrogates(item) for item in value]
     return value

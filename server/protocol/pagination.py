@@ -15,7 +15,7 @@ PAGE = 250  # items: few clients ask for a second page, and none should need one
 MAX_CURSOR = 16_384  # characters; a URI of 8 KiB fits
 
 
-def begin(cursor: object, what: str, keys: Sequence[str]) -> int:
+def page_start(cursor: object, what: str, keys: Sequence[str]) -> int:
     """Where the page begins that `cursor` (None for the first) asks for in the list `what`. Raises InvalidParams."""
     if cursor is None:
         return 0
@@ -37,7 +37,7 @@ def begin(cursor: object, what: str, keys: Sequence[str]) -> int:
         return min(index - 1, len(keys))  # the item has gone: what came behind it moved up
 
 
-def end(begin: int, what: str, keys: Sequence[str], size: int = PAGE) -> tuple[int, str | None]:
+def page_end(begin: int, what: str, keys: Sequence[str], size: int = PAGE) -> tuple[int, str | None]:
     """Where that page ends, and the cursor of the next one; None for the last."""
     index = begin + size
     if index >= len(keys):

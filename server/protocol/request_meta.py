@@ -19,7 +19,7 @@ SUBSCRIPTION = PREFIX + "subscriptionId"
 TASKS = PREFIX + "tasks"  # an extension
 
 
-def is_one(meta: dict[str, Any] | None) -> bool:
+def is_stateless(meta: dict[str, Any] | None) -> bool:
     """Whether a request that carries `meta` speaks for itself, well or badly."""
     return meta is not None and (VERSION in meta or CAPABILITIES in meta)
 
@@ -31,7 +31,7 @@ def client_name(meta: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def check(meta: dict[str, Any]) -> None:
+def check_meta(meta: dict[str, Any]) -> None:
     """Raise InvalidParams when `meta` lacks what every request must say of itself. Whether the revision is served is
     another question, since over HTTP the headers are held against it first."""
     if not (type(meta.get(VERSION)) is str and type(meta.get(CAPABILITIES)) is dict):
@@ -39,7 +39,7 @@ def check(meta: dict[str, Any]) -> None:
         _field(meta, CAPABILITIES, dict)
 
 
-def session(meta: dict[str, Any], connection: Session) -> Session:
+def request_session(meta: dict[str, Any], connection: Session) -> Session:
     """The session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
     version = _field(meta, VERSION, str)
     capabilities = _field(meta, CAPABILITIES, dict)
@@ -48,7 +48,7 @@ def session(meta: dict[str, Any], connection: Session) -> Session:
     if revision is None:
         data = {"supported": list(SUPPORTED), "requested": version}
         raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
-    return connection.of_request(revision, capabilities, _level(meta))
+    return connection.for_request(revision, capabilities, _level(meta))
 
 
 def _field(meta: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:

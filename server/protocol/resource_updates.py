@@ -27,10 +27,10 @@ T = TypeVar("T")
 class Subscriber(Protocol):
     """Whoever wants to know: a session, or an open subscription."""
 
-    def updated(self, uri: str) -> None: ...
+    def notify_updated(self, uri: str) -> None: ...
 
 
-class Paced:
+class NotificationThrottle:
     """Calls `tell` for news: for the first at once, then at most every PAUSE."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -38,48 +38,48 @@ class Paced:
         self._resting: asyncio.TimerHandle | None = None  # news went out a moment ago
         self._changed = False  # since then
 
-    def changed(self) -> None:
+    def notify(self) -> None:
         if self._resting is not None:
             self._changed = True
             return
         self._tell()
         self._changed = False
-        self._resting = asyncio.get_running_loop().call_later(PAUSE, self._rested)
+        self._resting = asyncio.get_running_loop().call_later(PAUSE, self._end_pause)
 
     def end(self) -> None:
         if self._resting is not None:
             self._resting.cancel()
 
-    def _rested(self) -> None:
+    def _end_pause(self) -> None:
         self._resting = None
         if self._changed:
-            self.changed()
+            self.notify()
 
 
-class Watched:
+class WatchedResource:
     """One URI of one principal that somebody is subscribed to."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.subscribers: set[Subscriber] = set()
         self.watch: asyncio.Task[None] | None = None
-        self._news = Paced(self._tell)
+        self._news = NotificationThrottle(self._notify_subscribers)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """It has changed."""
-        self._news.changed()
+        self._news.notify()
 
     def end(self) -> None:
         if self.watch is not None:
             self.watch.cancel()
         self._news.end()
 
-    def _tell(self) -> None:
+    def _notify_subscribers(self) -> None:
         for subscriber in list(self.subscribers):
-            subscriber.updated(self.uri)
+            subscriber.notify_updated(self.uri)
 
 
-async def in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
+async def yield_in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
     """Give each of the items, whose URIs have `size` characters, and others a turn between them."""
     since = 0
     for item in items:
@@ -90,47 +90,47 @@ async def in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncIterato
         yield item
 
 
-class Updates:
+class ResourceUpdates:
     """`watch(principal, uri)` gives what finds out about changes, or None where nothing does."""
 
     def __init__(self, watch: Callable[[str, str], AsyncIterator[object] | None]) -> None:
         self._watch = watch
-        self._held: dict[tuple[str, str], Watched] = {}
+        self._watched: dict[tuple[str, str], WatchedResource] = {}
         self._watches: Counter[str] = Counter()  # by principal
         self._renewing: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         """How many URIs somebody is subscribed to, counted once a principal."""
-        return len(self._held)
+        return len(self._watched)
 
     def subscribe(self, subscriber: Subscriber, principal: str, uri: str) -> bool:
         """Return whether there was room for it: nothing would be told without a watch."""
-        held = self._held.get((principal, uri))
+        held = self._watched.get((principal, uri))
         if held is None:
             changes = self._watch(principal, uri)
             if changes is not None and not self._has_room(principal):
                 return False
-            held = self._held[principal, uri] = Watched(uri)
+            held = self._watched[principal, uri] = WatchedResource(uri)
             self._begin(held, principal, changes)
         held.subscribers.add(subscriber)
         return True
 
     def unsubscribe(self, subscriber: Subscriber, principal: str, uri: str) -> None:
         """Nothing happens where there is no such subscription."""
-        held = self._held.get((principal, uri))
+        held = self._watched.get((principal, uri))
         if held is None:
             return
         held.subscribers.discard(subscriber)
         if not held.subscribers:
-            del self._held[principal, uri]
+            del self._watched[principal, uri]
             self._stop(held, principal)
             held.end()
 
-    def changed(self, principal: str, uri: str) -> None:
+    def notify(self, principal: str, uri: str) -> None:
         """Tell all of the principal's subscribers of `uri`."""
-        held = self._held.get((principal, uri))
+        held = self._watched.get((principal, uri))
         if held is not None:
-            held.tell()
+            held.notify()
 
     def renew(self) -> None:
         """The resources on offer are others: every watch begins anew, with what there is now."""
@@ -141,14 +141,14 @@ class Updates:
     def close(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        for held in self._held.values():
+        for held in self._watched.values():
             held.end()
-        self._held.clear()
+        self._watched.clear()
         self._watches.clear()
 
     async def _renew(self) -> None:
-        async for principal, uri in in_turns(list(self._held), lambda key: len(key[1])):
-            held = self._held.get((principal, uri))
+        async for principal, uri in yield_in_turns(list(self._watched), lambda key: len(key[1])):
+            held = self._watched.get((principal, uri))
             if held is not None:
                 self._stop(held, principal)
                 self._begin(held, principal, self._watch(principal, uri))
@@ -157,12 +157,12 @@ class Updates:
         share = MAX_WATCHES if principal == LOCAL_NAME else MAX_OWNED
         return self._watches[principal] < share and self._watches.total() < MAX_WATCHES
 
-    def _begin(self, held: Watched, principal: str, changes: AsyncIterator[object] | None) -> None:
+    def _begin(self, held: WatchedResource, principal: str, changes: AsyncIterator[object] | None) -> None:
         if changes is not None:
             held.watch = asyncio.get_running_loop().create_task(_follow(changes, held))
             self._watches[principal] += 1
 
-    def _stop(self, held: Watched, principal: str) -> None:
+    def _stop(self, held: WatchedResource, principal: str) -> None:
         if held.watch is None:
             return
         held.watch.cancel()
@@ -172,9 +172,9 @@ class Updates:
             del self._watches[principal]
 
 
-async def _follow(changes: AsyncIterator[object], held: Watched) -> None:
+async def _follow(changes: AsyncIterator[object], held: WatchedResource) -> None:
     try:
         async for _ in changes:
-            held.tell()
+            held.notify()
     except Exception:  # a plugin's, or a file that has gone: the subscription stands, and hears of no more changes
         log.warning("what watches %s has failed", held.uri[:200], exc_info=True)

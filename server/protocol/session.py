@@ -12,7 +12,7 @@ from toolgate.server.protocol.errors import RpcError
 from toolgate.server.protocol.messages import Id, Notification, Outbound, Request, Response
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import Place
+from toolgate.tools.api.context import CallerState
 
 if TYPE_CHECKING:
     from toolgate.server.principal import Right
@@ -38,17 +38,17 @@ class Channel(Protocol):
         ...
 
 
-class Refused(Exception):
+class ClientRefusedError(Exception):
     """The client answered a request of ours with an error; the text is the client's."""
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlightRequest:
     """A request being answered: the task that does it, and whether the client has called it off."""
 
     task: "asyncio.Task[Any]"
-    cancelled: bool = False
-    undo: Callable[[], None] | None = None  # called when the answer does not go out after all
+    is_cancelled: bool = False
+    on_unsent: Callable[[], None] | None = None  # called when the answer does not go out after all
 
 
 class Session:
@@ -117,8 +117,8 @@ class Session:
         self.capabilities: dict[str, Any] = {}
         self.log_level: int | None = DEFAULT_LEVEL
         self.ready = False  # after notifications/initialized: may be sent what it did not ask for
-        self.in_flight: dict[Id, Flight] = {}
-        self.place = Place(digest(self.key) if self.key else "")
+        self.in_flight: dict[Id, InFlightRequest] = {}
+        self.place = CallerState(hash_key(self.key) if self.key else "")
         self.subscribed: dict[str, frozenset[str]] = {}  # URIs of resources → the scopes it takes to read them
         self.scopes = scopes
         self.granted = granted
@@ -127,7 +127,7 @@ class Session:
         # a session of an earlier process may still be answered what that one asked: no id is ever used again
         self._last_id = 0 if key is None else secrets.randbelow(2**40) << 10
 
-    def of_request(self, revision: Revision, capabilities: dict[str, Any], log_level: int | None) -> "Session":
+    def for_request(self, revision: Revision, capabilities: dict[str, Any], log_level: int | None) -> "Session":
         """The session of one request of the stateless era, cancelled through this one; over HTTP this very one, since
         there each request has a connection of its own."""
         session = self
@@ -151,8 +151,8 @@ class Session:
     def cancel(self, id: Id) -> None:
         """Call off the request `id`; nothing happens when it is unknown or already answered."""
         flight = self.in_flight.get(id)
-        if flight is not None and not flight.cancelled:
-            flight.cancelled = True
+        if flight is not None and not flight.is_cancelled:
+            flight.is_cancelled = True
             flight.task.cancel()
 
     async def request(self, method: str, params: dict[str, Any], channel: Channel, timeout: float) -> Any:
@@ -175,7 +175,7 @@ class Session:
         finally:
             del self._asked[id]
 
-    def settle(self, response: Response) -> None:
+    def resolve_response(self, response: Response) -> None:
         """Hand an answer to whoever waits for it; an answer to nothing is dropped."""
         waiting = self._asked.get(response.id) if response.id is not None else None
         if waiting is None or waiting.done():
@@ -184,14 +184,14 @@ class Session:
             waiting.set_result(response.result)
         else:
             said = response.error.get("message") if isinstance(response.error, dict) else None
-            waiting.set_exception(Refused(str(said)[:500]))
+            waiting.set_exception(ClientRefusedError(str(said)[:500]))
 
-    def updated(self, uri: str) -> None:
+    def notify_updated(self, uri: str) -> None:
         """Tell the client that a resource it subscribed to has changed."""
         if self.ready and self.channel is not None and self.allows(self.subscribed.get(uri, frozenset())):
             self.channel.send(Notification("notifications/resources/updated", {"uri": uri}))
 
-    async def keep(self) -> None:
+    async def save(self) -> None:
         """Write down what of this session outlives the process, where anything does."""
         if self.place.save is not None:
             await self.place.save()
@@ -204,30 +204,30 @@ class Session:
         """Whether the client could have a token for these scopes, though the one it shows be for less."""
         return self.allows(wanted) or (self.granted is not None and wanted <= self.granted)
 
-    def hears(self, rank: int) -> bool:
+    def accepts_log(self, rank: int) -> bool:
         """Whether a log message of level `rank` that no request asked for may be sent."""
         return self.ready and self.channel is not None and self.log_level is not None and rank >= self.log_level
 
-    def can(self, capability: str) -> bool:
+    def has_capability(self, capability: str) -> bool:
         """Whether the client declared `capability`."""
         return capability in self.capabilities
 
-    def declares(self, extension: str) -> bool:
+    def has_extension(self, extension: str) -> bool:
         """Whether the client declared `extension`, where its revision has extensions."""
         declared = self.capabilities.get("extensions")
         has_any = self.revision is not None and self.revision.extensions and isinstance(declared, dict)
         return has_any and extension in declared  # type: ignore[operator]  # an object: looked at just now
 
 
-def digest(key: str) -> str:
+def hash_key(key: str) -> str:
     """What a session is called in the state: whoever reads that can't name the session."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 @lru_cache(1024)
-def tag(key: str) -> str:
+def short_hash(key: str) -> str:
     """What a session is called where its key, which is a secret, must not be."""
-    return digest(key)[:12]
+    return hash_key(key)[:12]
 
 
 @dataclass(slots=True)
@@ -239,8 +239,8 @@ class Call:
     params: dict[str, Any]
     session: Session
     channel: Channel
-    flight: Flight | None = None
-    deferred: bool = False  # it has become a task: its request is answered
+    flight: InFlightRequest | None = None
+    is_task: bool = False  # it has become a task: its request is answered
     decision: str = "allowed"  # why it ran or did not: "plan", or a word of `approval.py`
     approving: str | None = None  # the arguments as the person sees them who is asked to approve, as long as that is
     approval: "tuple[str, bool, str] | None" = None  # of one, as requestState carries it: nonce, whether given, where

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Waiting = tuple[Write, asyncio.Future[None]]
 
 
-class Batch:
+class WriteBatch:
     """What is added while a transaction is under way is written by the next one, in the order that it came."""
 
     def __init__(self, store: Store) -> None:
@@ -35,7 +35,7 @@ class Batch:
             batch, self._waiting = self._waiting, []
             failures: list[Exception | None]
             try:
-                failures = await self._store.transact(partial(self._all, batch))
+                failures = await self._store.transact(partial(self._write_all, batch))
             except Exception as error:  # noqa: BLE001  # whoever added it is told
                 failures = [error] * len(batch)
             for (_, done), failure in zip(batch, failures, strict=True):
@@ -47,11 +47,11 @@ class Batch:
                     done.set_exception(failure)
         self._work = None
 
-    def _all(self, batch: "list[Waiting]", connection: "Connection") -> list[Exception | None]:
+    def _write_all(self, batch: "list[Waiting]", connection: "Connection") -> list[Exception | None]:
         """Do each write; gives why it could not be done. One that fails takes no other with it."""
-        return [self._one(write, connection) for write, _ in batch]
+        return [self._write_one(write, connection) for write, _ in batch]
 
-    def _one(self, write: "Write", connection: "Connection") -> Exception | None:
+    def _write_one(self, write: "Write", connection: "Connection") -> Exception | None:
         raw: Any = (
             connection.connection.driver_connection
         )  # SQLAlchemy's savepoints cost more than what they are around
@@ -62,7 +62,7 @@ class Batch:
             if not raw.in_transaction:  # a full disk may have ended it: those before this one are not written either
                 raise
             raw.execute("ROLLBACK TO one")
-            return self._store.refused(error)
+            return self._store.to_state_error(error)
         finally:
             if raw.in_transaction:
                 raw.execute("RELEASE one")

@@ -12,23 +12,23 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from toolgate.server.state.firings import PENDING, Firing, claim
-from toolgate.server.state.live_processes import Processes
+from toolgate.server.state.firings import PENDING, Firing, claim_due
+from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import Store
 
-__all__ = ["Clock", "Firing"]
+__all__ = ["CallbackTimer", "Firing"]
 
-LOOK = 60.0  # longest between two looks: to see a jump of the clock, the end of a suspension, or a dead owner
+MAX_PAUSE = 60.0  # longest between two looks: to see a jump of the clock, the end of a suspension, or a dead owner
 DELIVERY = 5.0  # longest a delivery may take: the others wait behind it
 
 log = logging.getLogger(__name__)
 
 
-def everyone(_principal: str) -> bool:
+def serves_everyone(_principal: str) -> bool:
     return True
 
 
-class Clock:
+class CallbackTimer:
     """One a process. `serves` says whose callbacks of a dead process may be taken over: those of a principal
     who can come back to this one. `now` is in seconds since the epoch.
     """
@@ -37,14 +37,14 @@ class Clock:
         self,
         store: Store,
         deliver: Callable[[Firing], Awaitable[None] | None],
-        serves: Callable[[str], bool] = everyone,
+        serves: Callable[[str], bool] = serves_everyone,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
         self.deliver = deliver
         self.serves = serves
         self.now = now
-        self.processes = Processes(store.folder / "processes")
+        self.processes = ProcessRegistry(store.folder / "processes")
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -57,7 +57,7 @@ class Clock:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="clock")
 
-    def changed(self) -> None:
+    def wake(self) -> None:
         """A callback was set or cancelled: look again."""
         self._changed.set()
 
@@ -71,26 +71,26 @@ class Clock:
     async def _run(self) -> None:
         while True:
             self._changed.clear()
-            pause = LOOK
+            pause = MAX_PAUSE
             try:
-                if self.store.flagged(PENDING, ""):
-                    pause = await self.look()
+                if self.store.has_flag(PENDING, ""):
+                    pause = await self.fire_due()
             except Exception:
-                log.exception("callbacks can't fire; the next try is in %d s", LOOK)
+                log.exception("callbacks can't fire; the next try is in %d s", MAX_PAUSE)
             try:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
             except TimeoutError:
                 continue
 
-    async def look(self) -> float:
+    async def fire_due(self) -> float:
         """Fire what is due now. Gives the seconds until the next look."""
-        firings, soonest = await claim(self.store, self.processes, self.serves, self.now)
+        firings, soonest = await claim_due(self.store, self.processes, self.serves, self.now)
         for firing in firings:
             await self._fire(firing)
         if firings and soonest == float("inf"):
             return 0.0  # to see whether that was the last there is
-        return min(LOOK, max(0.0, soonest - self.now()))
+        return min(MAX_PAUSE, max(0.0, soonest - self.now()))
 
     async def _fire(self, firing: Firing) -> None:
         try:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from toolgate.server.state.callback_timer import Clock
+from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.api.context import Callback, Fired
+from toolgate.tools.api.context import Callback, FiredCallback
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 SLOTS = 8
 
 
-class Callbacks:
+class CallbackStore:
     """The `Callbacks` of toolgate.tools.api.context, for one principal; what is set is told to `session`
     first."""
 
-    def __init__(self, store: Store, clock: Clock, principal: str, session: str) -> None:
+    def __init__(self, store: Store, clock: CallbackTimer, principal: str, session: str) -> None:
         self.store = store
         self.clock = clock
         self.principal = principal
@@ -44,18 +44,18 @@ class Callbacks:
                 "left": repeats,
                 "next_at": self.clock.now() + delay,
                 "session": self.session,
-                "process": self.clock.processes.own(),
+                "process": self.clock.processes.own_name(),
             }
             connection.execute(tables().callback.insert().values(row))
-            self.store.flag(PENDING, "", True)
+            self.store.set_flag(PENDING, "", True)
             return Callback(free[0], message, delay, delay * 1000, repeats)
 
         made = await self.store.transact(put)
-        self.clock.changed()
+        self.clock.wake()
         return made
 
     async def list(self) -> Sequence[Callback]:
-        if not self.store.flagged(PENDING, ""):
+        if not self.store.has_flag(PENDING, ""):
             return []
         return await self.store.transact(self._read)
 
@@ -71,19 +71,19 @@ class Callbacks:
             return held
 
         cancelled = await self.store.transact(cancel)
-        self.clock.changed()
+        self.clock.wake()
         return cancelled
 
-    async def fired(self) -> Sequence[Fired]:
+    async def fired(self) -> Sequence[FiredCallback]:
         """The firings that are remembered, the newest first."""
         if self.store.is_empty():
             return []
 
-        def read(connection: "Connection") -> Sequence[Fired]:
+        def read(connection: "Connection") -> Sequence[FiredCallback]:
             firing = tables().firing
             rows = firing.select().where(firing.c.principal == self.principal).order_by(firing.c.id.desc())
             return [
-                Fired(row.slot, row.message, datetime.fromtimestamp(row.fired_at, UTC))
+                FiredCallback(row.slot, row.message, datetime.fromtimestamp(row.fired_at, UTC))
                 for row in connection.execute(rows)
             ]
 

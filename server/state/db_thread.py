@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Worker:
+class DatabaseThread:
     """Starts its thread at once."""
 
     def __init__(self, name: str) -> None:
@@ -24,7 +24,7 @@ class Worker:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def do(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+    def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
         """What `function` returns or raises, in its turn. Cancelled before that, it isn't called."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
@@ -33,7 +33,7 @@ class Worker:
         self._jobs.put(partial(_do, loop, done, function))
         return done
 
-    def end(self, last: Callable[[], None], within: float, late: Exception) -> None:
+    def close(self, last: Callable[[], None], within: float, late: Exception) -> None:
         """Do what waits, then `last`. Blocks `within` seconds at most; what is not done by then fails with `late`."""
         self._jobs.put(last)
         self._jobs.put(None)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolgate.server.state.live_processes import Processes
+from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
 PENDING = "callbacks"  # flag: some principal has a callback
-KEPT = 50  # firings of a principal that are remembered: a list a model can still read
+MAX_REMEMBERED = 50  # firings of a principal that are remembered: a list a model can still read
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Firing:
     session: str  # the place's key of the session that set it, which may have ended; "" where there was none
     slot: int
     message: str
-    left: int  # firings still to come; -1 for ever
+    remaining: int  # firings still to come; -1 for ever
 
 
-async def claim(
-    store: Store, processes: Processes, serves: Callable[[str], bool], now: Callable[[], float]
+async def claim_due(
+    store: Store, processes: ProcessRegistry, serves: Callable[[str], bool], now: Callable[[], float]
 ) -> tuple[list[Firing], float]:
     """What is due and this process's to fire, its next time already written down; and when the next one is
     due.
@@ -39,10 +39,10 @@ async def claim(
     def look(connection: "Connection") -> tuple[list[Firing], float]:
         rows = connection.execute(tables().callback.select()).all()
         if not rows:
-            store.flag(PENDING, "", False)
+            store.set_flag(PENDING, "", False)
             return [], float("inf")
-        time, own = now(), processes.own()
-        taken = {name for name in {row.process for row in rows} if name != own and processes.alive(name)}
+        time, own = now(), processes.own_name()
+        taken = {name for name in {row.process for row in rows} if name != own and processes.is_alive(name)}
         mine = [row for row in rows if row.process == own or (row.process not in taken and serves(row.principal))]
         found = [_advance(connection, row, own, time) for row in mine]
         _remember(connection, [firing for firing, _ in found if firing], time)
@@ -77,7 +77,13 @@ def _remember(connection: "Connection", firings: list[Firing], now: float) -> No
         connection.execute(firing.insert().values(row))
     for principal in {fired.principal for fired in firings}:
         mine = firing.c.principal == principal
-        newest = firing.select().with_only_columns(firing.c.id).where(mine).order_by(firing.c.id.desc()).limit(KEPT)
+        newest = (
+            firing.select()
+            .with_only_columns(firing.c.id)
+            .where(mine)
+            .order_by(firing.c.id.desc())
+            .limit(MAX_REMEMBERED)
+        )
         connection.execute(firing.delete().where(mine, firing.c.id.not_in(newest)))
 
 

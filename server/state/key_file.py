@@ -14,15 +14,15 @@ from pathlib import Path
 SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
 
 
-def kept(file: Path) -> bytes:
+def load_or_create_key(file: Path) -> bytes:
     """The key in `file`, made when there is none; two servers on one state end up with the same. Raises OSError."""
     with suppress(FileNotFoundError):
-        return read(file)  # a full disk, or one that can't be written to, is no reason to be without it
-    put(file, os.urandom(SIZE))
-    return read(file)
+        return read_key(file)  # a full disk, or one that can't be written to, is no reason to be without it
+    create_file(file, os.urandom(SIZE))
+    return read_key(file)
 
 
-def put(file: Path, data: bytes) -> None:
+def create_file(file: Path, data: bytes) -> None:
     """Have `data` in `file`, unless there is something already. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = _draft(file, data)
@@ -34,7 +34,7 @@ def put(file: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
 
 
-def read(file: Path) -> bytes:
+def read_key(file: Path) -> bytes:
     """The key in `file`. Raises OSError when there is none, or what is there is no key."""
     key = file.read_bytes()
     if len(key) != SIZE:
@@ -42,31 +42,31 @@ def read(file: Path) -> bytes:
     return key
 
 
-def before(file: Path) -> list[tuple[bytes, float]]:
+def read_previous_keys(file: Path) -> list[tuple[bytes, float]]:
     """The keys before it, each with the time until which it is good to read with. Raises OSError."""
-    return [(read(path), until) for path, until in _before(file)]
+    return [(read_key(path), until) for path, until in _before(file)]
 
 
-def mark(file: Path) -> tuple[int, int]:
+def file_identity(file: Path) -> tuple[int, int]:
     """What changes with the key: another process may have rotated it. Costs a stat. Raises OSError."""
     found = file.stat()
     return found.st_ino, found.st_mtime_ns
 
 
-def rotate(file: Path, lasts: float) -> None:
+def rotate_key(file: Path, grace: float) -> None:
     """Put a new key in place of the one in `file`, if there is one. That one can be read with for `lasts` seconds more;
     with 0, none of those before can. Raises OSError."""
     if not file.exists():
         return
     now = time.time()
-    forget(file, now if lasts else None)
-    if lasts:
-        untils = (file.with_name(f"{file.name}.before-{until}") for until in count(int(now + lasts) + 1))
-        _draft(file, read(file)).rename(next(path for path in untils if not path.exists()))
+    remove_previous_keys(file, now if grace else None)
+    if grace:
+        untils = (file.with_name(f"{file.name}.before-{until}") for until in count(int(now + grace) + 1))
+        _draft(file, read_key(file)).rename(next(path for path in untils if not path.exists()))
     _draft(file, os.urandom(SIZE)).rename(file)
 
 
-def forget(file: Path, now: float | None = None) -> None:
+def remove_previous_keys(file: Path, now: float | None = None) -> None:
     """Read with no key before it any more; those that were good until after `now` stay."""
     for path, until in _before(file):
         if now is None or until < now:

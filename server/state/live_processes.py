@@ -9,31 +9,31 @@ import logging
 import os
 from pathlib import Path
 
-from toolgate.server.state.store import StateError, private
+from toolgate.server.state.store import StateError, make_private_folder
 
 log = logging.getLogger(__name__)
 
 
-class Processes:
+class ProcessRegistry:
     """One file a process in `folder`. Not for two threads at once: the store's thread is the one that asks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._own: tuple[str, int] | None = None  # name, file descriptor
 
-    def own(self) -> str:
+    def own_name(self) -> str:
         """This process's name, opaque. The first time it makes its file. Raises StateError."""
         if self._own is None:
             try:
                 self._own = self._mark()
                 for path in self.folder.glob("[!.]*"):
-                    self.alive(path.name)  # clears away what the dead have left
+                    self.is_alive(path.name)  # clears away what the dead have left
             except OSError as error:
                 log.error("no file can be made in %s: %s", self.folder, error)
                 raise StateError("this process can't be marked as alive; the server's log says why") from error
         return self._own[0]
 
-    def alive(self, name: str) -> bool:
+    def is_alive(self, name: str) -> bool:
         """Whether the process of that name still runs; the file of one that doesn't is removed."""
         if self._own is not None and name == self._own[0]:
             return True
@@ -60,7 +60,7 @@ class Processes:
             self._own = None
 
     def _mark(self) -> tuple[str, int]:
-        private(self.folder)
+        make_private_folder(self.folder)
         name = os.urandom(8).hex()
         draft = self.folder / f".{name}"
         file = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

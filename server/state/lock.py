@@ -9,26 +9,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class InUse(OSError):
+class StateInUseError(OSError):
     """It can't be now; the text says why."""
 
 
-def taken(state: Path) -> int:
+def acquire_shared(state: Path) -> int:
     """Use the folder, which is there, until the descriptor is closed. Raises InUse where somebody has it alone."""
-    return _held(state, fcntl.LOCK_SH, "it is being restored, or backed up with its workspaces: try again later")
+    return _acquire(state, fcntl.LOCK_SH, "it is being restored, or backed up with its workspaces: try again later")
 
 
 @contextmanager
-def shared(state: Path) -> Generator[None]:
+def hold_shared(state: Path) -> Generator[None]:
     """Use the folder, which is there. Raises InUse where somebody has it alone."""
-    with _until(taken(state)):
+    with _until(acquire_shared(state)):
         yield
 
 
 @contextmanager
-def alone(state: Path) -> Generator[None]:
+def hold_exclusive(state: Path) -> Generator[None]:
     """Have the folder, which is there, for oneself. Raises InUse where a server uses it."""
-    with _until(_held(state, fcntl.LOCK_EX, "a server uses it: stop that first")):
+    with _until(_acquire(state, fcntl.LOCK_EX, "a server uses it: stop that first")):
         yield
 
 
@@ -40,11 +40,11 @@ def _until(held: int) -> Generator[None]:
         os.close(held)
 
 
-def _held(state: Path, how: int, otherwise: str) -> int:
+def _acquire(state: Path, how: int, otherwise: str) -> int:
     held = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(held, how | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(held)
-        raise InUse(f"{state}: {otherwise}") from None
+        raise StateInUseError(f"{state}: {otherwise}") from None
     return held

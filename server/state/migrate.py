@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server.state import snapshot
-from toolgate.server.state.sqlite import StateError, cause, connected, disconnect, named, version_of
+from toolgate.server.state.sqlite import StateError, connect, describe_error, disconnect, error_name, version_of
 from toolgate.server.state.tables import VERSION
 
 if TYPE_CHECKING:
@@ -36,30 +36,30 @@ REVISIONS = (  # Alembic's own table, to the letter
 log = logging.getLogger(__name__)
 
 
-class NotUpgraded(StateError):
+class UpgradeError(StateError):
     """It is as it was; where there is a copy by now, the text names it."""
 
 
-def revision(version: int) -> str:
+def format_revision(version: int) -> str:
     """What Alembic calls the migration to a version."""
     return f"{version:04}"
 
 
-def stamp(connection: "Connection") -> None:
+def stamp_version(connection: "Connection") -> None:
     """Say in a new database that it is of this version: to us, and to Alembic as its own table would."""
     connection.exec_driver_sql(REVISIONS)
-    connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{revision(VERSION)}')")  # noqa: S608
+    connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{format_revision(VERSION)}')")  # noqa: S608
     connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
-def upgrade(path: Path) -> None:
+def upgrade_database(path: Path) -> None:
     """Upgrade the database, unless another process just did. Raises NotUpgraded, and what SQLite raises where
     others hold it."""
     import_module("alembic.command")  # before the locks: it takes a second
 
     began = time.monotonic()
-    with _alone(path):
-        with contextlib.closing(_Bare(path)) as bare, bare.connection.begin():
+    with _hold_upgrade_lock(path):
+        with contextlib.closing(_UpgradeConnection(path)) as bare, bare.connection.begin():
             found = version_of(bare.connection)
             copy = _upgrade(bare.connection, path, found) if found < VERSION else None
         if copy is not None:  # and the upgrade is written down
@@ -70,11 +70,11 @@ def upgrade(path: Path) -> None:
             )
 
 
-class _Bare:
+class _UpgradeConnection:
     """A connection that enforces no foreign keys, closed with its engine."""
 
     def __init__(self, path: Path) -> None:
-        self.connection = connected(path, foreign_keys=False)
+        self.connection = connect(path, foreign_keys=False)
 
     def close(self) -> None:
         disconnect(self.connection)
@@ -83,28 +83,28 @@ class _Bare:
 def _upgrade(connection: "Connection", path: Path, found: int) -> Path:
     """Gives the copy of what there was."""
     try:
-        copy = _copied(path)
+        copy = _copy_database(path)
     except Exception as error:
-        why = f": {cause(error)}" if named(error) else ""
+        why = f": {describe_error(error)}" if error_name(error) else ""
         log.error("no copy of %s can be made before it is upgraded: %s", path, error)
-        raise NotUpgraded(
+        raise UpgradeError(
             f"no copy of the state database can be made before its upgrade{why}; nothing was changed"
         ) from error
     try:
-        migrate(connection, found)
+        run_migrations(connection, found)
         _check(connection)
     except Exception as error:
         log.exception(
             "%s can't be upgraded from version %d to %d: it is as it was, and so is %s", path, found, VERSION, copy
         )
-        raise NotUpgraded(
+        raise UpgradeError(
             f"the state database can't be upgraded from version {found} to {VERSION}; it is as it was, and "
             f"{copy.name} beside it is a copy. The server's log says why"
         ) from error
     return copy
 
 
-def migrate(connection: "Connection", found: int) -> None:
+def run_migrations(connection: "Connection", found: int) -> None:
     """Make the tables of version `found` those of this one. What user_version says counts, whatever Alembic's table
     does: a database had no such table up to version 4."""
     from alembic import command
@@ -113,7 +113,7 @@ def migrate(connection: "Connection", found: int) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))  # "%" begins an interpolation
     config.attributes["connection"] = connection
-    command.stamp(config, revision(found), purge=True)
+    command.stamp(config, format_revision(found), purge=True)
     command.upgrade(config, "head")
     connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
@@ -125,10 +125,10 @@ def _check(connection: "Connection") -> None:
         raise ValueError(f"rows without what they belong to: {', '.join(map(str, orphans))}")
 
 
-def _copied(path: Path) -> Path:
+def _copy_database(path: Path) -> Path:
     """A copy of what is there now: nobody can write meanwhile."""
     made, draft = path.with_name(f"{path.name}.before-{VERSION}"), path.with_name(f".before-{os.urandom(8).hex()}.db")
-    snapshot.copy(path, draft)
+    snapshot.copy_database(path, draft)
     return draft.rename(made)
 
 
@@ -140,7 +140,7 @@ def _forget_copies(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Generator[None]:
+def _hold_upgrade_lock(path: Path) -> Generator[None]:
     """While no other process upgrades. The system lets the lock go when its holder dies, however it dies."""
     held = os.open(path.with_name(".upgrading"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -148,16 +148,16 @@ def _alone(path: Path) -> Generator[None]:
             owner = path.stat()
             os.fchown(held, owner.st_uid, owner.st_gid)
         until = time.monotonic() + WITHIN
-        while not _locked(held):
+        while not _try_lock(held):
             if time.monotonic() > until:
-                raise NotUpgraded("the state database is being upgraded by another process: try again")
+                raise UpgradeError("the state database is being upgraded by another process: try again")
             time.sleep(LOOK)
         yield
     finally:
         os.close(held)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -40,7 +40,7 @@ def declare(metadata: "MetaData") -> OAuthTables:
     )
 
 
-def digest(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     """What is kept of a secret. No salt: 256 random bits are found in no dictionary."""
     return hashlib.sha256(secret.encode()).hexdigest()
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
-from toolgate.tools.api.context import Place, PlanState
+from toolgate.tools.api.context import CallerState, PlanState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-NONE = PlanState(active=False, goal="", plan_file=None, started_at=None)
+NO_PLAN = PlanState(active=False, goal="", plan_file=None, started_at=None)
 
-ACTIVE = "plan"  # flag: an active plan
-KEPT = "plan-kept"  # flag: a plan, active or ended
+ACTIVE_FLAG = "plan"  # flag: an active plan
+EXISTS_FLAG = "plan-kept"  # flag: a plan, active or ended
 
 
-class Plan:
+class PlanStore:
     """The `Plan` of toolgate.tools.api.context.
 
     With a session (`session` is the place's key) the plan lives at its `place`, which lives as long as the
@@ -27,25 +27,25 @@ class Plan:
     the same plan.
     """
 
-    def __init__(self, store: Store, principal: str, session: str, place: Place | None = None) -> None:
+    def __init__(self, store: Store, principal: str, session: str, place: CallerState | None = None) -> None:
         self.store = store
         self.principal = principal
         self.session = session
-        self.place = place or Place(session)
+        self.place = place or CallerState(session)
 
     async def active(self) -> bool:
         """Whether the tools that change things are to be refused. Opens no database unless there is an active
         plan."""
         if self.session:
             return self.place.plan is not None and self.place.plan.active
-        return self.store.flagged(ACTIVE, self.principal) and (await self.state()).active
+        return self.store.has_flag(ACTIVE_FLAG, self.principal) and (await self.state()).active
 
     async def state(self) -> PlanState:
         """Opens no database unless there is a plan, active or ended, that nobody has reset."""
         if self.session:
-            return self.place.plan or NONE
-        if not self.store.flagged(KEPT, self.principal):
-            return NONE
+            return self.place.plan or NO_PLAN
+        if not self.store.has_flag(EXISTS_FLAG, self.principal):
+            return NO_PLAN
         return await self.store.transact(self._read)
 
     async def enter(self, goal: str, plan_file: str | None) -> PlanState:
@@ -63,30 +63,34 @@ class Plan:
         return await self._change(end)
 
     async def reset(self) -> PlanState:
-        if not self.session and not self.store.flagged(KEPT, self.principal):
-            return NONE
-        return await self._change(lambda _: NONE)
+        if not self.session and not self.store.has_flag(EXISTS_FLAG, self.principal):
+            return NO_PLAN
+        return await self._change(lambda _: NO_PLAN)
 
     async def _change(self, change: Callable[[PlanState], PlanState]) -> PlanState:
         if self.session:
-            state = self.place.plan = change(self.place.plan or NONE)
+            state = self.place.plan = change(self.place.plan or NO_PLAN)
             if self.place.save is not None:
                 await self.place.save()
             return state
 
         def write(connection: "Connection") -> PlanState:
             state = change(self._read(connection))
-            self._put(connection, state)
+            self._write(connection, state)
             return state
 
         state = await self.store.transact(write)
         if not state.active:
-            await self.store.settle(ACTIVE, self.principal, lambda connection: self._read(connection).active)
+            await self.store.clear_flag_unless(
+                ACTIVE_FLAG, self.principal, lambda connection: self._read(connection).active
+            )
         if state.started_at is None:
-            await self.store.settle(KEPT, self.principal, lambda connection: self._read(connection) != NONE)
+            await self.store.clear_flag_unless(
+                EXISTS_FLAG, self.principal, lambda connection: self._read(connection) != NO_PLAN
+            )
         return state
 
-    def _put(self, connection: "Connection", state: PlanState) -> None:
+    def _write(self, connection: "Connection", state: PlanState) -> None:
         plan = tables().plan
         connection.execute(plan.delete().where(plan.c.principal == self.principal))
         if state.started_at is None:
@@ -99,13 +103,13 @@ class Plan:
             "started_at": state.started_at.timestamp(),
         }
         connection.execute(plan.insert().values(row))
-        self.store.flag(KEPT, self.principal, True)
+        self.store.set_flag(EXISTS_FLAG, self.principal, True)
         if state.active:
-            self.store.flag(ACTIVE, self.principal, True)
+            self.store.set_flag(ACTIVE_FLAG, self.principal, True)
 
     def _read(self, connection: "Connection") -> PlanState:
         plan = tables().plan
         row = connection.execute(plan.select().where(plan.c.principal == self.principal)).one_or_none()
         if row is None:
-            return NONE
+            return NO_PLAN
         return PlanState(row.active, row.goal, row.plan_file, datetime.fromtimestamp(row.started_at, UTC))

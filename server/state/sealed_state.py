@@ -24,7 +24,7 @@ NONCE = 12  # bytes, as GCM wants them
 VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
 
 
-class Seal:
+class Sealer:
     """`key_file` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
     `lifetime` seconds; None is for ever. The key may be rotated meanwhile, by another process too. `now` is in seconds
     since the epoch."""
@@ -37,15 +37,15 @@ class Seal:
         self._cipher: Any = None
         self._before: list[tuple[Any, float]] = []  # ciphers, and until when
 
-    def close(self, value: Any, principal: str, request: Any) -> str:
+    def seal(self, value: Any, principal: str, request: Any) -> str:
         """Seal `value` (any JSON value) for `principal` and `request` (what identifies the request, any JSON value)."""
         until = None if self._lifetime is None else self._now() + self._lifetime
         plain = msgspec.json.encode([until, value])
         nonce = os.urandom(NONCE)
-        sealed = self._aead().encrypt(nonce, plain, _binding(principal, request))
+        sealed = self._current_cipher().encrypt(nonce, plain, _binding(principal, request))
         return base64.urlsafe_b64encode(VERSION + nonce + sealed).decode()
 
-    def open(self, state: object, principal: str, request: Any) -> Any:
+    def unseal(self, state: object, principal: str, request: Any) -> Any:
         """What was sealed. Raises InvalidParams for anything not sealed here, for them, for this, and lately."""
         from cryptography.exceptions import InvalidTag  # start-up: only the retry of a request needs it
 
@@ -60,7 +60,7 @@ class Seal:
                 raise refusal
         except ValueError:
             raise refusal from None
-        for cipher in self._known():
+        for cipher in self._ciphers():
             with suppress(InvalidTag):
                 plain = cipher.decrypt(nonce, sealed, _binding(principal, request))
                 break
@@ -71,24 +71,24 @@ class Seal:
             raise refusal
         return value
 
-    def _aead(self) -> Any:
+    def _current_cipher(self) -> Any:
         """What seals now."""
         try:
-            mark = keyfile.mark(self._key_file)
+            mark = keyfile.file_identity(self._key_file)
         except FileNotFoundError:
-            keyfile.kept(self._key_file)
-            mark = keyfile.mark(self._key_file)
+            keyfile.load_or_create_key(self._key_file)
+            mark = keyfile.file_identity(self._key_file)
         if mark != self._mark:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # start-up, as above
 
-            self._cipher = AESGCM(keyfile.read(self._key_file))
-            self._before = [(AESGCM(key), until) for key, until in keyfile.before(self._key_file)]
+            self._cipher = AESGCM(keyfile.read_key(self._key_file))
+            self._before = [(AESGCM(key), until) for key, until in keyfile.read_previous_keys(self._key_file)]
             self._mark = mark
         return self._cipher
 
-    def _known(self) -> Iterator[Any]:
+    def _ciphers(self) -> Iterator[Any]:
         """What may have sealed what comes back."""
-        yield self._aead()
+        yield self._current_cipher()
         now = self._now()
         yield from (cipher for cipher, until in self._before if now < until)
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from toolgate.server.state.batch import Batch
-from toolgate.server.state.live_processes import Processes
-from toolgate.server.state.sqlite import cause
+from toolgate.server.state.batch import WriteBatch
+from toolgate.server.state.live_processes import ProcessRegistry
+from toolgate.server.state.sqlite import describe_error
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tables import tables
 from toolgate.tools.api.context import PlanState
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-ANY = "sessions"  # flag: there are some
+FLAG = "sessions"  # flag: there are some
 MAX_DETAILS = 64 * 2**10  # bytes: capabilities and subscriptions are the client's, which may send megabytes of them
 
 log = logging.getLogger(__name__)
 
 
-class Details(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SessionDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is remembered of a session besides whose it is."""
 
     name: str  # what the client is called
@@ -51,14 +51,14 @@ class Details(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scopes: list[str] | None = None  # of any of them, with all that they imply
 
 
-class Opened(msgspec.Struct, frozen=True):
+class SessionGrants(msgspec.Struct, frozen=True):
     """What is read of it at the start."""
 
     grants: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredSession:
     """A session that no living process has open. `process` had it open last."""
 
     id: str
@@ -66,12 +66,12 @@ class Found:
     issuer: str
     subject: str
     client: str
-    seen: float  # in seconds since 1970
+    seen_at: float  # in seconds since 1970
     grants: Sequence[str] = ()  # none: an older version wrote it, or there is no grant
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class StoredEvent:
     """One for the client, which is event `number` of `stream`; of no stream yet where that is ""."""
 
     stream: str
@@ -80,48 +80,48 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ResumedSession:
     """All that is known of a session."""
 
-    details: Details
-    began: float
-    messages: Sequence[Message]
+    details: SessionDetails
+    began_at: float
+    messages: Sequence[StoredEvent]
 
 
 class SessionRecords:
     """`workspace` is the server's: where a session stands means nothing in another. `now` is in seconds since 1970."""
 
     def __init__(
-        self, store: Store, processes: Processes, workspace: str, now: Callable[[], float] = time.time
+        self, store: Store, processes: ProcessRegistry, workspace: str, now: Callable[[], float] = time.time
     ) -> None:
         self.workspace = workspace
         self.now = now
         self._store = store
         self._processes = processes
-        self._batch = Batch(store)
+        self._batch = WriteBatch(store)
 
-    async def recall(self, idle: float, most: int) -> list[Found]:
+    async def list_orphaned(self, idle: float, most: int) -> list[StoredSession]:
         """What dead processes left, the longest idle first: of those that were seen in the last `idle` seconds the
         `most` that were seen last. The others are forgotten. Raises StateError."""
-        if not self._store.flagged(ANY, ""):
+        if not self._store.has_flag(FLAG, ""):
             return []
         return await self._store.transact(partial(self._recall, idle, most))
 
-    def put(self, id: str, whose: tuple[str, str, str], details: bytes) -> "asyncio.Future[None]":
+    def add(self, id: str, owner: tuple[str, str, str], details: bytes) -> "asyncio.Future[None]":
         """Remember a new session: issuer, subject and client are `whose`."""
-        issuer, subject, client = whose
+        issuer, subject, client = owner
 
         def put(connection: "Connection") -> None:
             now = self.now()
             row: dict[str, Any] = {"id": id, "issuer": issuer, "subject": subject, "client": client, "details": details}
-            row |= {"process": self._processes.own(), "began_at": now, "seen_at": now}
+            row |= {"process": self._processes.own_name(), "began_at": now, "seen_at": now}
             connection.execute(tables().session.insert(), row)
-            if not self._store.flagged(ANY, ""):
-                self._store.flag(ANY, "", True)
+            if not self._store.has_flag(FLAG, ""):
+                self._store.set_flag(FLAG, "", True)
 
         return self._batch.add(put)
 
-    def change(self, id: str, details: bytes) -> "asyncio.Future[None]":
+    def update(self, id: str, details: bytes) -> "asyncio.Future[None]":
         """Nothing happens to one that is forgotten."""
 
         def change(connection: "Connection") -> None:
@@ -130,23 +130,25 @@ class SessionRecords:
 
         return self._batch.add(change)
 
-    def drop(self, ended: Mapping[str, str]) -> "asyncio.Future[None]":
+    def remove(self, ended: Mapping[str, str]) -> "asyncio.Future[None]":
         """Forget sessions that ended: they never come back. `ended`: id → the process that had it open last, "" for
         this one. One that another process has taken over has not ended."""
         gone = dict(ended)
 
         def drop(connection: "Connection") -> None:
-            own = self._processes.own()
+            own = self._processes.own_name()
             rows = [(id, process, own) for id, process in gone.items()]
             _each(connection, "DELETE FROM session WHERE id = ? AND process IN (?, ?)", rows)
 
         return self._batch.add(drop)
 
-    def see(self, seen: Mapping[str, float]) -> "asyncio.Future[None]":
+    def mark_seen(self, seen: Mapping[str, float]) -> "asyncio.Future[None]":
         """When each was last used, in seconds since 1970."""
         return self._batch.add(partial(_see, seen))
 
-    def leave(self, seen: Mapping[str, float], messages: Mapping[str, Sequence[Message]]) -> "asyncio.Future[None]":
+    def save_pending(
+        self, seen: Mapping[str, float], messages: Mapping[str, Sequence[StoredEvent]]
+    ) -> "asyncio.Future[None]":
         """Write down what the next process needs: this one is ending."""
 
         def leave(connection: "Connection") -> None:
@@ -167,35 +169,35 @@ class SessionRecords:
 
         return self._batch.add(leave)
 
-    async def take(self, id: str) -> Taken | None:
+    async def take_over(self, id: str) -> ResumedSession | None:
         """Take over one that was recalled: all of it. None where it is gone, or another process was first; and where it
         can't be read: then it is forgotten. Raises StateError."""
         return await self._store.transact(partial(self._take, id))
 
-    def _take(self, id: str, connection: "Connection") -> Taken | None:
+    def _take(self, id: str, connection: "Connection") -> ResumedSession | None:
         session, message = tables().session, tables().message
         row = connection.execute(session.select().where(session.c.id == id)).one_or_none()
-        own = self._processes.own()
-        if row is None or (row.process != own and self._processes.alive(row.process)):
+        own = self._processes.own_name()
+        if row is None or (row.process != own and self._processes.is_alive(row.process)):
             return None
         try:
-            details = msgspec.json.decode(row.details, type=Details)
+            details = msgspec.json.decode(row.details, type=SessionDetails)
         except (msgspec.ValidationError, msgspec.DecodeError, TypeError) as error:
             log.warning("a session can't go on, what is remembered of it can't be read: %s", error)
             connection.execute(session.delete().where(session.c.id == id))
             return None
         mine = message.select().where(message.c.session == id).order_by(message.c.stream, message.c.number)
-        found = [Message(one.stream, one.number, one.data) for one in connection.execute(mine)]
+        found = [StoredEvent(one.stream, one.number, one.data) for one in connection.execute(mine)]
         unasked = (message.c.session == id) & (message.c.stream == "")
         connection.execute(message.delete().where(unasked))  # they are told once, on another stream
         connection.execute(session.update().where(session.c.id == id).values(process=own, seen_at=self.now()))
-        return Taken(details, row.began_at, found)
+        return ResumedSession(details, row.began_at, found)
 
-    def _recall(self, idle: float, most: int, connection: "Connection") -> list[Found]:
+    def _recall(self, idle: float, most: int, connection: "Connection") -> list[StoredSession]:
         of = tables().session
-        own, now = self._processes.own(), self.now()
+        own, now = self._processes.own_name(), self.now()
         names = set(connection.execute(of.select().with_only_columns(of.c.process).distinct()).scalars())
-        dead = [name for name in names if name != own and not self._processes.alive(name)]
+        dead = [name for name in names if name != own and not self._processes.is_alive(name)]
         left = of.c.process.in_(dead)
         connection.execute(of.delete().where(left & (of.c.seen_at < now - idle)))
         columns = (of.c.id, of.c.process, of.c.issuer, of.c.subject, of.c.client, of.c.seen_at, of.c.details)
@@ -205,8 +207,8 @@ class SessionRecords:
         surplus = {row.id for row in rows} - {row.id for row in kept}
         _each(connection, "DELETE FROM session WHERE id = ?", [(id,) for id in surplus])
         if not kept and names <= set(dead):
-            self._store.flag(ANY, "", False)
-        return [Found(*row[:-1], _grants(row.details)) for row in kept]
+            self._store.set_flag(FLAG, "", False)
+        return [StoredSession(*row[:-1], _grants(row.details)) for row in kept]
 
 
 def _is_readable(row: Any) -> bool:
@@ -217,12 +219,12 @@ def _is_readable(row: Any) -> bool:
 
 def _grants(details: Any) -> Sequence[str]:
     try:
-        return msgspec.json.decode(details, type=Opened).grants
+        return msgspec.json.decode(details, type=SessionGrants).grants
     except (msgspec.ValidationError, msgspec.DecodeError, TypeError):
         return ()  # nobody goes on with it
 
 
-def spelled(details: Details) -> bytes | None:
+def encode_details(details: SessionDetails) -> bytes | None:
     """As it is written; without subscriptions where it would be too large, and None where it still is."""
     for tried in (details, msgspec.structs.replace(details, subscribed=[])):
         try:
@@ -234,7 +236,7 @@ def spelled(details: Details) -> bytes | None:
     return None
 
 
-def leave_out(database: Path) -> None:
+def remove_sessions(database: Path) -> None:
     """Take all sessions out of a copy of the database: what is restored from it must not open one that ended since.
     Raises StateError."""
     import sqlite3  # start-up
@@ -245,7 +247,7 @@ def leave_out(database: Path) -> None:
                 if raw.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
                     raw.execute(f"DELETE FROM {table}")  # noqa: S608  # one of the two above
     except sqlite3.Error as error:
-        raise StateError(f"the copy of the state database {cause(error)}") from error
+        raise StateError(f"the copy of the state database {describe_error(error)}") from error
 
 
 def _see(seen: Mapping[str, float], connection: "Connection") -> None:

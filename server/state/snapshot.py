@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from toolgate.server.state.sqlite import StateError, cause, version_of_raw
+from toolgate.server.state.sqlite import StateError, describe_error, version_of_raw
 
 if TYPE_CHECKING:
     import sqlite3
@@ -16,7 +16,7 @@ T = TypeVar("T")
 BUSY = 10.0  # seconds to wait for the transactions of others
 
 
-def copy(database: Path, to: Path) -> None:
+def copy_database(database: Path, to: Path) -> None:
     """Make the new file `to`, its owner's alone and on disk, out of what is committed now. Raises sqlite3.Error and
     OSError, and then there is no file."""
     import sqlite3  # start-up
@@ -25,7 +25,7 @@ def copy(database: Path, to: Path) -> None:
         _copy(source, to)
 
 
-def snapshot(database: Path, to: Path, moment: Callable[[], T]) -> tuple[int, T]:
+def copy_with(database: Path, to: Path, moment: Callable[[], T]) -> tuple[int, T]:
     """As `copy`. Gives the version of the tables, and what `moment` finds in the instant that the copy is of, when
     nobody can write: it has to be quick. Raises StateError and OSError."""
     import sqlite3  # start-up
@@ -43,7 +43,7 @@ def snapshot(database: Path, to: Path, moment: Callable[[], T]) -> tuple[int, T]
             writer.execute("ROLLBACK")
             _copy(source, to)
     except sqlite3.Error as error:
-        raise StateError(f"the state database {cause(error)}") from error
+        raise StateError(f"the state database {describe_error(error)}") from error
     return version, found
 
 

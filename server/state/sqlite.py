@@ -24,11 +24,11 @@ class StateError(ToolError):
     """The state database can't be used as it is. Nothing was changed; the log has the path and the cause."""
 
 
-class Newer(StateError):
+class NewerStateError(StateError):
     """The state is of a newer version than this program: that one has to be used."""
 
 
-def connected(path: Path, *, foreign_keys: bool = True) -> "Connection":
+def connect(path: Path, *, foreign_keys: bool = True) -> "Connection":
     """A connection whose transactions hold the write lock from their first line. Without `foreign_keys` nothing is
     taken away with what it belongs to: where a table is made anew, its rows have to outlive the old one."""
     from sqlalchemy import URL, create_engine, event  # start-up
@@ -57,7 +57,7 @@ def version_of_raw(raw: "sqlite3.Connection") -> int:
     return int(raw.execute("PRAGMA user_version").fetchone()[0])
 
 
-def headed(path: Path) -> int | None:
+def read_header_version(path: Path) -> int | None:
     """The version that the head of the file tells, for the price of reading it: one that was written since may wait
     beside it, and is newer. None where there is no database."""
     try:
@@ -68,7 +68,7 @@ def headed(path: Path) -> int | None:
     return int.from_bytes(head[60:64]) if head.startswith(MAGIC) and len(head) == HEADER else None
 
 
-def looked_at(path: Path) -> int:
+def check_database(path: Path) -> int:
     """The version of the database at `path`, whose pages are in order. Reads alone: nothing is upgraded, whoever made
     it, and no file made beside it. Raises StateError."""
     import sqlite3  # start-up
@@ -78,13 +78,13 @@ def looked_at(path: Path) -> int:
             (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
             version = version_of_raw(raw)
     except sqlite3.Error as error:
-        raise StateError(f"the state database {cause(error)}") from error
+        raise StateError(f"the state database {describe_error(error)}") from error
     if found != "ok":
         raise StateError(f"the state database {CAUSES['SQLITE_CORRUPT']}")
     return version
 
 
-def fold(path: Path) -> None:
+def checkpoint(path: Path) -> None:
     """Have all of a database that nobody else uses in its one file, with no log beside it. One that is damaged stays as
     it is."""
     import sqlite3  # start-up
@@ -95,7 +95,7 @@ def fold(path: Path) -> None:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def part(path: Path) -> Path | None:
+def move_stale_log(path: Path) -> Path | None:
     """Move the log of a database that is gone out of the way of the one to be made at `path`, into which SQLite would
     read it. Gives where to, if there was one. Raises OSError.
 
@@ -109,7 +109,7 @@ def part(path: Path) -> Path | None:
         return None
     try:
         fcntl.flock(held, fcntl.LOCK_EX)  # for as long as it takes another to do the same
-        if path.exists() or not _is(left, held):
+        if path.exists() or not _is_same_file(left, held):
             return None
         left.rename(aside)
         path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # its index
@@ -118,7 +118,7 @@ def part(path: Path) -> Path | None:
     return aside
 
 
-def _is(path: Path, held: int) -> bool:
+def _is_same_file(path: Path, held: int) -> bool:
     try:
         return os.path.samestat(path.lstat(), os.fstat(held))
     except FileNotFoundError:
@@ -167,11 +167,11 @@ CAUSES = {
 }
 
 
-def cause(error: BaseException) -> str:
-    return CAUSES.get(named(error), "refused the work")
+def describe_error(error: BaseException) -> str:
+    return CAUSES.get(error_name(error), "refused the work")
 
 
-def named(error: BaseException) -> str:
+def error_name(error: BaseException) -> str:
     """What SQLite calls it; "" for what is none of its errors."""
     name = str(getattr(getattr(error, "orig", error), "sqlite_errorname", ""))
     return "_".join(name.split("_")[:2])  # SQLITE_IOERR_WRITE is a kind of SQLITE_IOERR

@@ -16,11 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate.server.state.db_thread import Worker
-from toolgate.server.state.sqlite import Newer as Newer
+from toolgate.server.state.db_thread import DatabaseThread
+from toolgate.server.state.sqlite import NewerStateError as NewerStateError
 from toolgate.server.state.sqlite import StateError as StateError
-from toolgate.server.state.sqlite import cause, connected, disconnect, headed, named, part, version_of_raw
-from toolgate.server.state.sqlite import looked_at as looked_at
+from toolgate.server.state.sqlite import check_database as check_database
+from toolgate.server.state.sqlite import (
+    connect,
+    describe_error,
+    disconnect,
+    error_name,
+    move_stale_log,
+    read_header_version,
+    version_of_raw,
+)
 from toolgate.server.state.tables import VERSION as VERSION
 from toolgate.server.state.tables import tables
 
@@ -44,7 +52,7 @@ class Store:
         self.folder = folder
         self.path = folder / "state.db"
         self._upgrades = upgrades
-        self._worker: Worker | None = None
+        self._worker: DatabaseThread | None = None
         self._connection: Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what is open
         self._closed = False
@@ -59,20 +67,22 @@ class Store:
         if self._closed:
             raise StateError("the server is shutting down: its state is closed")
         if self._worker is None:
-            self._worker = Worker("state")
-        return await self._worker.do(partial(self._transact, function, time.monotonic() + BUSY))
+            self._worker = DatabaseThread("state")
+        return await self._worker.run(partial(self._transact, function, time.monotonic() + BUSY))
 
-    async def ready(self) -> None:
+    async def prepare(self) -> None:
         """Upgrade a database of an older version now, rather than at the first transaction. Any other is not even
         opened. Raises StateError, and Newer for one that only a newer Toolgate can use."""
-        version = headed(self.path) if self._worker is None else None  # closing a file ends SQLite's locks on it
+        version = (
+            read_header_version(self.path) if self._worker is None else None
+        )  # closing a file ends SQLite's locks on it
         if version is None or version == VERSION:
             return
         if version > VERSION:
             raise self._newer(version)
         await self.transact(lambda _: None)
 
-    def flag(self, kind: str, key: str, on: bool) -> None:
+    def set_flag(self, kind: str, key: str, on: bool) -> None:
         """Leave or take away a marker that `flagged` sees. Call it inside a transaction only.
 
         A mark that is left over costs a look at the database, one that is missing loses something: so it is
@@ -82,23 +92,23 @@ class Store:
         mark = self._mark(kind, key)
         try:
             if on:
-                private(mark.parent)
+                make_private_folder(mark.parent)
                 mark.touch(0o600)
             else:
                 mark.unlink(missing_ok=True)
         except OSError as error:
             raise self._unusable("can't be written", error) from error
 
-    def flagged(self, kind: str, key: str) -> bool:
+    def has_flag(self, kind: str, key: str) -> bool:
         """Whether the marker is there. Costs a stat, and never opens the database."""
         return self._mark(kind, key).exists()
 
-    async def settle(self, kind: str, key: str, needed: "Callable[[Connection], bool]") -> None:
+    async def clear_flag_unless(self, kind: str, key: str, needed: "Callable[[Connection], bool]") -> None:
         """Take the marker down, unless `needed` finds that the database still holds what it stands for."""
 
         def look(connection: "Connection") -> None:
             if not needed(connection):
-                self.flag(kind, key, False)
+                self.set_flag(kind, key, False)
 
         await self.transact(look)
 
@@ -106,9 +116,9 @@ class Store:
         """Whether nothing was ever stored. Costs a stat, and never opens the database."""
         return self._worker is None and not self.path.exists()
 
-    def refused(self, error: Exception) -> StateError:
+    def to_state_error(self, error: Exception) -> StateError:
         """What a caller is told whose work in a transaction raised that; the log has it."""
-        return error if isinstance(error, StateError) else self._unusable(cause(error), error)
+        return error if isinstance(error, StateError) else self._unusable(describe_error(error), error)
 
     def close(self) -> None:
         """Let what is under way finish, a third of a second at most, and close the file.
@@ -118,7 +128,7 @@ class Store:
         self._closed = True
         if self._worker is not None:
             late = StateError("the server shut down before this was stored")
-            self._worker.end(self._close, CLOSE_WITHIN, late)
+            self._worker.close(self._close, CLOSE_WITHIN, late)
             self._worker = None
 
     def _mark(self, kind: str, key: str) -> Path:
@@ -135,12 +145,12 @@ class Store:
         from sqlalchemy.exc import DBAPIError
 
         try:
-            with self._begun(until) as transaction:
+            with self._begin(until) as transaction:
                 return function(transaction.connection)
         except (DBAPIError, sqlite3.Error) as error:  # the second comes from `_prepare`
-            raise self.refused(error) from error
+            raise self.to_state_error(error) from error
 
-    def _begun(self, until: float) -> "RootTransaction":
+    def _begin(self, until: float) -> "RootTransaction":
         """A transaction that holds the write lock, once no other process does: not for long, and not at the end."""
         import sqlite3  # start-up
 
@@ -148,7 +158,7 @@ class Store:
 
         while True:
             try:
-                if self._connection is not None and self._file != self._found():
+                if self._connection is not None and self._file != self._file_identity():
                     log.warning("%s was removed or replaced: what is there now is used", self.path)
                     self._close()
                 if self._connection is None:
@@ -159,10 +169,14 @@ class Store:
                 transaction.rollback()  # somebody upgraded it since: to open it says what of that
                 self._close()
             except (DBAPIError, sqlite3.Error) as error:
-                if self._closed or time.monotonic() > until or named(error) not in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+                if (
+                    self._closed
+                    or time.monotonic() > until
+                    or error_name(error) not in ("SQLITE_BUSY", "SQLITE_LOCKED")
+                ):
                     raise
 
-    def _found(self) -> tuple[int, int] | None:
+    def _file_identity(self) -> tuple[int, int] | None:
         try:
             found = self.path.stat()
         except OSError:
@@ -171,20 +185,20 @@ class Store:
 
     def _open(self) -> "Connection":
         try:
-            private(self.folder)
+            make_private_folder(self.folder)
             if not self.path.exists():
                 self._make()
         except OSError as error:
             raise self._unusable("can't be made", error) from error
-        self._file = self._found()
-        connection = connected(self.path)
+        self._file = self._file_identity()
+        connection = connect(self.path)
         try:
             version = _version(connection)
             self._check(version)
             if version < VERSION:
                 disconnect(connection)
                 self._upgrade()
-                connection = connected(self.path)
+                connection = connect(self.path)
         except BaseException:
             disconnect(connection)
             raise
@@ -194,7 +208,7 @@ class Store:
         from toolgate.server.state import migrate  # start-up, and then it imports Alembic
 
         try:
-            migrate.upgrade(self.path)
+            migrate.upgrade_database(self.path)
         except OSError as error:
             raise self._unusable("can't be upgraded", error) from error
 
@@ -207,9 +221,9 @@ class Store:
             upgrade = f"serving upgrades it to {VERSION}: toolgate backup before, to be able to go back"
             raise self._unusable(f"is of version {version}, and {upgrade}", None)
 
-    def _newer(self, version: int) -> Newer:
+    def _newer(self, version: int) -> NewerStateError:
         log.error("the state database %s is of version %d, this Toolgate knows %d", self.path, version, VERSION)
-        return Newer(
+        return NewerStateError(
             f"the state database was made by a newer Toolgate (version {version}, this one knows {VERSION}); nothing "
             "was changed: use that one, or another --state"
         )
@@ -222,13 +236,13 @@ class Store:
         draft = self.folder / f".state-{os.urandom(8).hex()}.db"
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            connection = connected(draft)
+            connection = connect(draft)
             try:
                 with connection.begin():
                     _fill(connection)
             finally:
                 disconnect(connection)
-            if (left := part(self.path)) is not None:
+            if (left := move_stale_log(self.path)) is not None:
                 log.warning("a log of another database was there: it is in %s now", left)
             os.link(draft, self.path)
         except FileExistsError:
@@ -247,7 +261,7 @@ class Store:
         return StateError(f"the state database {what}; nothing was changed, and the server's log says more")
 
 
-def private(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Make `folder` for its owner alone. One that is there is left as it is: it may be anything, even
     /tmp."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -258,7 +272,7 @@ def _fill(connection: "Connection") -> None:
     from toolgate.server.state import migrate  # start-up; this much of it imports no Alembic
 
     tables().metadata.create_all(connection)
-    migrate.stamp(connection)
+    migrate.stamp_version(connection)
 
 
 def _version(connection: "Connection") -> int:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from toolgate.server.state import oauth, people
+from toolgate.server.state import oauth
+from toolgate.server.state import people_rows as people
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table

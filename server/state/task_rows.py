@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.state.live_processes import Processes
+from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
 from toolgate.tools import ToolError
@@ -14,7 +14,7 @@ from toolgate.tools import ToolError
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-ANY = "deferrals"  # flag: there are some, under way or ended
+FLAG = "deferrals"  # flag: there are some, under way or ended
 LIVE = ("working", "input_required")
 MAX_LIVE = 64  # under way, of a principal: a client in a loop must not take all there is
 MAX_ENDED = 1_000  # of a principal; the oldest that were read make room
@@ -22,7 +22,7 @@ MAX_BYTES = 64 * 2**20  # of what those came to, which a subscription may have t
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredTask:
     """A deferred call. Times are seconds since the epoch; what is `bytes` is JSON, as the wire has it.
 
     `outcome` is the result of one that is completed, the error of one that failed. `process` is the name of the one
@@ -42,30 +42,30 @@ class Kept:
     read: bool = False
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         return self.status in LIVE
 
 
-class Ledger:
+class TaskRows:
     """`now` is in seconds since the epoch. `server` says what this process does its work with: one of another `server`
     on the same state would do other work."""
 
-    def __init__(self, store: Store, processes: Processes, now: Callable[[], float], server: str) -> None:
+    def __init__(self, store: Store, processes: ProcessRegistry, now: Callable[[], float], server: str) -> None:
         self.store = store
         self.processes = processes
         self.now = now
         self.server = server
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is nothing to look for. Costs a stat, and never opens the database."""
-        return not self.store.flagged(ANY, "")
+        return not self.store.has_flag(FLAG, "")
 
-    async def put(self, id: str, principal: str, lifetime: float, again: bytes | None) -> Kept:
+    async def add(self, id: str, principal: str, lifetime: float, again: bytes | None) -> StoredTask:
         """Keep a new one, which this process works on. `again` says how to do the work once more, and is None where
         that could do harm. Raises ToolError when the principal has too many, or has read too few."""
 
-        def put(connection: "Connection") -> Kept:
+        def put(connection: "Connection") -> StoredTask:
             self._expire(connection)
             rows = self._rows(connection, principal)
             if sum(row.status in LIVE for row in rows) >= MAX_LIVE:
@@ -73,27 +73,29 @@ class Ledger:
             if sum(row.status not in LIVE and not row.read for row in rows) >= MAX_ENDED:
                 raise ToolError(f"{MAX_ENDED} tasks have ended unread, the most there can be: ask for their results")
             now = self.now()
-            kept = Kept(id, principal, self.processes.own(), "working", None, now, now, now + lifetime)
-            connection.execute(tables().deferral.insert().values({**_row(kept), "again": again, "server": self.server}))
-            self.store.flag(ANY, "", True)
+            kept = StoredTask(id, principal, self.processes.own_name(), "working", None, now, now, now + lifetime)
+            connection.execute(
+                tables().deferral.insert().values({**_to_row(kept), "again": again, "server": self.server})
+            )
+            self.store.set_flag(FLAG, "", True)
             return kept
 
         return await self.store.transact(put)
 
-    async def save(self, kept: Kept, otherwise: Kept | None = None) -> Kept:
+    async def save(self, kept: StoredTask, otherwise: StoredTask | None = None) -> StoredTask:
         """Write down what has changed, after which it is not to be run again; nothing happens when it is no longer
         kept. Where there is no room for what it came to, write down `otherwise`. What was written."""
 
-        def save(connection: "Connection") -> Kept:
-            has_room = kept.live or self._make_room(connection, kept)
+        def save(connection: "Connection") -> StoredTask:
+            has_room = kept.is_live or self._make_room(connection, kept)
             written = kept if has_room or otherwise is None else otherwise
             of = tables().deferral
-            connection.execute(of.update().where(of.c.id == kept.id).values({**_row(written), "again": None}))
+            connection.execute(of.update().where(of.c.id == kept.id).values({**_to_row(written), "again": None}))
             return written
 
         return await self.store.transact(save)
 
-    async def read(self, ids: Iterable[str]) -> None:
+    async def mark_read(self, ids: Iterable[str]) -> None:
         """The client has seen how these ended: from now on they may make room."""
 
         def read(connection: "Connection") -> None:
@@ -102,41 +104,41 @@ class Ledger:
 
         await self.store.transact(read)
 
-    async def drop(self, id: str) -> None:
+    async def remove(self, id: str) -> None:
         def drop(connection: "Connection") -> None:
             of = tables().deferral
             connection.execute(of.delete().where(of.c.id == id))
 
         await self.store.transact(drop)
 
-    async def find(self, principal: str, ids: Iterable[str]) -> tuple[list[Kept], bool]:
+    async def find(self, principal: str, ids: Iterable[str]) -> tuple[list[StoredTask], bool]:
         """Those of the principal that are there, expired ones too, and whether a process of this `server` that is dead
         left one of them behind."""
 
-        def find(connection: "Connection") -> tuple[list[Kept], bool]:
+        def find(connection: "Connection") -> tuple[list[StoredTask], bool]:
             of = tables().deferral
             mine = (of.c.principal == principal) & of.c.id.in_(list(ids))
             rows = connection.execute(of.select().where(mine)).all()
             ours = {row.process for row in rows if row.status in LIVE and row.server == self.server}
-            return [_kept(row) for row in rows], any(not self.processes.alive(name) for name in ours)
+            return [_from_row(row) for row in rows], any(not self.processes.is_alive(name) for name in ours)
 
         return await self.store.transact(find)
 
-    async def adopt(self, serves: Callable[[str], bool]) -> list[tuple[Kept, bytes | None]]:
+    async def adopt(self, serves: Callable[[str], bool]) -> list[tuple[StoredTask, bytes | None]]:
         """Take over what dead processes of this `server` left under way: each as it is from now on, and how to run it
         again."""
 
-        def adopt(connection: "Connection") -> list[tuple[Kept, bytes | None]]:
+        def adopt(connection: "Connection") -> list[tuple[StoredTask, bytes | None]]:
             self._expire(connection)
             of = tables().deferral
-            own = self.processes.own()
+            own = self.processes.own_name()
             rows = connection.execute(of.select().where(of.c.status.in_(LIVE) & (of.c.server == self.server))).all()
-            dead = {name for name in {row.process for row in rows} if not self.processes.alive(name)}
+            dead = {name for name in {row.process for row in rows} if not self.processes.is_alive(name)}
             left = [row for row in rows if row.process in dead and serves(row.principal)]
             ids = [row.id for row in left]
             # not a third time: what kills a server must not kill it for ever
             connection.execute(of.update().where(of.c.id.in_(ids)).values(process=own, again=None))
-            return [(replace(_kept(row), process=own), row.again) for row in left]
+            return [(replace(_from_row(row), process=own), row.again) for row in left]
 
         return await self.store.transact(adopt)
 
@@ -144,9 +146,9 @@ class Ledger:
         of = tables().deferral
         connection.execute(of.delete().where(of.c.expires_at <= self.now()))
         if connection.execute(of.select().with_only_columns(of.c.id).limit(1)).first() is None:
-            self.store.flag(ANY, "", False)
+            self.store.set_flag(FLAG, "", False)
 
-    def _make_room(self, connection: "Connection", kept: Kept) -> bool:
+    def _make_room(self, connection: "Connection", kept: StoredTask) -> bool:
         """Whether there is room for what `kept` came to; where it takes that, the oldest of those that were read go."""
         ended = [row for row in self._rows(connection, kept.principal) if row.status not in LIVE and row.id != kept.id]
         count, size = len(ended) + 1, len(kept.outcome or b"") + sum(row.size or 0 for row in ended)
@@ -171,7 +173,7 @@ class Ledger:
         return list(connection.execute(mine.with_only_columns(of.c.id, of.c.status, of.c.read, size)))
 
 
-def _row(kept: Kept) -> dict[str, Any]:
+def _to_row(kept: StoredTask) -> dict[str, Any]:
     return {
         "id": kept.id,
         "principal": kept.principal,
@@ -187,8 +189,8 @@ def _row(kept: Kept) -> dict[str, Any]:
     }
 
 
-def _kept(row: Any) -> Kept:
-    return Kept(
+def _from_row(row: Any) -> StoredTask:
+    return StoredTask(
         row.id,
         row.principal,
         row.process,

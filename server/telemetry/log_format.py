@@ -9,11 +9,11 @@ import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-MORE = "  "  # before each further line
+INDENT = "  "  # before each further line
 
 
 @dataclass(slots=True)
-class About:
+class LogContext:
     """What is being handled: the id of the HTTP request, who calls, the trace. "" is unknown, or none."""
 
     request: str = ""
@@ -21,10 +21,10 @@ class About:
     trace: str = ""
 
 
-ABOUT: ContextVar[About | None] = ContextVar("about", default=None)  # of the task that logs
+LOG_CONTEXT: ContextVar[LogContext | None] = ContextVar("about", default=None)  # of the task that logs
 
 
-class Lines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """For people: `TIME LEVEL LOGGER: MESSAGE [REQUEST trace=TRACE]`. `most` is the bytes of a line that nobody cuts;
     None: any number. Text may be cut anywhere, and is not shortened here."""
 
@@ -34,25 +34,25 @@ class Lines(logging.Formatter):
         self._most = most
 
     def format(self, record: logging.LogRecord) -> str:
-        about = ABOUT.get()
+        about = LOG_CONTEXT.get()
         said = f"{self.formatTime(record)} {record.levelname} {record.name}: {printable(record.getMessage())}"
         if about is not None and (about.request or about.trace):
             trace = f"trace={about.trace}" if about.trace else ""
             said += f" [{' '.join(filter(None, (about.request, trace)))}]"
-        return "\n".join((said, *(MORE + printable(line) for line in self._added(record).splitlines())))
+        return "\n".join((said, *(INDENT + printable(line) for line in self._format_traceback(record).splitlines())))
 
-    def _added(self, record: logging.LogRecord) -> str:
+    def _format_traceback(self, record: logging.LogRecord) -> str:
         """What went wrong, with where it did."""
         parts = [self.formatException(record.exc_info)] if record.exc_info and record.exc_info[0] else []
         parts += [self.formatStack(record.stack_info)] if record.stack_info else []
         return "\n".join(parts)
 
 
-class JsonLines(Lines):
+class JsonFormatter(TextFormatter):
     """For programs: an object a line, in ASCII. With `most`, what is long loses its middle."""
 
     def format(self, record: logging.LogRecord) -> str:
-        about = ABOUT.get() or About()
+        about = LOG_CONTEXT.get() or LogContext()
         said = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -61,18 +61,18 @@ class JsonLines(Lines):
             "request": about.request,
             "principal": about.principal,
             "trace": about.trace,
-            "exception": self._added(record),
+            "exception": self._format_traceback(record),
         }
         told = {name: text for name, text in said.items() if text or name == "message"}
-        line = _spelled(told)
+        line = _to_json(told)
         while self._most is not None and len(line) > self._most:
             longest = max(told, key=lambda name: len(told[name]))
-            told[longest] = _shortened(told[longest])
-            line = _spelled(told)
+            told[longest] = _shorten_middle(told[longest])
+            line = _to_json(told)
         return line
 
 
-STYLES: dict[str, type[Lines]] = {"text": Lines, "json": JsonLines}
+FORMATTERS: dict[str, type[TextFormatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
 def printable(text: str) -> str:
@@ -82,12 +82,12 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
-def _spelled(told: dict[str, str]) -> str:
+def _to_json(told: dict[str, str]) -> str:
     import json  # start-up: text does without
 
     return json.dumps({name: text.encode("utf-8", "replace").decode() for name, text in told.items()})
 
 
-def _shortened(text: str) -> str:
+def _shorten_middle(text: str) -> str:
     """Less of it: the beginning says what it is, the end of a traceback what went wrong."""
     return f"{text[: len(text) // 5]} ... {text[-len(text) // 2 :]}"

@@ -6,7 +6,7 @@ import select
 import sys
 from pathlib import Path
 
-from toolgate.server.telemetry.log_format import STYLES
+from toolgate.server.telemetry.log_format import FORMATTERS
 
 HEAD = 1_000  # bytes of a line that is too long kept from its beginning
 MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIPE_BUF is 4096)
@@ -19,11 +19,11 @@ def start(verbose: bool, folder: Path | None, style: str = "text") -> None:
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
     logging.getLogger("toolgate").setLevel(logging.DEBUG if verbose else logging.INFO)
-    handlers: list[tuple[logging.Handler, int | None]] = [(StandardError(), MAX_LINE)]
+    handlers: list[tuple[logging.Handler, int | None]] = [(StderrHandler(), MAX_LINE)]
     if folder is not None:
-        handlers.append((_file(folder), None))
+        handlers.append((_file_handler(folder), None))
     for handler, most in handlers:
-        handler.setFormatter(STYLES[style](most))
+        handler.setFormatter(FORMATTERS[style](most))
         root.addHandler(handler)
 
 
@@ -34,7 +34,7 @@ def stop() -> None:
         handler.close()
 
 
-class StandardError(logging.Handler):
+class StderrHandler(logging.Handler):
     """Writes a line when standard error takes it, and drops it otherwise: a client that does not read its server's
     standard error must not stop the server."""
 
@@ -53,7 +53,7 @@ class StandardError(logging.Handler):
             pass
 
 
-def _file(folder: Path) -> logging.Handler:
+def _file_handler(folder: Path) -> logging.Handler:
     from logging.handlers import RotatingFileHandler  # start-up: only with --logs
 
     from toolgate.server.protocol.errors import UsageError

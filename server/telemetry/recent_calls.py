@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from toolgate.server.calls.observers import End
-from toolgate.server.calls.tasks import Kept, tool_of
+from toolgate.server.calls.observers import CallEnd
+from toolgate.server.calls.tasks import StoredTask, tool_of
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call
@@ -22,7 +22,7 @@ MAX_NAME = 100  # characters of what a client says of itself, or of a tool that 
 
 
 @dataclass(eq=False, slots=True)
-class Seen:
+class RecentCall:
     """A call. `outcome` is as `observers.End` has it, "" while it is under way, as the task `task` where it became one.
     `began` is in seconds since the epoch."""
 
@@ -35,16 +35,16 @@ class Seen:
     task: str | None = None
 
 
-class Feed:
+class RecentCalls:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._last_id = 0
-        self._held: OrderedDict[str, deque[Seen]] = OrderedDict()
+        self._calls: OrderedDict[str, deque[RecentCall]] = OrderedDict()
         self._watching: dict[str, set[Callable[[], None]]] = {}
 
-    def of(self, principal: str) -> list[Seen]:
+    def newest(self, principal: str) -> list[RecentCall]:
         """The newest first."""
-        return list(reversed(self._held.get(principal, ())))
+        return list(reversed(self._calls.get(principal, ())))
 
     def watch(self, principal: str, tell: Callable[[], None]) -> Callable[[], None]:
         """Have `tell` called whenever a call begins or ends; what is given ends that."""
@@ -58,11 +58,11 @@ class Feed:
 
         return leave
 
-    def began(self, call: Call) -> Seen:
+    def began(self, call: Call) -> RecentCall:
         session, params = call.session, call.params
         return self._add(session.principal, session.client or client_name(params.get("_meta")), params.get("name"))
 
-    def ended(self, call: Call, begun: Seen | None, end: End) -> None:
+    def ended(self, call: Call, begun: RecentCall | None, end: CallEnd) -> None:
         if begun is None:
             return
         begun.seconds = end.seconds
@@ -70,26 +70,26 @@ class Feed:
             begun.task = end.task
         else:
             begun.outcome = end.outcome
-        self._tell(call.session.principal)
+        self._notify(call.session.principal)
 
-    def lost(self, kept: Kept) -> None:
+    def lost(self, kept: StoredTask) -> None:
         seen = self._add(kept.principal, "", tool_of(kept.id))
         seen.task, seen.outcome, seen.began = kept.id, "fault", kept.created
 
     def lacking(self, principal: str, client: str, request: Request) -> None:
         self._add(principal, client, request.params.get("name")).outcome = "refused"
 
-    def _add(self, principal: str, client: str, tool: Any) -> Seen:
+    def _add(self, principal: str, client: str, tool: Any) -> RecentCall:
         self._last_id += 1
         named = tool if isinstance(tool, str) else ""
-        seen = Seen(self._last_id, named[:MAX_NAME], client[:MAX_NAME], self._now())
-        self._held.setdefault(principal, deque(maxlen=MAX_CALLS)).append(seen)
-        self._held.move_to_end(principal)
-        if len(self._held) > MAX_PRINCIPALS:
-            self._held.popitem(last=False)
-        self._tell(principal)
+        seen = RecentCall(self._last_id, named[:MAX_NAME], client[:MAX_NAME], self._now())
+        self._calls.setdefault(principal, deque(maxlen=MAX_CALLS)).append(seen)
+        self._calls.move_to_end(principal)
+        if len(self._calls) > MAX_PRINCIPALS:
+            self._calls.popitem(last=False)
+        self._notify(principal)
         return seen
 
-    def _tell(self, principal: str) -> None:
+    def _notify(self, principal: str) -> None:
         for tell in list(self._watching.get(principal, ())):
             tell()

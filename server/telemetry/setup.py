@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 from toolgate.server.calls.observers import Observer, Observers
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.telemetry.recent_calls import Feed
+from toolgate.server.telemetry.recent_calls import RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
-    from toolgate.server.telemetry.audit.own_entries import Trail
-    from toolgate.server.telemetry.audit.recorder import Audit
+    from toolgate.server.telemetry.audit.own_entries import OwnEntries
+    from toolgate.server.telemetry.audit.recorder import AuditRecorder
     from toolgate.server.telemetry.metrics import Metrics
     from toolgate.server.telemetry.traces import Traces
 
 
-class Observation:
+class Telemetry:
     """`kept_apart` is whether commands are, and `registry` gives what is served. What there is none of is None. Raises
     UsageError where the audit log can't be written."""
 
@@ -30,31 +30,31 @@ class Observation:
         state: Path,
         workspaces: Workspaces,
         *,
-        kept_apart: bool,
+        sandboxed: bool,
         registry: Callable[[], Registry],
     ) -> None:
         self._state = state
-        self._audit = _audit(config, state, workspaces, kept_apart)
-        self.traces = _traces(config, registry)
-        self.metrics = _metrics(registry) if config.remote else None
-        self.feed = Feed() if config.remote else None
+        self._audit = _open_audit(config, state, workspaces, sandboxed)
+        self.traces = _open_traces(config, registry)
+        self.metrics = _make_metrics(registry) if config.is_remote else None
+        self.recent_calls = RecentCalls() if config.is_remote else None
 
     def observers(self) -> Observers:
         """Who hears of each call."""
         counted = self.metrics.calls if self.metrics is not None else None
-        heard: list[Observer | None] = [self._audit, counted, self.feed]
+        heard: list[Observer | None] = [self._audit, counted, self.recent_calls]
         prepare = self._audit.prepare if self._audit is not None else None
         return Observers([observer for observer in heard if observer is not None], prepare)
 
-    def trail(self) -> "Trail | None":
+    def own_entries(self) -> "OwnEntries | None":
         """Reads the audit log, where there is one."""
         if self._audit is None:
             return None
-        from toolgate.server.telemetry.audit.own_entries import Trail  # start-up: stdio does without
+        from toolgate.server.telemetry.audit.own_entries import OwnEntries  # start-up: stdio does without
 
-        return Trail(self._state)
+        return OwnEntries(self._state)
 
-    async def send(self) -> None:
+    async def flush_traces(self) -> None:
         """Hand over what was traced, which may take seconds."""
         if self.traces is not None:
             await self.traces.close()
@@ -65,28 +65,28 @@ class Observation:
             self._audit.close()
 
 
-def _audit(config: Config, state: Path, workspaces: Workspaces, kept_apart: bool) -> "Audit | None":
+def _open_audit(config: Config, state: Path, workspaces: Workspaces, kept_apart: bool) -> "AuditRecorder | None":
     """As --audit says; without a word over HTTP, and where commands are kept apart."""
-    level = config.audit or ("on" if config.remote or kept_apart else "off")
+    level = config.audit or ("on" if config.is_remote or kept_apart else "off")
     if level == "off":
         return None
     from toolgate.server.telemetry.audit import recorder  # start-up: over stdio most do without
 
     try:
-        return recorder.opened(state, level, workspaces.level)
+        return recorder.open_recorder(state, level, workspaces.sandbox_level)
     except OSError as error:
         raise UsageError(f"--audit: {error}") from None
 
 
-def _traces(config: Config, registry: Callable[[], Registry]) -> "Traces | None":
-    if not config.traced:
+def _open_traces(config: Config, registry: Callable[[], Registry]) -> "Traces | None":
+    if not config.is_tracing:
         return None
     from toolgate.server.telemetry import traces  # start-up: few have them
 
-    return traces.opened(config.name, registry, config.trace_protocol)
+    return traces.open_traces(config.name, registry, config.trace_protocol)
 
 
-def _metrics(registry: Callable[[], Registry]) -> "Metrics":
+def _make_metrics(registry: Callable[[], Registry]) -> "Metrics":
     from toolgate.server.telemetry.metrics import Metrics  # start-up: over stdio nobody could ask
 
     return Metrics(lambda: registry().tools)

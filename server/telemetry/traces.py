@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION
 from toolgate.server.protocol.errors import InternalError, RpcError
-from toolgate.server.protocol.session import Call, tag
-from toolgate.server.telemetry.log_format import ABOUT, About
+from toolgate.server.protocol.session import Call, short_hash
+from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.spans import FOLLOW
+from toolgate.tools.api.spans import SPAN_FACTORY
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -32,13 +32,13 @@ MAX_CONTEXT = 512  # characters of a header of W3C Trace Context, section 3.3.1.
 MAX_ID = 64  # characters of a request's id
 TOOL_ERROR, CANCELLED = "tool_error", "cancelled"
 FAULT = str(InternalError.code)
-WIRES: Mapping[str, Mapping[str, str]] = {
+TRANSPORT_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "stdio": {"network.transport": "pipe"},
     "sse": {"network.transport": "tcp", "network.protocol.name": "http"},
     "http": {"network.transport": "tcp", "network.protocol.name": "http"},
 }
 
-SENT = {True: "are taken again", False: "can't be sent to the collector: they are dropped meanwhile"}
+EXPORT_STATES = {True: "are taken again", False: "can't be sent to the collector: they are dropped meanwhile"}
 
 Function = Callable[[Call], Any | Awaitable[Any]]
 
@@ -56,7 +56,7 @@ class Traces:
         self._context = TraceContextTextMapPropagator()
         self._registry = registry
 
-    def followed(self, function: Function) -> Function:
+    def trace_method(self, function: Function) -> Function:
         """A method, with a span around each call."""
 
         async def following(call: Call) -> Any:
@@ -86,22 +86,26 @@ class Traces:
     def _span(self, call: Call) -> "Generator[Span]":
         from opentelemetry.trace import SpanKind  # start-up, as above
 
-        said = self._said(call)
+        said = self._attributes(call)
         target = said.get("gen_ai.tool.name") or said.get("gen_ai.prompt.name")
         with self._tracer.start_as_current_span(
             f"{call.method} {target}" if target else call.method,
-            self._context.extract(_carried(call.meta)),
+            self._context.extract(_client_context(call.meta)),
             SpanKind.SERVER,
             said,
             record_exception=False,  # what went wrong is in the log; here others would read it
             set_status_on_exception=False,
         ) as span:
-            FOLLOW.set(self._step)  # both hold for as long as the request's task: what fails is logged after this
-            ABOUT.set(replace(ABOUT.get() or About(), trace=f"{span.get_span_context().trace_id:032x}"))
+            SPAN_FACTORY.set(
+                self._trace_step
+            )  # both hold for as long as the request's task: what fails is logged after this
+            LOG_CONTEXT.set(
+                replace(LOG_CONTEXT.get() or LogContext(), trace=f"{span.get_span_context().trace_id:032x}")
+            )
             yield span
 
     @contextmanager
-    def _step(self, name: str) -> "Generator[Span]":
+    def _trace_step(self, name: str) -> "Generator[Span]":
         with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
             try:
                 yield span
@@ -109,13 +113,13 @@ class Traces:
                 _fail(span, CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__)
                 raise
 
-    def _said(self, call: Call) -> dict[str, str]:
+    def _attributes(self, call: Call) -> dict[str, str]:
         """The attributes that are known at the beginning."""
-        said = {"mcp.method.name": call.method, "jsonrpc.request.id": _spelled(str(call.id)[:MAX_ID])}
-        said |= WIRES.get(call.session.transport, {})
+        said = {"mcp.method.name": call.method, "jsonrpc.request.id": _encodable(str(call.id)[:MAX_ID])}
+        said |= TRANSPORT_ATTRIBUTES.get(call.session.transport, {})
         if call.session.key:
-            said["mcp.session.id"] = tag(call.session.key)  # as the audit log has it: the id itself is a secret
-        about = ABOUT.get()
+            said["mcp.session.id"] = short_hash(call.session.key)  # as the audit log has it: the id itself is a secret
+        about = LOG_CONTEXT.get()
         if about is not None and about.request:
             said["toolgate.request.id"] = about.request
         name, registry = call.params.get("name"), self._registry()
@@ -128,7 +132,7 @@ class Traces:
         return said
 
 
-def opened(name: str, registry: Callable[[], Registry], protocol: str) -> Traces | None:
+def open_traces(name: str, registry: Callable[[], Registry], protocol: str) -> Traces | None:
     """Traces of the server `name`, sent to where the `OTEL_*` variables say; None, and a line in the log, where they
     can't be. `protocol` is what those variables want to be spoken."""
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would say it again every few seconds
@@ -153,48 +157,48 @@ def _provider(name: str) -> "TracerProvider":
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": name}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(Exporter()))  # type: ignore[arg-type]  # all that it uses of one
+    provider.add_span_processor(BatchSpanProcessor(LazyExporter()))  # type: ignore[arg-type]  # all that it uses of one
     return provider
 
 
-class Exporter:
+class LazyExporter:
     """Over OTLP. The library's own is made when there is something to send, in the thread that sends: what it needs
     takes longer to load than a client waits for."""
 
     def __init__(self) -> None:
-        self._held: SpanExporter | None = None
+        self._exporter: SpanExporter | None = None
         self._works = True
 
     def export(self, spans: "Sequence[ReadableSpan]") -> "SpanExportResult":
         from opentelemetry.sdk.trace.export import SpanExportResult  # start-up, as above
 
         try:
-            result = self._opened().export(spans)
+            result = self._open_exporter().export(spans)
         except Exception:  # a malformed endpoint, and whatever the libraries raise
             log.debug("sending traces", exc_info=True)
             result = SpanExportResult.FAILURE
-        self._tell(result is SpanExportResult.SUCCESS)
+        self._log_change(result is SpanExportResult.SUCCESS)
         return result
 
     def shutdown(self) -> None:
-        if self._held is not None:
-            self._held.shutdown()
+        if self._exporter is not None:
+            self._exporter.shutdown()
 
-    def _opened(self) -> "SpanExporter":
-        if self._held is None:
+    def _open_exporter(self) -> "SpanExporter":
+        if self._exporter is None:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # start-up
 
-            self._held = OTLPSpanExporter()
-        return self._held
+            self._exporter = OTLPSpanExporter()
+        return self._exporter
 
-    def _tell(self, works: bool) -> None:
+    def _log_change(self, works: bool) -> None:
         """Once, whenever it changes."""
         if works != self._works:
-            log.log(logging.INFO if works else logging.WARNING, "traces %s", SENT[works])
+            log.log(logging.INFO if works else logging.WARNING, "traces %s", EXPORT_STATES[works])
             self._works = works
 
 
-def _carried(meta: Mapping[str, Any]) -> dict[str, str]:
+def _client_context(meta: Mapping[str, Any]) -> dict[str, str]:
     """The client's place in a trace; what is malformed is none."""
     given = {name: meta.get(name) for name in ("traceparent", "tracestate")}
     return {name: text for name, text in given.items() if isinstance(text, str) and len(text) <= MAX_CONTEXT}
@@ -219,6 +223,6 @@ def _fail(span: "Span", kind: str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-def _spelled(text: str) -> str:
+def _encodable(text: str) -> str:
     """As what any text can be sent in."""
     return text.encode("utf-8", "replace").decode()

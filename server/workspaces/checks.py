@@ -16,17 +16,17 @@ NO_WORKSPACE = ("/", "/tmp", "/var", "/usr", "/opt")  # noqa: S108  # what is be
 SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib")
 
 
-def secret(config: Config, state: Path) -> Sequence[Path]:
+def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     """What no command is to see, though it may lie where commands may look."""
     ours = (config.file, config.clients, config.oidc_client, config.github_client, config.search_keys, config.logs)
     named = (*ours, config.metrics_token, config.login_header_secret)
     return [path.resolve() for path in (state, *named) if path is not None]
 
 
-def check(config: Config, state: Path, sandbox: "Sandbox") -> None:
+def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:
     """Raise UsageError where the workspace that was given is what a sandbox keeps away, or holds code that the server
     runs or what it keeps."""
-    root: Path | None = config.workspace or (None if config.remote else Path.cwd())
+    root: Path | None = config.workspace or (None if config.is_remote else Path.cwd())
     if sandbox.level == "none" or root is None:
         return
     for refusal in _refusals(config, state, sandbox, root.resolve()):
@@ -47,7 +47,7 @@ def _refusals(config: Config, state: Path, sandbox: "Sandbox", root: Path) -> It
             "it out, and each has a folder and a user of its own; or have bubblewrap"
         )
     kept = [folder.resolve() for folder in (state, config.logs) if folder is not None]  # folders, whose cover holds
-    for hidden in secret(config, state):
+    for hidden in hidden_paths(config, state):
         if hidden.is_relative_to(root) and not any(hidden.is_relative_to(folder) for folder in kept):
             yield f"--workspace: {hidden} is inside {root}, and comes into sight when it is replaced: move it elsewhere"
     for folder in config.plugins:

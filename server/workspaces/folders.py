@@ -19,20 +19,20 @@ from pathlib import Path
 
 from toolgate.server.workspaces import archive as packing
 from toolgate.server.workspaces import rmtree
-from toolgate.server.workspaces.last_used import NAME
-from toolgate.server.workspaces.unarchive import unpack
-from toolgate.tools.workspace.safe_walk import descend, opened
+from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
+from toolgate.server.workspaces.unarchive import unpack_archive
+from toolgate.tools.workspace.safe_walk import open_folder, walk_folders
 
 SUFFIX = ".tar.gz"
 PART = ".part"  # of an archive that is being written
 
 
-class InUse(OSError):
+class WorkspaceInUseError(OSError):
     """It can't be now; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class WorkspaceArchive:
     """A workspace that was archived; `omission` says what of it was not."""
 
     path: Path
@@ -42,26 +42,26 @@ class Archived:
         return f"{self.path.name}{self.omission and f', {self.omission},'} has what was in it"
 
 
-class Folders:
+class PrincipalFolders:
     """Those in one state folder."""
 
     def __init__(self, state: Path) -> None:
         self.workspaces = state / "workspaces"
         self.spools = state / "spool"
         self.leaving = state / "leaving"
-        self.archive = state / "archive"
+        self.archive_folder = state / "archive"
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Whoever has a folder here."""
-        found = {name for folder in (self.workspaces, self.spools) for name in _listed(folder)}
-        return sorted(name for name in found if NAME.fullmatch(name))
+        found = {name for folder in (self.workspaces, self.spools) for name in _list_names(folder)}
+        return sorted(name for name in found if PRINCIPAL_NAME.fullmatch(name))
 
-    def archives(self) -> list[Path]:
+    def list_archives(self) -> list[Path]:
         """The oldest of a name first."""
-        return sorted(self.archive / name for name in _listed(self.archive) if name.endswith(SUFFIX))
+        return sorted(self.archive_folder / name for name in _list_names(self.archive_folder) if name.endswith(SUFFIX))
 
     @contextmanager
-    def alone(self) -> Generator[None]:
+    def hold_lock(self) -> Generator[None]:
         """One at a time, of however many processes. Raises InUse."""
         _private(self.leaving)
         held = os.open(self.leaving / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -69,7 +69,7 @@ class Folders:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(held)
-            raise InUse("workspaces are being put away already: try again later") from None
+            raise WorkspaceInUseError("workspaces are being put away already: try again later") from None
         try:
             yield
         finally:
@@ -82,7 +82,7 @@ class Folders:
     def set_aside(self, name: str) -> Path:
         """Take a principal's folders away, in two renames; whoever comes now begins with nothing."""
         _private(self.leaving)
-        aside = _fresh(self.leaving, name, "")
+        aside = _unused_path(self.leaving, name, "")
         aside.mkdir(mode=0o700)
         (aside / "rest").mkdir(mode=0o700)
         for folder, place in ((self.spools, "rest/spool"), (self.workspaces, "workspace")):
@@ -90,28 +90,28 @@ class Folders:
                 (folder / name).rename(aside / place)
         return aside
 
-    def pack(self, aside: Path) -> Archived | None:
+    def archive_workspace(self, aside: Path) -> WorkspaceArchive | None:
         """Archive what was set aside, and leave it to be removed; None: there was nothing in it. What fails is put
         back, if nobody has begun anew. Raises OSError."""
-        if not _listed(aside / "workspace"):
-            self.give_up(aside)
+        if not _list_names(aside / "workspace"):
+            self.mark_for_removal(aside)
             return None
-        _private(self.archive)
-        made = _fresh(self.archive, _name(aside), SUFFIX)
+        _private(self.archive_folder)
+        made = _unused_path(self.archive_folder, _principal_of(aside), SUFFIX)
         part = made.with_name(made.name + PART)
         try:
             part.unlink(missing_ok=True)
-            packed = packing.pack(aside / "workspace", part)
+            packed = packing.pack_folder(aside / "workspace", part)
             part.rename(made)
-            _sync(self.archive)
+            _sync(self.archive_folder)
         except BaseException:
             part.unlink(missing_ok=True)
             self.put_back(aside)
             raise
-        self.give_up(aside)
-        return Archived(made, packed.omission)
+        self.mark_for_removal(aside)
+        return WorkspaceArchive(made, packed.omission)
 
-    def give_up(self, aside: Path) -> None:
+    def mark_for_removal(self, aside: Path) -> None:
         """From now on it is only to be removed."""
         with suppress(FileNotFoundError):
             (aside / "workspace").rename(aside / "rest" / "workspace")
@@ -122,7 +122,7 @@ class Folders:
         try:
             if not stat.S_ISDIR((aside / "workspace").lstat().st_mode):
                 raise NotADirectoryError(f"{aside / 'workspace'} is no folder")
-            (aside / "workspace").rename(self.workspaces / _name(aside))  # in the place of an empty one too
+            (aside / "workspace").rename(self.workspaces / _principal_of(aside))  # in the place of an empty one too
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                 raise
@@ -132,62 +132,64 @@ class Folders:
         for stage in aside.glob(f"{rmtree.STAGE}*"):
             rmtree.remove_stage(stage)
         with suppress(FileNotFoundError):
-            rmtree.remove(aside / "rest")
+            rmtree.remove_tree(aside / "rest")
         if not (aside / "workspace").exists():
-            rmtree.remove(aside)
+            rmtree.remove_tree(aside)
 
-    def unfinished(self) -> list[Path]:
+    def list_leaving(self) -> list[Path]:
         """What was set aside and is still there."""
-        names = (name for name in _listed(self.leaving) if NAME.match(name) or name.startswith(rmtree.STAGE))
+        names = (
+            name for name in _list_names(self.leaving) if PRINCIPAL_NAME.match(name) or name.startswith(rmtree.STAGE)
+        )
         return sorted(self.leaving / name for name in names)
 
     def restore(self, archive: Path) -> Path:
         """Make a workspace out of an archive, which is kept. Raises InUse where its owner has one that is not empty,
         and OSError."""
-        name = _name(archive)
+        name = _principal_of(archive)
         place = self.workspaces / name
-        if _listed(place):
-            raise InUse(f"{name} has a workspace with something in it: archive that first")
+        if _list_names(place):
+            raise WorkspaceInUseError(f"{name} has a workspace with something in it: archive that first")
         _private(self.leaving)
-        aside = _fresh(self.leaving, name, "")
+        aside = _unused_path(self.leaving, name, "")
         aside.mkdir(mode=0o700)
         (aside / "rest").mkdir(mode=0o700)
         _private(self.workspaces)
         try:
-            unpack(archive, aside / "rest" / "workspace")
+            unpack_archive(archive, aside / "rest" / "workspace")
             (aside / "rest" / "workspace").rename(place)
         finally:
             self.remove(aside)
         return place
 
 
-def size(folder: Path) -> int:
+def disk_usage(folder: Path) -> int:
     """Bytes on disk, as far as they can be seen."""
     total = 0
     with suppress(OSError):  # it is being moved about
-        for here, _ in descend(folder, OSError):
+        for here, _ in walk_folders(folder, OSError):
             for name in os.listdir(here):
                 with suppress(OSError):
                     total += os.stat(name, dir_fd=here, follow_symlinks=False).st_blocks * 512
     return total
 
 
-def _fresh(folder: Path, name: str, suffix: str) -> Path:
+def _unused_path(folder: Path, name: str, suffix: str) -> Path:
     """A path where nothing is: two of one second are numbered."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     tried = (folder / f"{name}-{stamp}{more}{suffix}" for more in ("", *(f".{number}" for number in range(1, 1_000))))
     return next(path for path in tried if not path.exists())
 
 
-def _name(path: Path) -> str:
+def _principal_of(path: Path) -> str:
     """Whose it is."""
-    found = NAME.match(path.name)
+    found = PRINCIPAL_NAME.match(path.name)
     if found is None:
-        raise InUse(f"{path.name} is not called like what was put away here")
+        raise WorkspaceInUseError(f"{path.name} is not called like what was put away here")
     return found[0]
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -213,5 +215,5 @@ def _private(folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    with opened(folder) as held:
+    with open_folder(folder) as held:
         os.fsync(held)

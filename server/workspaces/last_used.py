@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-NAME = re.compile(r"u-[0-9a-f]{40}")  # as `Principal.name`; the local user, who has no such name, is not ours to judge
+PRINCIPAL_NAME = re.compile(
+    r"u-[0-9a-f]{40}"
+)  # as `Principal.name`; the local user, who has no such name, is not ours to judge
 EVERY = 60.0  # seconds between two notes of one principal's calls
-MAX_WORD = 1_000  # bytes
+MAX_MESSAGE = 1_000  # bytes
 
 
-class Uses:
+class LastUsed:
     """`folder` is made when it is first needed. Each method does a file's work or two. Raises OSError."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
@@ -25,24 +27,24 @@ class Uses:
         self._now = now
         self._noted: dict[str, float] = {}
 
-    def note(self, name: str) -> str | None:
+    def note_call(self, name: str) -> str | None:
         """A call of `name`, now. Gives what is to be told, once."""
         now = self._now()
-        if now - self._noted.get(name, 0.0) < EVERY or not NAME.fullmatch(name):
+        if now - self._noted.get(name, 0.0) < EVERY or not PRINCIPAL_NAME.fullmatch(name):
             return None
         self._noted[name] = now
         self._touch(self._folder / name, now)
         self._remove(f"{name}.gone")
-        return self._word(name)
+        return self._take_message(name)
 
-    def known(self, name: str) -> float | None:
+    def find_last_call(self, name: str) -> float | None:
         """When it last called, where that is known: nothing is noted by looking."""
         try:
             return (self._folder / name).stat().st_mtime
         except FileNotFoundError:
             return None
 
-    def last(self, name: str) -> float:
+    def last_call(self, name: str) -> float:
         """When it last called, in seconds since the epoch: now, where nobody knows."""
         return self._since(name)
 
@@ -50,11 +52,11 @@ class Uses:
         """Since when it is gone: now, if that is new."""
         return self._since(f"{name}.gone")
 
-    def here_again(self, name: str) -> None:
+    def mark_present(self, name: str) -> None:
         """It is not gone, or not any more."""
         self._remove(f"{name}.gone")
 
-    def leave_word(self, name: str, text: str) -> None:
+    def leave_message(self, name: str, text: str) -> None:
         """Have `name` told, when it comes back; nothing else is remembered of it."""
         self._private()
         for ending in ("", ".gone"):
@@ -66,17 +68,17 @@ class Uses:
             file.write(text)
         draft.rename(self._folder / f"{name}.word")
 
-    def _word(self, name: str) -> str | None:
+    def _take_message(self, name: str) -> str | None:
         path = self._folder / f"{name}.word"
         try:
-            text = path.read_bytes()[:MAX_WORD].decode(errors="replace")
+            text = path.read_bytes()[:MAX_MESSAGE].decode(errors="replace")
         except FileNotFoundError:
             return None
         path.unlink(missing_ok=True)
         return text
 
     def _since(self, file: str) -> float:
-        known = self.known(file)
+        known = self.find_last_call(file)
         if known is None:
             known = self._now()
             self._touch(self._folder / file, known)

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolgate.server.workspaces.folders import Archived, Folders, InUse
-from toolgate.server.workspaces.last_used import Uses
+from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceArchive, WorkspaceInUseError
+from toolgate.server.workspaces.last_used import LastUsed
 from toolgate.tools.api.threads import Threads
 
 EVERY = 3_600.0  # seconds between two looks
@@ -20,17 +20,17 @@ log = logging.getLogger("toolgate.cleaning")
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetentionPolicy:
     """What becomes of a workspace, and after how many seconds."""
 
-    what: str = KEEP
+    action: str = KEEP
     after: float = 0.0
 
-    def says(self, since: float, now: float) -> bool:
-        return self.what != KEEP and now - since >= self.after
+    def is_due(self, since: float, now: float) -> bool:
+        return self.action != KEEP and now - since >= self.after
 
 
-class Cleaner:
+class WorkspaceCleaner:
     """`gone()` gives the names of who may never come back, None where nobody knows; `end(name)` ends what a principal
     has running, and lets go of its folders."""
 
@@ -38,47 +38,47 @@ class Cleaner:
         self,
         state: Path,
         *,
-        idle: Policy,
-        gone: Policy,
-        who_is_gone: Callable[[], Awaitable[Collection[str] | None]],
+        idle: RetentionPolicy,
+        gone: RetentionPolicy,
+        list_gone: Callable[[], Awaitable[Collection[str] | None]],
         end: Callable[[str], Awaitable[None]],
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.folders = Folders(state)
-        self.uses = Uses(state / "uses", now)
+        self.folders = PrincipalFolders(state)
+        self.uses = LastUsed(state / "uses", now)
         self._idle = idle
         self._gone = gone
-        self._who_is_gone = who_is_gone
+        self._who_is_gone = list_gone
         self._end = end
         self._now = now
         self._thread = Threads(1)  # what packs for minutes must not hold up the end of the server
 
-    def note(self, name: str) -> str | None:
+    def note_call(self, name: str) -> str | None:
         """A call of `name`, now. Gives what is to be told, once."""
         try:
-            return self.uses.note(name)
+            return self.uses.note_call(name)
         except OSError as error:
             log.warning("that %s called can't be noted: %s", name, error.strerror)
             return None
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """Look now and then, until cancelled."""
         while True:
             try:
-                await self.look()
-            except InUse as busy:
+                await self.clean()
+            except WorkspaceInUseError as busy:
                 log.info("%s", busy)
             except Exception:
                 log.exception("workspaces can't be put away; the next try is in %d s", EVERY)
             await asyncio.sleep(EVERY)
 
-    async def look(self) -> None:
+    async def clean(self) -> None:
         """Put away what is due, and what was left of earlier looks. Raises InUse."""
         gone = await self._who_is_gone()
-        with self.folders.alone():
-            for aside in self.folders.unfinished():
+        with self.folders.hold_lock():
+            for aside in self.folders.list_leaving():
                 await self._go_on(aside)
-            for name in self.folders.names():
+            for name in self.folders.list_names():
                 if self._due(name, gone) is not None:
                     await self._put_away(name, gone)
 
@@ -92,14 +92,14 @@ class Cleaner:
     def _due(self, name: str, gone: Collection[str] | None) -> tuple[str, str] | None:
         """What becomes of it now, and why."""
         now = self._now()
-        last = self.uses.last(name)
+        last = self.uses.last_call(name)
         if gone is not None and name in gone:
-            if self._gone.says(self.uses.gone_since(name), now):
-                return self._gone.what, "when you could not sign in any more"
+            if self._gone.is_due(self.uses.gone_since(name), now):
+                return self._gone.action, "when you could not sign in any more"
         elif gone is not None:
-            self.uses.here_again(name)
-        if self._idle.says(last, now):
-            return self._idle.what, f"after {int(now - last) // 86_400} days without a call"
+            self.uses.mark_present(name)
+        if self._idle.is_due(last, now):
+            return self._idle.action, f"after {int(now - last) // 86_400} days without a call"
         return None
 
     async def _put_away(self, name: str, gone: Collection[str] | None) -> None:
@@ -107,32 +107,32 @@ class Cleaner:
             await self._end(name)
             due = self._due(name, gone)  # it may have called meanwhile
             if due is not None:
-                self._tell(name, *due, await self._take(name, due[0]))
+                self._leave_message(name, *due, await self._remove_workspace(name, due[0]))
         except OSError as error:
             log.warning("the workspace of %s can't be put away: %s; the next try is in %d s", name, error, EVERY)
 
-    async def _take(self, name: str, what: str) -> Archived | None:
+    async def _remove_workspace(self, name: str, what: str) -> WorkspaceArchive | None:
         """Gives the archive, where there is one. Raises OSError."""
         aside = self.folders.set_aside(name)
         if what == DELETE:
-            self.folders.give_up(aside)
+            self.folders.mark_for_removal(aside)
         return await self._finish(aside)
 
-    async def _finish(self, aside: Path) -> Archived | None:
+    async def _finish(self, aside: Path) -> WorkspaceArchive | None:
         """Archive what is to be archived, and remove the rest; gives the archive. Raises OSError when there is none."""
         archive = None
         if (aside / "workspace").exists():
-            archive = await self._thread.run(lambda: self.folders.pack(aside))
+            archive = await self._thread.run(lambda: self.folders.archive_workspace(aside))
         try:
             await self._thread.run(lambda: self.folders.remove(aside))
         except OSError as error:
             log.warning("%s can't be removed: %s; the next try is in %d s", aside, error, EVERY)
         return archive
 
-    def _tell(self, name: str, what: str, why: str, archive: Archived | None) -> None:
+    def _leave_message(self, name: str, what: str, why: str, archive: WorkspaceArchive | None) -> None:
         if archive is not None:
             text = f"your workspace was archived {why}, and a new one begun: {archive}"
         else:
             text = f"your workspace, {'which was empty,' if what == ARCHIVE else 'with all in it,'} was removed {why}"
-        self.uses.leave_word(name, text)
+        self.uses.leave_message(name, text)
         log.info("the workspace of %s was put away (%s): %s", name, what, archive or "nothing kept")

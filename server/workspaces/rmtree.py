@@ -13,17 +13,17 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from toolgate.tools.workspace.safe_walk import opened
+from toolgate.tools.workspace.safe_walk import open_folder
 
 PASSES = 64  # looks at a folder that something is put into meanwhile
 STAGE = ".removing-"
 
 
-class Busy(OSError):
+class FolderBusyError(OSError):
     """Somebody writes there faster than it can be removed."""
 
 
-def remove(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Remove a folder with all that is in it. Raises OSError, and then the rest is in a folder beside it, whose name
     begins with `STAGE`; FileNotFoundError when there is none.
 
@@ -34,8 +34,8 @@ def remove(folder: Path) -> None:
     stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder.parent))
     try:
         folder.rename(stage / "0")
-        with opened(stage) as held:
-            _fell(held)
+        with open_folder(stage) as held:
+            _empty_stage(held)
     finally:
         if not any(stage.iterdir()):
             stage.rmdir()
@@ -43,12 +43,12 @@ def remove(folder: Path) -> None:
 
 def remove_stage(stage: Path) -> None:
     """Go on with a removal that was broken off."""
-    with opened(stage) as held:
-        _fell(held)
+    with open_folder(stage) as held:
+        _empty_stage(held)
     stage.rmdir()
 
 
-def permit(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700) -> None:
+def set_mode(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700) -> None:
     """Let us into a folder, or with `kind` a file, that its owner has closed. Nothing happens to what is none. Raises
     OSError when it is not ours."""
     if not hasattr(os, "O_PATH"):  # macOS, whose chmod can leave a link alone
@@ -62,14 +62,14 @@ def permit(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700) 
         os.close(held)
 
 
-def _fell(stage: int) -> None:
+def _empty_stage(stage: int) -> None:
     """Empty a folder that holds folders of ours alone, under names that nobody else chose."""
     numbers = count(1)
     while names := os.listdir(stage):
         numbers = count(max(next(numbers), *(int(name) + 1 for name in names)))
         for name in names:
-            permit(stage, name)
-            with opened(name, stage) as folder:
+            set_mode(stage, name)
+            with open_folder(name, stage) as folder:
                 _clear(folder, stage, numbers)
             os.rmdir(name, dir_fd=stage)
 
@@ -85,12 +85,12 @@ def _clear(folder: int, stage: int, numbers: Iterator[int]) -> None:
                     _take(folder, entry, stage, numbers)
         if not found:
             return
-    raise Busy("somebody still writes there")
+    raise FolderBusyError("somebody still writes there")
 
 
 def _take(folder: int, entry: "os.DirEntry[str]", stage: int, numbers: Iterator[int]) -> None:
     if entry.is_dir(follow_symlinks=False):
-        permit(folder, entry.name)  # who moves a folder has to be allowed to write in it
+        set_mode(folder, entry.name)  # who moves a folder has to be allowed to write in it
         os.rename(entry.name, str(next(numbers)), src_dir_fd=folder, dst_dir_fd=stage)
     else:
         os.unlink(entry.name, dir_fd=folder)

@@ -19,72 +19,72 @@ from weakref import WeakSet
 from toolgate.server.config.load import SYSTEM_STATE, Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.workspaces import checks
-from toolgate.tools.web.address_policy import Allowed
-from toolgate.tools.workspace.environment import Open, Quarters
-from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.workspace.environment import CommandEnvironment, UnsandboxedEnvironment
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.zygote import CommandRunner
 
 if TYPE_CHECKING:
     from toolgate.tools.cgroups import Cgroups, Group
-    from toolgate.tools.egress.sandbox_proxy import Outlet
-    from toolgate.tools.egress.shared_limits import Room
-    from toolgate.tools.sandbox.levels import Ground, Level, Sandbox
+    from toolgate.tools.egress.sandbox_proxy import SandboxProxy
+    from toolgate.tools.egress.shared_limits import SharedProxyLimits
+    from toolgate.tools.sandbox.levels import Level, Sandbox, TrialFolder
 
 CLOSE_WITHIN = 0.5  # seconds: nothing is left in them as a rule
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-THROUGH = 0o011  # may pass through a folder without seeing what is in it
+PASS_THROUGH = 0o011  # may pass through a folder without seeing what is in it
 
 log = logging.getLogger("toolgate.sandbox")
 
 
-class Confinement:
+class Sandboxing:
     """`processes` are those of commands without a sandbox. `sandbox` is None where there is none."""
 
-    def __init__(self, config: Config, state: Path, processes: Processes, *, public: bool) -> None:
+    def __init__(self, config: Config, state: Path, processes: CommandRunner, *, public: bool) -> None:
         """Raises UsageError where what was asked for can't be had. `public`: callers come from elsewhere."""
         self.limits = _limits(config)
-        self._passage = Passage(state)
+        self._passage = StateAccess(state)
         try:
-            self.sandbox = chosen(config, state, self.limits, self._passage.ground, public=public)
+            self.sandbox = choose_sandbox(config, state, self.limits, self._passage.trial_folder, public=public)
         except UsageError:
-            self._passage.settle(open_up=False)
+            self._passage.set_open(open_up=False)
             raise
         self._state = state
         self._shared: Path | None = config.workspace
         self._processes = processes
         self._cgroups: Cgroups | None = None
         self._groups: WeakSet[Group] = WeakSet()
-        self._room: Room | None = None
-        self._resting = Resting()
+        self._room: SharedProxyLimits | None = None
+        self._resting = IdleSandboxes()
         self._reach = (config.allow_private, config.refuse_networks)
         if self.sandbox is not None:
-            checks.check(config, state, self.sandbox)
-            _tell(self.sandbox, remote=config.remote)
-            self._passage.settle(open_up=self.sandbox.level == "uid")
+            checks.check_workspace(config, state, self.sandbox)
+            _log_level(self.sandbox, remote=config.is_remote)
+            self._passage.set_open(open_up=self.sandbox.level == "uid")
             if self.sandbox.level != "none":
-                self._cgroups = _grouped()
+                self._cgroups = _find_cgroups()
 
     @property
     def level(self) -> str:
         return "none" if self.sandbox is None else self.sandbox.level
 
-    def quarters(self, root: Path, spool: Path, *, alone: bool) -> Quarters:
+    def make_environment(self, root: Path, spool: Path, *, alone: bool) -> CommandEnvironment:
         """Those of the principal whose workspace is `root`; `alone`: it is nobody else's."""
         if self.sandbox is None or self.sandbox.level == "none":
-            return Open(self._processes, self.limits)
-        from toolgate.tools.sandbox.environment import Sandboxed  # start-up
+            return UnsandboxedEnvironment(self._processes, self.limits)
+        from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
 
-        return Sandboxed(
+        return SandboxedEnvironment(
             self.sandbox,
             root,
             spool,
-            alone=alone,
-            outside=self._processes,
-            outlet=self._outlet,
-            group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
+            is_exclusive=alone,
+            server_runner=self._processes,
+            make_proxy=self._open_proxy,
+            make_group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
             memory=self._cgroups is None or "memory" in self._cgroups.lacking,
-            resting=self._resting,
+            idle_sandboxes=self._resting,
         )
 
     async def close(self) -> None:
@@ -93,19 +93,19 @@ class Confinement:
         if self._cgroups is not None:
             await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)
 
-    async def follow(self) -> None:
+    async def balance_cpu(self) -> None:
         """Have who takes much of the processor give way to the others, until cancelled."""
         if self._cgroups is None:
             return
-        from toolgate.tools.cgroups.cpu_fairness import EVERY, Manners  # start-up
+        from toolgate.tools.cgroups.cpu_fairness import EVERY, CpuFairness  # start-up
 
-        manners = Manners()
+        manners = CpuFairness()
         while True:
             await asyncio.sleep(EVERY)
             if self._groups:
-                await asyncio.to_thread(manners.look, list(self._groups))
+                await asyncio.to_thread(manners.update, list(self._groups))
 
-    async def sweep(self) -> None:
+    async def end_orphans(self) -> None:
         """End what servers that died have left running."""
         if self._cgroups is not None:
             for name, kept in (await asyncio.to_thread(self._cgroups.sweep)).items():
@@ -117,12 +117,12 @@ class Confinement:
         if self.sandbox is None or self.sandbox.uids is None or self._shared is not None:
             return
         from toolgate.tools.sandbox import users  # start-up
-        from toolgate.tools.sandbox.process import end
+        from toolgate.tools.sandbox.process import kill_user
 
         uids, nobody = self.sandbox.uids, self.sandbox.uids[-1]
         with contextlib.suppress(FileNotFoundError):
-            swept = users.deserted(
-                self._state / "workspaces", self._state / "spool", uids, lambda uid: end(uid, nobody)
+            swept = users.end_deserted(
+                self._state / "workspaces", self._state / "spool", uids, lambda uid: kill_user(uid, nobody)
             )
             for name in swept:
                 log.warning("commands of %s, of a server that died: ended", name)
@@ -134,17 +134,17 @@ class Confinement:
         self._groups.add(group)
         return group
 
-    def _outlet(self, listener: socket.socket) -> "Outlet":
-        from toolgate.tools.egress.sandbox_proxy import Outlet  # start-up
-        from toolgate.tools.egress.shared_limits import Room
+    def _open_proxy(self, listener: socket.socket) -> "SandboxProxy":
+        from toolgate.tools.egress.sandbox_proxy import SandboxProxy  # start-up
+        from toolgate.tools.egress.shared_limits import SharedProxyLimits
 
-        self._room = self._room or Room()
-        outlet = Outlet(listener, Allowed.parse(*self._reach), room=self._room)
+        self._room = self._room or SharedProxyLimits()
+        outlet = SandboxProxy(listener, AddressPolicy.parse(*self._reach), shared=self._room)
         outlet.open()
         return outlet
 
 
-def _grouped() -> "Cgroups | None":
+def _find_cgroups() -> "Cgroups | None":
     from toolgate.tools import cgroups  # start-up
 
     found = cgroups.find(move=True)
@@ -157,7 +157,7 @@ def _grouped() -> "Cgroups | None":
     return found
 
 
-class Passage:
+class StateAccess:
     """Whether users that commands run as may pass through the state folder, to the workspaces in it.
 
     At level `uid` they must. Without them the folders are closed, unless another server needs them open: each that does
@@ -169,13 +169,13 @@ class Passage:
         self._state = state
         self._held: int | None = None
 
-    def ground(self, level: "Level") -> Path:
+    def trial_folder(self, level: "Level") -> Path:
         """Return where commands of `level` are tried: in the state, as they will run."""
         if level == "uid":
             self._open()
         return self._state
 
-    def settle(self, *, open_up: bool) -> None:
+    def set_open(self, *, open_up: bool) -> None:
         """Leave the folders open, or close them."""
         if open_up:
             self._open()
@@ -201,7 +201,7 @@ class Passage:
             held = os.open(self._folders[-1], FOLDER)
             fcntl.flock(held, fcntl.LOCK_SH)  # whoever has it alone is about to close them, and is quick
             self._held = held
-        self._chmod(0o700 | THROUGH)
+        self._chmod(0o700 | PASS_THROUGH)
 
     def _chmod(self, mode: int) -> None:
         for folder in self._folders:
@@ -209,57 +209,66 @@ class Passage:
                 folder.chmod(mode)
 
 
-def chosen(config: Config, state: Path, limits: Limits, ground: "Ground", *, public: bool) -> "Sandbox | None":
+def choose_sandbox(
+    config: Config, state: Path, limits: Limits, trial_folder: "TrialFolder", *, public: bool
+) -> "Sandbox | None":
     """None where nobody asked for a sandbox. Raises UsageError."""
     level: Any = config.sandbox_level
-    if level == "none" and not config.remote and config.sandbox_network in (None, "all"):
+    if level == "none" and not config.is_remote and config.sandbox_network in (None, "all"):
         return None
-    from toolgate.tools.sandbox.levels import UIDS, Unavailable, UnreachableError, Wanted  # start-up
-    from toolgate.tools.sandbox.levels import chosen as tried
+    from toolgate.tools.sandbox.levels import (  # start-up
+        UIDS,
+        SandboxOptions,
+        SandboxUnavailableError,
+        StateUnreachableError,
+    )
+    from toolgate.tools.sandbox.levels import choose_sandbox as tried
 
-    network: Any = config.sandbox_network or (None if config.remote else "all")
-    wanted = Wanted(
+    network: Any = config.sandbox_network or (None if config.is_remote else "all")
+    wanted = SandboxOptions(
         level,
         network,
-        unsandboxed=not public,
+        allow_none=not public,
         limits=limits,
         path=config.environment.get("PATH"),
-        shown=config.sandbox_paths,
-        hidden=checks.secret(config, state),
+        readable_paths=config.sandbox_paths,
+        hidden_paths=checks.hidden_paths(config, state),
         uids=config.sandbox_uids or UIDS,
-        ground=ground,
+        trial_folder=trial_folder,
     )
     try:
         sandbox = tried(wanted)
         if sandbox.level == "uid" and sandbox.uids is not None:
             _check_links(state, sandbox.uids[0])
         return sandbox
-    except UnreachableError as error:
-        raise UsageError(f"--state: {error}: {_elsewhere(config, state)}") from None
-    except Unavailable as error:
-        raise UsageError(f"--sandbox: {error}{_way_out(level, public=public)}") from None
+    except StateUnreachableError as error:
+        raise UsageError(f"--state: {error}: {_suggest_state(config, state)}") from None
+    except SandboxUnavailableError as error:
+        raise UsageError(f"--sandbox: {error}{_suggest_none(level, public=public)}") from None
 
 
 def _check_links(state: Path, uid: int) -> None:
     """Raise UnreachableError where a folder of the state is a link to where `uid` can't pass."""
-    from toolgate.tools.sandbox.levels import UnreachableError  # start-up
-    from toolgate.tools.sandbox.trial import closed_folder
+    from toolgate.tools.sandbox.levels import StateUnreachableError  # start-up
+    from toolgate.tools.sandbox.trial import find_closed_folder
 
     for folder in (state / "spool", state / "workspaces"):
-        closed = closed_folder(folder, uid) if folder.is_symlink() else None
+        closed = find_closed_folder(folder, uid) if folder.is_symlink() else None
         if closed is not None and closed != folder.resolve():  # that one is opened with the state
-            raise UnreachableError(f"{folder}: users that commands run as can't pass through {closed}")
+            raise StateUnreachableError(f"{folder}: users that commands run as can't pass through {closed}")
 
 
-def tried(config: Config) -> "Sandbox | None":
+def probe_sandbox(config: Config) -> "Sandbox | None":
     """The sandbox that a server of these options would have. Changes nothing in the state. Raises UsageError."""
-    return chosen(config, config.state, _limits(config), partial(_beside, config.state), public=config.public)
+    return choose_sandbox(
+        config, config.state, _limits(config), partial(_find_trial_folder, config.state), public=config.is_public
+    )
 
 
-def _beside(state: Path, level: "Level") -> Path | None:
+def _find_trial_folder(state: Path, level: "Level") -> Path | None:
     """Return where to try commands without opening the state: in it where users can pass, else in the folder above."""
     state = state.resolve()  # where the link of a symlinked one leads is what users pass through
-    is_open = level != "uid" or (state.exists() and state.stat().st_mode & THROUGH == THROUGH)
+    is_open = level != "uid" or (state.exists() and state.stat().st_mode & PASS_THROUGH == PASS_THROUGH)
     places = (state, *state.parents) if is_open else state.parents
     for place in places:
         if place.is_dir():
@@ -267,7 +276,7 @@ def _beside(state: Path, level: "Level") -> Path | None:
     return None
 
 
-def _elsewhere(config: Config, state: Path) -> str:
+def _suggest_state(config: Config, state: Path) -> str:
     """Return what helps where commands can't reach the state."""
     is_kept = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
     moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_kept else f"say --state {SYSTEM_STATE}"
@@ -275,7 +284,7 @@ def _elsewhere(config: Config, state: Path) -> str:
     return moved if has_bwrap else f"{moved}, or apt-get install bubblewrap"
 
 
-def _way_out(level: str, *, public: bool) -> str:
+def _suggest_none(level: str, *, public: bool) -> str:
     if level != "auto" or not public:
         return ""
     return ". Off loopback commands need a sandbox; --sandbox none --accept-unsandboxed serves without one"
@@ -284,14 +293,14 @@ def _way_out(level: str, *, public: bool) -> str:
 def _limits(config: Config) -> Limits:
     """Those who sign in, and those in a sandbox, have limits unless they are lifted. A folder that was given has no
     size by default: who gave it knows what is in it."""
-    signs_in = config.remote and config.auth != "none"
+    signs_in = config.is_remote and config.auth != "none"
     base = Limits() if signs_in or config.sandbox_level != "none" else UNLIMITED
-    if config.workspace is not None or not config.remote:
+    if config.workspace is not None or not config.is_remote:
         base = replace(base, workspace=0, entries=0)
     return parse(config.limit, base)
 
 
-def _tell(sandbox: "Sandbox", *, remote: bool) -> None:
+def _log_level(sandbox: "Sandbox", *, remote: bool) -> None:
     for why in sandbox.lacking:
         log.warning("no stronger sandbox: %s", why)
-    log.log(logging.WARNING if sandbox.level == "none" and remote else logging.INFO, "sandbox %s", sandbox.told())
+    log.log(logging.WARNING if sandbox.level == "none" and remote else logging.INFO, "sandbox %s", sandbox.describe())

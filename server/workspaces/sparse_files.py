@@ -17,14 +17,14 @@ MAX_SIZE = 2**44  # bytes of a file: ext4 has no longer ones
 MAX_STORED = 8 * 2**30 - 1  # bytes of list and pieces: more would need a header that contradicts the other
 MAX_DIGITS = 20  # and a line break, of a number in the list
 
-Pieces = list[tuple[int, int]]  # where each begins, and how long it is
+DataMap = list[tuple[int, int]]  # where each begins, and how long it is
 
 
-def pieces(descriptor: int, found: os.stat_result) -> Pieces | None:
+def find_data(descriptor: int, found: os.stat_result) -> DataMap | None:
     """What of a file is data, in order; None where it has no holes worth the list. Raises OSError."""
     if found.st_blocks * 512 >= found.st_size:
         return None
-    held: Pieces = []
+    held: DataMap = []
     end = 0
     while (begin := _data(descriptor, end)) is not None and begin < found.st_size:
         end = min(os.lseek(descriptor, begin, os.SEEK_HOLE), found.st_size)
@@ -47,24 +47,24 @@ def _data(descriptor: int, after: int) -> int | None:
         return None
 
 
-def headers(size: int) -> dict[str, str]:
+def pax_headers(size: int) -> dict[str, str]:
     """Those of a file of so many bytes."""
     return {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
 
 
-def listed(held: Pieces, size: int) -> bytes:
+def encode_map(held: DataMap, size: int) -> bytes:
     """The list, as it is before the pieces. One of no bytes says how long the file is, as GNU's has it."""
     whole = [*held, (size, 0)]
     text = "".join(f"{number}\n" for number in (len(whole), *(each for piece in whole for each in piece)))
     return text.encode().ljust(-(-len(text) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE, b"\0")
 
 
-class Joined(io.RawIOBase):
+class SparseReader(io.RawIOBase):
     """The list and the pieces of an open file, as one."""
 
-    def __init__(self, file: IO[bytes], held: Pieces, size: int) -> None:
+    def __init__(self, file: IO[bytes], held: DataMap, size: int) -> None:
         self._file = file
-        self._head = listed(held, size)
+        self._head = encode_map(held, size)
         self._left = list(reversed(held))
         self.size = len(self._head) + sum(length for _, length in held)
 
@@ -88,13 +88,13 @@ class Joined(io.RawIOBase):
         return data  # shorter than it was, where somebody cut it: tarfile complains
 
 
-def parse(source: IO[bytes], stored: int, size: int) -> Pieces:
+def parse_map(source: IO[bytes], stored: int, size: int) -> DataMap:
     """The list of a file of `size` bytes, read off the front of its `stored` ones. Raises ValueError."""
     numbers = _Numbers(source, stored)
     count = numbers.next()
     if not 0 <= size <= MAX_SIZE or count > MAX_PIECES + 1:
         raise ValueError("a list of holes is too long")
-    held: Pieces = []
+    held: DataMap = []
     end = 0
     for _ in range(count):
         begin, length = numbers.next(), numbers.next()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from toolgate.server.workspaces import sparse_files
-from toolgate.server.workspaces.archive import NEW, Packed, Unpackable
+from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError, ArchiveTotals
 from toolgate.tools.workspace.safe_walk import FOLDER
 
 # What reading such an archive may raise
@@ -22,33 +22,33 @@ CHUNK = 1 << 16
 NEVER = "there is something in it that is never packed"
 
 
-class Entry(tarfile.TarInfo):
+class ArchiveEntry(tarfile.TarInfo):
     """One whose headers, which are held in memory, have an end."""
 
-    MOST = 16 * 2**20  # bytes of such a header: the longest path that there is room for is shorter
-    stored: int | None = None  # bytes in the archive of a file with holes
+    MAX_HEADER = 16 * 2**20  # bytes of such a header: the longest path that there is room for is shorter
+    stored_size: int | None = None  # bytes in the archive of a file with holes
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        if self.type in LONGER and not 0 <= self.size <= self.MOST:
-            raise Unpackable("a header in it is too long")
+        if self.type in LONGER and not 0 <= self.size <= self.MAX_HEADER:
+            raise ArchiveError("a header in it is too long")
         if self.type == tarfile.GNUTYPE_SPARSE:
-            self._holed()
+            self._refuse_sparse()
         return super()._proc_member(tar)  # type: ignore[misc,no-any-return]  # what says how a header is read is not public
 
-    def _holed(self, *_: object) -> NoReturn:
+    def _refuse_sparse(self, *_: object) -> NoReturn:
         """A list of holes is read into memory, to its end, which the archive alone knows."""
-        raise Unpackable(NEVER)
+        raise ArchiveError(NEVER)
 
-    _proc_gnusparse_00 = _proc_gnusparse_01 = _holed  # two ways to say it in a PAX header
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _refuse_sparse  # two ways to say it in a PAX header
 
-    def _proc_gnusparse_10(self, entry: "Entry", pax: dict[str, str], _tar: tarfile.TarFile) -> None:
+    def _proc_gnusparse_10(self, entry: "ArchiveEntry", pax: dict[str, str], _tar: tarfile.TarFile) -> None:
         """The third: the list is in front of the data, and read when that is."""
         if "size" in pax:  # it would be taken for where the next header is
-            self._holed()
-        entry.stored = entry.size
+            self._refuse_sparse()
+        entry.stored_size = entry.size
 
 
-def unpack(archive: Path, folder: Path, *, plain: bool = False) -> None:
+def unpack_archive(archive: Path, folder: Path, *, files_only: bool = False) -> None:
     """Make `folder`, in which nobody else may be meanwhile. Raises OSError; `folder` may be half full then. `plain`:
     only of its files and folders, since a server takes what is there for its own.
 
@@ -56,13 +56,13 @@ def unpack(archive: Path, folder: Path, *, plain: bool = False) -> None:
     """
     folder.mkdir(mode=0o700)
     try:
-        with tarfile.open(archive, mode="r|gz", tarinfo=Entry) as tar:
-            _Unpacking(tar, folder, plain=plain).all()
+        with tarfile.open(archive, mode="r|gz", tarinfo=ArchiveEntry) as tar:
+            _Unpacker(tar, folder, plain=files_only).unpack()
     except DAMAGED as error:
-        raise Unpackable(f"{archive.name} is damaged: {error}") from None
+        raise ArchiveError(f"{archive.name} is damaged: {error}") from None
 
 
-class _Unpacking:
+class _Unpacker:
     """One folder is open at a time; entries come in the order in which they were packed, folder by folder."""
 
     def __init__(self, tar: tarfile.TarFile, root: Path, *, plain: bool) -> None:
@@ -71,19 +71,19 @@ class _Unpacking:
         self.plain = plain
         self.path = ""  # of the folder that is open, with a slash behind
         self.here = -1
-        self.packed = Packed()
+        self.packed = ArchiveTotals()
 
-    def all(self) -> None:
+    def unpack(self) -> None:
         self.here = os.open(self.root, FOLDER)
         try:
             for entry in self.tar:
-                assert isinstance(entry, Entry)
+                assert isinstance(entry, ArchiveEntry)
                 self._add(entry)
                 self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
         finally:
             os.close(self.here)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: ArchiveEntry) -> None:
         parent, name = self._parts(entry.name)
         self._count(entry)
         if self.plain and not (entry.isreg() or entry.isdir()):
@@ -101,24 +101,24 @@ class _Unpacking:
         elif entry.isreg():
             self._file(entry, name, mode)
         else:
-            raise Unpackable(NEVER)
+            raise ArchiveError(NEVER)
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, entry: ArchiveEntry) -> None:
         if entry.issparse() or entry.size < 0:  # with holes, a few bytes could be as long as they like
-            raise Unpackable(NEVER)
+            raise ArchiveError(NEVER)
         self.packed.entries += 1
-        self.packed.bytes += entry.size if entry.stored is None else entry.stored
+        self.packed.bytes += entry.size if entry.stored_size is None else entry.stored_size
         self.packed.names += len(entry.name) + len(entry.linkname)
         self.packed.check()
 
-    def _file(self, entry: Entry, name: str, mode: int) -> None:
-        size, stored = entry.size, entry.stored
+    def _file(self, entry: ArchiveEntry, name: str, mode: int) -> None:
+        size, stored = entry.size, entry.stored_size
         if stored is not None:
             entry.size = stored  # as far as may be read
         source = self.tar.extractfile(entry)
         assert source is not None  # of a regular file
-        pieces = [(0, size)] if stored is None else sparse_files.parse(source, stored, size)
-        with open(os.open(name, NEW, mode, dir_fd=self.here), "wb") as file:
+        pieces = [(0, size)] if stored is None else sparse_files.parse_map(source, stored, size)
+        with open(os.open(name, CREATE_FLAGS, mode, dir_fd=self.here), "wb") as file:
             for begin, length in pieces:
                 file.seek(begin)
                 _copy(source, file, length)
@@ -140,7 +140,7 @@ class _Unpacking:
         """The folder, with a slash behind, and the name in it."""
         parent, slash, name = path.rstrip("/").rpartition("/")
         if not name or {"", ".", ".."} & set(path.rstrip("/").split("/")):
-            raise Unpackable("a name in it leads elsewhere")
+            raise ArchiveError("a name in it leads elsewhere")
         return parent + slash, name
 
     def _go_to(self, parent: str) -> None:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from toolgate.server.workspaces.sandboxing import Confinement
+from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
@@ -18,16 +18,14 @@ KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the en
 class Workspaces:
     """`root` is where all work; None where each has a folder of its own in `state`."""
 
-    def __init__(
-        self, state: Path, root: Path | None, environment: Mapping[str, str], confinement: Confinement
-    ) -> None:
+    def __init__(self, state: Path, root: Path | None, environment: Mapping[str, str], confinement: Sandboxing) -> None:
         self._state = state
         self._root = root
         self._environment = environment
         self._confinement = confinement
         self._held: dict[str, Workspace] = {}
 
-    def of(self, principal: str, notices: Notices) -> Workspace:
+    def get_or_open(self, principal: str, notices: Notices) -> Workspace:
         held = self._held.get(principal)
         if held is None:
             root, spool = self._root_of(principal), self._state / "spool" / principal
@@ -36,21 +34,21 @@ class Workspaces:
                 spool,
                 self._environment,
                 notices,
-                quarters=self._confinement.quarters(root, spool, alone=self._root is None),
+                command_environment=self._confinement.make_environment(root, spool, alone=self._root is None),
                 private=self._state,
             )
         return held
 
-    def held(self, principal: str) -> Workspace | None:
+    def find(self, principal: str) -> Workspace | None:
         """The principal's, if it is in use: to look at it takes none into use."""
         return self._held.get(principal)
 
-    def level(self, principal: str) -> str | None:
+    def sandbox_level(self, principal: str) -> str | None:
         """How the principal's commands are kept apart; None where none of them ran yet."""
         held = self._held.get(principal)
         return held.sandbox if held is not None else None
 
-    def running(self) -> Iterator[Run]:
+    def list_running(self) -> Iterator[Run]:
         """What runs now, everybody's."""
         for held in list(self._held.values()):
             yield from held.running()

@@ -12,8 +12,8 @@ from playwright.async_api import Browser as Playing
 from playwright.async_api import async_playwright
 
 from tests.tools.fake_web_site import site
-from toolgate.tools.api.context import Belongings, Context, Place, Settings
-from toolgate.tools.browser.find_chromium import program
+from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.web.fetch import Web
 
@@ -39,13 +39,13 @@ def report(measured: tuple[float, float]) -> str:
 
 
 async def _measured(count: int, tell: Callable[[str], None]) -> tuple[float, float]:
-    chromium = program(None, os.environ.get("PATH"))
+    chromium = find_chromium(None, os.environ.get("PATH"))
     assert chromium is not None, "make chromium"
     nothing = None
     async with site({"/": PAGE}) as place, async_playwright() as playwright:
         web = Web(["127.0.0.1"], chromium=chromium)
         alone = await playwright.chromium.launch(executable_path=chromium)
-        lent = Belongings("me", Place(), nothing, nothing, nothing, nothing, nothing, web, Settings())  # type: ignore[arg-type]
+        lent = Services("me", CallerState(), nothing, nothing, nothing, nothing, nothing, web, Settings())  # type: ignore[arg-type]
         times: tuple[list[float], list[float]] = ([], [])
         try:
             for number in range(count + 1):

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.clients.raw_http_client import POSTED, events
-from toolgate.transports.http.post_reply import LOST
+from toolgate.transports.http.post_reply import INTERRUPTED
 
 AGAIN = 0.03  # seconds to wait before a server that is not there is asked again
 META = {
@@ -119,7 +119,7 @@ class Living:
             assert self._resume(last) == ([], last)  # nothing comes twice
         (answer,) = answers
         if "error" in answer:
-            assert answer["error"]["message"] == LOST, answer
+            assert answer["error"]["message"] == INTERRUPTED, answer
             raise Unknown
         self.answered += 1
         return str(answer["result"]["content"][0]["text"])

@@ -2,13 +2,13 @@
 
 import sys
 
-from toolgate.transports.sse import Endpoints
-from toolgate.transports.streamable_http import Endpoint
+from toolgate.transports.sse import SseTransport
+from toolgate.transports.streamable_http import StreamableHttpTransport
 
 SECONDS = 0.5
 
 if __name__ == "__main__":
-    for made in (Endpoint, Endpoints):
+    for made in (StreamableHttpTransport, SseTransport):
         made.__init__.__kwdefaults__["pulse"] = SECONDS
     from toolgate.server.__main__ import main
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.clients.raw_client import ROOT
-from toolgate.server.auth.protected_resource import Resource
+from toolgate.server.auth.protected_resource import ProtectedResource
 
 FOLDER = ROOT / "deploy" / "traefik"
 PREFIX = (ROOT / "deploy" / "nginx" / "toolgate-prefix.conf").read_text()
@@ -42,7 +42,7 @@ def test_the_labels_say_what_the_file_says() -> None:
 
 
 def test_what_clients_look_for_at_the_root_of_the_host_is_led_here_and_nothing_else() -> None:
-    resource = Resource("https://www.example.com/tools", "https://www.example.com/tools", list)
+    resource = ProtectedResource("https://www.example.com/tools", "https://www.example.com/tools", list)
     told = [resource.metadata_url(path).removeprefix("https://www.example.com") for path in resource.paths]
     told += [f"/.well-known/{name}/tools" for name in ("oauth-authorization-server", "openid-configuration")]
     (traefik,) = re.findall(

@@ -46,7 +46,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _options(of: str) -> str:
-    wanted = [option for option in OPTIONS if not option.later and option.remote == (of == "http")]
+    wanted = [option for option in OPTIONS if not option.is_planned and option.is_http_only == (of == "http")]
     return _table(("option", "environment", "default", "meaning"), map(_option, wanted))
 
 
@@ -147,8 +147,8 @@ def _client(of: str) -> str:
     """What `toolgate config` prints: for a server that the client starts, and for one that it reaches."""
     told = []
     if of in client_config.CLIENTS:
-        told.append(("On the same machine", client_config.snippet([of], ())))
-    told.append(("From elsewhere", client_config.snippet([of], (), PUBLIC)))
+        told.append(("On the same machine", client_config.build_snippet([of], ())))
+    told.append(("From elsewhere", client_config.build_snippet([of], (), PUBLIC)))
     return "\n\n".join(
         f"{where}, {place.partition(DOCTOR)[0]}:\n\n```{_language(body)}\n{body}\n```" for where, (body, place) in told
     ).replace(client_config._command(), COMMAND)

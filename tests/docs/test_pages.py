@@ -14,7 +14,7 @@ import yaml
 from tests.clients.raw_client import ROOT
 from tests.docs.pages import Page, pages
 from toolgate.server.cli import main
-from toolgate.tools.builtin.ask import parse
+from toolgate.tools.builtin.ask import parse_questions
 
 OURS = {string for action in main.parser()._actions for string in action.option_strings}
 THEIRS = {"--scope": "Claude Code's"}  # flags of other programs that the text names
@@ -88,7 +88,7 @@ def test_every_option_that_is_named_is_one(page: Page) -> None:
 
 def test_the_questions_shown_can_be_asked() -> None:
     (shown,) = next(page for page in pages() if page.name == "docs/tools.md").of("json")
-    assert len(parse(shown.text)) == 2
+    assert len(parse_questions(shown.text)) == 2
 
 
 def test_the_way_from_nothing_is_the_same_in_the_readme_and_where_it_is_run() -> None:

@@ -12,7 +12,7 @@ from toolgate.server.config.options import OPTIONS
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.workspace import limits
 
-SERVED = [option for option in OPTIONS if not option.later]
+SERVED = [option for option in OPTIONS if not option.is_planned]
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)

@@ -6,12 +6,12 @@ import json
 import os
 import sys
 
-from toolgate.server.auth.clients import reachability, well_known
+from toolgate.server.auth.clients import document_copies, reachability
 
 if __name__ == "__main__":
     document = os.environ["WELL_KNOWN"].encode()
-    copy = well_known.Copy(document, hashlib.sha256(document).hexdigest())
-    well_known.DOCUMENTS = {json.loads(document)["client_id"]: copy}  # before metadata_documents.py looks for it
+    copy = document_copies.DocumentCopy(document, hashlib.sha256(document).hexdigest())
+    document_copies.DOCUMENTS = {json.loads(document)["client_id"]: copy}  # before metadata_documents.py looks for it
     reachability.AGAIN = 0.1
     from toolgate.server.__main__ import main
 

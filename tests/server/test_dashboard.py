@@ -11,19 +11,19 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from toolgate.server import dashboard as overview_of
-from toolgate.server.calls.ansi import MAX_HELD, Plain, plain
+from toolgate.server.calls.ansi import MAX_HELD, AnsiStripper, strip_ansi
 from toolgate.server.calls.observers import Observers
-from toolgate.server.dashboard import Going, Overview
+from toolgate.server.dashboard import Activity, Dashboard
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state.store import Store
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit import own_entries
-from toolgate.server.telemetry.audit.entry import Entry
-from toolgate.server.telemetry.audit.log import Log
-from toolgate.server.telemetry.recent_calls import MAX_CALLS, Feed
-from toolgate.transports.web.templates import Pages
+from toolgate.server.telemetry.audit.entry import AuditEntry
+from toolgate.server.telemetry.audit.log import AuditLog
+from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCalls
+from toolgate.transports.web.templates import PageTemplates
 
 
 @pytest.mark.parametrize(
@@ -39,38 +39,38 @@ from toolgate.transports.web.templates import Pages
     ],
 )
 def test_what_was_printed_is_plain_text_however_it_comes_in_pieces(printed: bytes, shown: str) -> None:
-    assert plain(printed) == shown
-    text = Plain()
+    assert strip_ansi(printed) == shown
+    text = AnsiStripper()
     pieces = [text.feed(printed[n : n + 1]) for n in range(len(printed))]
     assert "".join(pieces) + text.feed(b"", final=True) == shown
 
 
 def test_a_sequence_that_never_ends_hides_no_output_for_long() -> None:
-    text = Plain()
+    text = AnsiStripper()
     assert text.feed(b"\x1b]0;") == ""
     came = "".join(text.feed(b"x" * 1_000) for _ in range(10))
     assert came.count("x") > 10_000 - MAX_HELD
 
 
 def test_the_last_calls_are_each_principals_own_and_told_as_they_happen() -> None:
-    feed, told = Feed(), list[str]()
+    feed, told = RecentCalls(), list[str]()
     leave = feed.watch("u-a", lambda: told.append("a"))
 
     async def answer(_call: Call) -> dict[str, Any]:
-        assert feed.of("u-a")[0].outcome == ""
+        assert feed.newest("u-a")[0].outcome == ""
         return {}
 
     async def made() -> None:
         for n in range(MAX_CALLS + 5):
             call = Call(n, "tools/call", {"name": f"t{n}"}, Session("u-a", client="one"), _Nowhere())
-            await Observers([feed]).observed(answer)(call)
+            await Observers([feed]).wrap(answer)(call)
 
     asyncio.run(made())
     feed.lacking("u-b", "two", Request(1, "tools/call", {"name": ["no name"]}))
-    mine = feed.of("u-a")
+    mine = feed.newest("u-a")
     assert len(mine) == MAX_CALLS
     assert (mine[0].tool, mine[0].client, mine[0].outcome) == (f"t{MAX_CALLS + 4}", "one", "ok")
-    assert [(seen.tool, seen.client, seen.outcome) for seen in feed.of("u-b")] == [("", "two", "refused")]
+    assert [(seen.tool, seen.client, seen.outcome) for seen in feed.newest("u-b")] == [("", "two", "refused")]
     assert len(told) == 2 * (MAX_CALLS + 5)
     leave()
     feed.lacking("u-a", "one", Request(1, "tools/call", {"name": "x"}))
@@ -85,16 +85,18 @@ class _Nowhere:
     def pause(self) -> None: ...
 
 
-def _entry(principal: str, tool: str) -> Entry:
-    return Entry(0, lines.instant(0), principal, "c", "", tool, None, "", None, "allowed", None, "ok", None, 1.0, 0)
+def _entry(principal: str, tool: str) -> AuditEntry:
+    return AuditEntry(
+        0, lines.format_time(0), principal, "c", "", tool, None, "", None, "allowed", None, "ok", None, 1.0, 0
+    )
 
 
 def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_path: Path) -> None:
-    trail = own_entries.Trail(tmp_path)
+    trail = own_entries.OwnEntries(tmp_path)
     assert trail.newest("u-a", 10) == []
 
     async def written() -> None:
-        log = Log(tmp_path / "audit", tmp_path / "keys" / "audit")
+        log = AuditLog(tmp_path / "audit", tmp_path / "keys" / "audit")
         for n in range(30):
             log.add(_entry("u-a", f"t{n}"))
             log.add(_entry("u-b", '"principal":"u-a"'))
@@ -112,10 +114,10 @@ def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_
 
 
 def test_the_audit_log_is_read_once_for_who_looks_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counted(own_entries.Trail):
+    class Counted(own_entries.OwnEntries):
         reads, reading, most = 0, 0, 0
 
-        def newest(self, principal: str, most: int) -> list[own_entries.Line]:
+        def newest(self, principal: str, most: int) -> list[own_entries.EntryData]:
             self.reads, self.reading = self.reads + 1, self.reading + 1
             self.most = max(self.most, self.reading)
             time.sleep(0.01)
@@ -125,12 +127,12 @@ def test_the_audit_log_is_read_once_for_who_looks_often(tmp_path: Path, monkeypa
     async def looked() -> None:
         async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
             app, trail = served.app, Counted(tmp_path)
-            overview = Overview(app.server, app.store, app.clock, app.workspaces, Feed(), trail)
-            found = await asyncio.gather(*(overview.trail(who) for who in ("u-a", "u-b") * 4))
+            overview = Dashboard(app.server, app.store, app.clock, app.workspaces, RecentCalls(), trail)
+            found = await asyncio.gather(*(overview.audit_entries(who) for who in ("u-a", "u-b") * 4))
             assert [lines[0]["principal"] for lines in found] == ["u-a", "u-b"] * 4
             assert (trail.reads, trail.most) == (2, 1)
             monkeypatch.setattr(overview_of, "KEPT", 0.0)
-            await overview.trail("u-a")
+            await overview.audit_entries("u-a")
             assert trail.reads == 3
 
     asyncio.run(looked())
@@ -139,8 +141,8 @@ def test_the_audit_log_is_read_once_for_who_looks_often(tmp_path: Path, monkeypa
 def test_of_many_tasks_the_foremost_are_read_with_their_first_steps(tmp_path: Path) -> None:
     async def read() -> None:
         store = Store(tmp_path)
-        held, other = Tasks(store, "u-a", ""), Tasks(store, "u-b", "")
-        assert await held.foremost(3, 2) == ([], 0)
+        held, other = TodoStore(store, "u-a", ""), TodoStore(store, "u-b", "")
+        assert await held.list_first(3, 2) == ([], 0)
         ids = [(await held.create(f"t{n}")).id for n in range(5)]
         await other.create("another's")
         for n in range(3):
@@ -148,16 +150,16 @@ def test_of_many_tasks_the_foremost_are_read_with_their_first_steps(tmp_path: Pa
         await held.complete(ids[1], 3)
         await held.complete(ids[4])
         await held.switch(ids[1])
-        found, total = await held.foremost(3, 2)
-        assert [(one.task.name, one.task.current, one.count, one.done) for one in found] == [
+        found, total = await held.list_first(3, 2)
+        assert [(one.task.name, one.task.current, one.count, one.completed) for one in found] == [
             ("t1", True, 3, 1),
             ("t3", False, 0, 0),
             ("t2", False, 0, 0),
         ]
         assert [step.text for step in found[0].task.steps] == ["s0", "s1"] and total == 5
-        assert (await held.foremost(9, 9))[0][0].task in await held.all()
-        it = {"names": {}, "going": Going([], tasks=found, more_tasks=2)}
-        html = Pages("", "t").part("home_parts", "tasks", it)
+        assert (await held.list_first(9, 9))[0][0].task in await held.all()
+        it = {"names": {}, "going": Activity([], tasks=found, more_tasks=2)}
+        html = PageTemplates("", "t").render_part("home_parts", "tasks", it)
         assert "1 of 3 steps done" in html and "… 1 more" in html and "… and 2 more" in html
         store.close()
 
@@ -171,11 +173,11 @@ def test_nothing_is_taken_into_use_by_looking(tmp_path: Path) -> None:
     async def looked() -> None:
         async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
             app = served.app
-            overview = Overview(app.server, app.store, app.clock, app.workspaces, Feed(), None)
-            going = await overview.of(nobody, [])
+            overview = Dashboard(app.server, app.store, app.clock, app.workspaces, RecentCalls(), None)
+            going = await overview.read(nobody, [])
             assert (going.runs, going.tasks, going.plans, going.callbacks) == ([], [], [], [])
-            assert await overview.stop(nobody, "1") is None
-            assert await overview.cancel(nobody, "0") is False
+            assert await overview.stop_run(nobody, "1") is None
+            assert await overview.cancel_callback(nobody, "0") is False
             assert [text async for text in overview.output(nobody, 1)] == []
             assert list((tmp_path / "state" / "workspaces").iterdir()) == []
 

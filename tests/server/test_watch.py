@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.watch import watch
+from toolgate.server.watch import watch_skills
 from toolgate.tools.builtin.skills.skills import Skills
 
 
@@ -38,7 +38,7 @@ def watched(skills: Skills, body: Callable[[Watched], Awaitable[None]]) -> None:
     async def run() -> None:
         skills.describe(1000)
         it = Watched(skills)
-        task = asyncio.create_task(watch(skills, it.changed))
+        task = asyncio.create_task(watch_skills(skills, it.changed))
         try:
             await body(it)
         finally:
@@ -78,7 +78,7 @@ def test_a_change_between_describing_and_watching_is_told(tmp_path: Path) -> Non
 
     async def run() -> None:
         told = asyncio.Event()
-        task = asyncio.create_task(watch(skills, told.set))
+        task = asyncio.create_task(watch_skills(skills, told.set))
         async with asyncio.timeout(PATIENCE):
             await told.wait()
         task.cancel()
@@ -147,5 +147,5 @@ def test_a_system_without_watches_is_told_in_the_log(
         raise OSError(28, "OS file watch limit reached")
 
     monkeypatch.setattr(_rust_notify, "RustNotify", none_left)
-    asyncio.run(watch(Skills([tmp_path]), lambda: None))
+    asyncio.run(watch_skills(Skills([tmp_path]), lambda: None))
     assert "can't be watched" in caplog.text

@@ -12,8 +12,8 @@ from tests.server.auth.minted_tokens import Signed, request, session
 from tests.server.auth.sign_in_server import PASSWORD, Browser
 from toolgate.server.auth.login import accounts
 from toolgate.server.auth.login.accounts import Accounts
-from toolgate.server.principal import subject_of
-from toolgate.server.state import clients, grants
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import client_rows, grant_rows
 
 
 class Somebody:
@@ -28,7 +28,7 @@ class Somebody:
             patched.setattr(accounts, "COST", {"time_cost": 1, "memory_cost": 64, "parallelism": 1})
             person = signed.with_store(lambda store: Accounts(store).add(name, PASSWORD))
         self._person = person
-        self.subject = subject_of(person.issuer, person.subject)
+        self.subject = derive_subject(person.issuer, person.subject)
         self.approve()
 
     def approve(self) -> None:
@@ -70,11 +70,11 @@ class Somebody:
         metadata = {"client_name": self.app, "redirect_uris": ["http://127.0.0.1/back"]}
         metadata |= {"token_endpoint_auth_method": "none", "grant_types": ["authorization_code", "refresh_token"]}
         row = {"kind": "dynamic", "metadata": json.dumps(metadata), "made_at": now, "fresh_until": now + 1e6}
-        clients.put(connection, self.client, **row)
+        client_rows.save_client(connection, self.client, **row)
         person = self._person
         row = {"known_as": person.subject, "name": person.name, "seen_at": now, "email": None}
-        grants.put_person(connection, self.subject, issuer=person.issuer, **row)
+        grant_rows.save_person(connection, self.subject, issuer=person.issuer, **row)
         made = {"scope": "tools:shell tools:workflow", "resource": f"{self._signed.issuer}/mcp", "redirect_uri": "x:/"}
-        id = grants.put_grant(connection, now, 900, client=self.client, subject=self.subject, used_at=now, **made)
+        id = grant_rows.add_grant(connection, now, 900, client=self.client, subject=self.subject, used_at=now, **made)
         row = {"client": self.client, "subject": self.subject, "grant_id": id, "expires_at": now + 900}
-        grants.put_access(connection, jti=jti, **row)
+        grant_rows.add_access_token(connection, jti=jti, **row)

@@ -16,8 +16,8 @@ from toolgate.server.principal import Principal
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.transports.http.host_origin import Scope
 from toolgate.transports.http.sessions import NOTE, Sessions
-from toolgate.transports.sse import Endpoints
-from toolgate.transports.streamable_http import Endpoint
+from toolgate.transports.sse import SseTransport
+from toolgate.transports.streamable_http import StreamableHttpTransport
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -129,7 +129,7 @@ class Exchange:
 class Inside:
     """`streamable` and `sse` endpoints over one real server core."""
 
-    def __init__(self, app: App, streamable: Endpoint, sse: Endpoints, sessions: Sessions) -> None:
+    def __init__(self, app: App, streamable: StreamableHttpTransport, sse: SseTransport, sessions: Sessions) -> None:
         self.app, self.streamable, self.sse, self.sessions = app, streamable, sse, sessions
 
     def ask(self, method: str, message: Any = None, **headers: str) -> Exchange:
@@ -178,25 +178,25 @@ async def inside(
         {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
     )
     app = App(options)
-    await app.plugins.look(PATIENCE)
+    await app.plugins.reload(PATIENCE)
     records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
-    take_up = lifecycle.take_up(app.server)
+    take_up = lifecycle.resume_session(app.server)
     sessions = Sessions(
         app.server.close_session,
         idle=idle,
-        most=most,
-        each=each,
+        limit=most,
+        per_owner=each,
         records=records,
         events=limits["shared"].events if "shared" in limits else None,
         take_up=take_up,
-        note=note,
+        note_interval=note,
     )
     await sessions.recall()
-    streamable = Endpoint(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)
+    streamable = StreamableHttpTransport(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)
     sse_sessions = Sessions(app.server.close_session)
     before = asyncio.all_tasks()
     try:
-        yield Inside(app, streamable, Endpoints(app.dispatcher, sse_sessions, user), sessions)
+        yield Inside(app, streamable, SseTransport(app.dispatcher, sse_sessions, user), sessions)
     finally:
         await sessions.suspend_all()
         sse_sessions.close_all()

@@ -10,7 +10,7 @@ from pypdf import PdfReader, PdfWriter
 from tests.tools.browser.test_browser import pdf
 from tests.tools.builtin.test_docs import GUIDE
 from tests.tools.engines import answers as shapes
-from toolgate.tools.search.html_engine import Jobs, Results, Wording
+from toolgate.tools.search.html_engine import BuildRequestJob, JobBatch, ReadResultsJob
 from toolgate.tools.web import convert
 from toolgate.tools.workers import pictures
 
@@ -20,20 +20,20 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "DIB", "TIFF", "MPO")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16")
 
 
-def html() -> Iterator[convert.Raw]:
+def html() -> Iterator[convert.RawPage]:
     for form in ("markdown", "text", "html"):
         for body in (*BODIES, "<meta charset=windows-1251><p>x"):
-            yield convert.Raw(body.encode(), "text/html; charset=utf-8", URL, form)
+            yield convert.RawPage(body.encode(), "text/html; charset=utf-8", URL, form)
 
 
-def texts() -> Iterator[convert.Raw]:
+def texts() -> Iterator[convert.RawPage]:
     for name in convert.ENCODINGS:
-        yield convert.Raw(bytes(range(256)) * 2, f"text/plain; charset={name}", URL, "text")
-    yield convert.Raw(b"<title>a &amp; b</title>", "text/html", URL, "html")
-    yield convert.Raw(b"\xff\xfea\0", "text/plain", URL, "text")
+        yield convert.RawPage(bytes(range(256)) * 2, f"text/plain; charset={name}", URL, "text")
+    yield convert.RawPage(b"<title>a &amp; b</title>", "text/html", URL, "html")
+    yield convert.RawPage(b"\xff\xfea\0", "text/plain", URL, "text")
 
 
-def pdfs() -> Iterator[convert.Raw]:
+def pdfs() -> Iterator[convert.RawPage]:
     lines = pdf(["The first page", "The second page"])
     for algorithm in ("", "RC4-40", "RC4-128", "AES-128", "AES-256", "AES-256-R5"):
         writer = PdfWriter(PdfReader(io.BytesIO(lines)))
@@ -45,17 +45,17 @@ def pdfs() -> Iterator[convert.Raw]:
             writer.encrypt("", algorithm=algorithm)
         body = io.BytesIO()
         writer.write(body)
-        yield convert.Raw(body.getvalue(), convert.PDF, URL, "text")
+        yield convert.RawPage(body.getvalue(), convert.PDF, URL, "text")
     for broken in (
         lines[:300],
         b"%PDF-1.7 ...",
         lines.replace(b"xref", b"xxxx"),
         lines.replace(b"Helvetica", b"Times"),
     ):
-        yield convert.Raw(broken, convert.PDF, URL, "text")
+        yield convert.RawPage(broken, convert.PDF, URL, "text")
 
 
-def images() -> Iterator[pictures.Raw]:
+def images() -> Iterator[pictures.RawPicture]:
     exif = pillow.Exif()
     exif[pictures.ORIENTATION] = 6
     for kind in FORMATS:
@@ -69,15 +69,21 @@ def images() -> Iterator[pictures.Raw]:
             except (OSError, ValueError, KeyError):  # the format has no such mode
                 continue
             for size, edge in ((750_000, 2_000), (750_000, 100), (900, 2_000)):
-                yield pictures.Raw("/x", size, edge, body.getvalue())
-            yield pictures.Raw("/x", 750_000, 100, body.getvalue()[:-40])
+                yield pictures.RawPicture("/x", size, edge, body.getvalue())
+            yield pictures.RawPicture("/x", 750_000, 100, body.getvalue()[:-40])
 
 
-def answers() -> Iterator[Jobs]:
+def answers() -> Iterator[JobBatch]:
     for name in ("brave", "duckduckgo", "mojeek", "startpage", "yahoo"):
         for answer in (shapes.with_results(name), shapes.without(name), shapes.refusing(name), b""):
             body = answer if isinstance(answer, bytes) else answer[2]  # type: ignore[index]
-            yield Jobs([Wording(name, "lamps", {}), Wording(name, "lamps", {URL: body}), Results(name, "lamps", body)])
+            yield JobBatch(
+                [
+                    BuildRequestJob(name, "lamps", {}),
+                    BuildRequestJob(name, "lamps", {URL: body}),
+                    ReadResultsJob(name, "lamps", body),
+                ]
+            )
 
 
 DOCUMENTS: dict[str, Callable[[], Iterator[msgspec.Struct]]] = {

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import msgspec
 
-from toolgate.server.state.callback_timer import Clock
-from toolgate.server.state.callbacks import Callbacks
-from toolgate.server.state.plans import Plan
+from toolgate.server.state.callback_timer import CallbackTimer
+from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.todos import TodoStore
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Belongings, Context, Place, Settings
+from toolgate.tools.api.context import CallerState, Context, Services, Settings
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.builtin.skills.skills import BUILT_IN, Skills
 from toolgate.tools.workspace import files
@@ -74,7 +74,7 @@ class Folder:
         self.root = root
 
     def check_file(self, path: str, *, suffix: str) -> None:
-        files.parts(path, self.root, suffix)
+        files.split_path(path, self.root, suffix)
 
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
         return files.write(path, data, self.root, suffix)
@@ -88,14 +88,14 @@ class Lent:
         self.folder = folder
         self.person = person or Person()
         self.store = Store(folder / "state")
-        self.clock = Clock(self.store, lambda _: None, now=lambda: self.time)
-        self.belongings = Belongings(
+        self.clock = CallbackTimer(self.store, lambda _: None, now=lambda: self.time)
+        self.belongings = Services(
             principal=principal,
-            place=Place(session),
+            caller_state=CallerState(session),
             workspace=cast(Any, Folder(folder)),  # PlanMode needs no more
-            tasks=Tasks(self.store, principal, session),
-            plan=Plan(self.store, principal, session),
-            callbacks=Callbacks(self.store, self.clock, principal, session),
+            tasks=TodoStore(self.store, principal, session),
+            plan=PlanStore(self.store, principal, session),
+            callbacks=CallbackStore(self.store, self.clock, principal, session),
             skills=Skills([folder / "skills", BUILT_IN]),
             web=cast(Any, None),
             settings=Settings(),
@@ -108,7 +108,7 @@ class Lent:
             from toolgate.tools.api import schema
 
             built = msgspec.to_builtins(output.structured)
-            assert schema.check(tool.output)(built) is None
+            assert schema.compile_check(tool.output)(built) is None
         return output
 
     async def __aenter__(self) -> "Lent":

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Belongings, Context, Place, Settings
+from toolgate.tools.api.context import CallerState, Context, Services, Settings
 from toolgate.tools.api.notices import Notices
-from toolgate.tools.api.schema import check
+from toolgate.tools.api.schema import compile_check
 from toolgate.tools.builtin.shell import TOOLS
-from toolgate.tools.workspace.environment import Open
+from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.workspace import Workspace
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.zygote import CommandRunner
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
 BOUND = 30.0  # seconds for anything here that must come: these machines are slow at times
@@ -30,8 +30,14 @@ BOUND = 30.0  # seconds for anything here that must come: these machines are slo
 async def workspace(folder: Path, notices: Notices | None = None) -> AsyncIterator[Workspace]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
-    processes = Processes()
-    mine = Workspace(root, folder / "spool", ENVIRONMENT, notices or Notices(), quarters=Open(processes, UNLIMITED))
+    processes = CommandRunner()
+    mine = Workspace(
+        root,
+        folder / "spool",
+        ENVIRONMENT,
+        notices or Notices(),
+        command_environment=UnsandboxedEnvironment(processes, UNLIMITED),
+    )
     try:
         yield mine
     finally:
@@ -60,7 +66,7 @@ class Caller:
     def __init__(self, workspace: Workspace, notices: Notices) -> None:
         self.workspace = workspace
         self.notices = notices
-        self.place = Place("session")
+        self.place = CallerState("session")
         self.settings = Settings()
         self.wants_progress = False
         self.held = True
@@ -74,14 +80,14 @@ class Caller:
     async def call(self, name: str, **arguments: Any) -> Output:
         """Call a tool; its structured content, which must fit its schema, comes back as plain data."""
         nothing: Any = None
-        lent = Belongings("me", self.place, self.workspace, nothing, nothing, nothing, nothing, nothing, self.settings)
+        lent = Services("me", self.place, self.workspace, nothing, nothing, nothing, nothing, nothing, self.settings)
         peer: Any = self
         tool = next(tool for tool in TOOLS if tool.name == name)
         output = await asyncio.wait_for(tool.run(arguments, Context(lent, peer)), 30)
         structured = msgspec.to_builtins(output.structured)
         if structured is not None:
             assert tool.output is not None
-            assert check(tool.output)(structured) is None
+            assert compile_check(tool.output)(structured) is None
         return Output(output.content, structured, output.is_error)
 
     async def bash(self, command: str, **arguments: Any) -> Output:
@@ -102,8 +108,10 @@ def told(output: Output) -> str:
 async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Caller]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
-    processes, notices = Processes(), Notices()
-    workspace = Workspace(root, folder / "spool", environment, notices, quarters=Open(processes, UNLIMITED))
+    processes, notices = CommandRunner(), Notices()
+    workspace = Workspace(
+        root, folder / "spool", environment, notices, command_environment=UnsandboxedEnvironment(processes, UNLIMITED)
+    )
     try:
         yield Caller(workspace, notices)
     finally:

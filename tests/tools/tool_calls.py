@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import Belongings, Context, Place, Settings
-from toolgate.tools.api.schema import check
+from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.tool import Tool
 
 BOUND = 20.0  # seconds for any call
@@ -26,14 +26,14 @@ async def call(
     """The tool's answer; its structured content, which must fit its schema, comes back as plain data."""
     nothing: Any = None
     given = settings or Settings()
-    belongings = Belongings(
-        principal, Place(), workspace, nothing, nothing, nothing, nothing, web, given, search=search
+    belongings = Services(
+        principal, CallerState(), workspace, nothing, nothing, nothing, nothing, web, given, search=search
     )
     output = await asyncio.wait_for(tool.run(arguments, Context(belongings, nothing)), BOUND)
     structured = msgspec.to_builtins(output.structured)
     if structured is not None:
         assert tool.output is not None
-        assert check(tool.output)(structured) is None
+        assert compile_check(tool.output)(structured) is None
     return Output(output.content, structured, output.is_error)
 
 

@@ -26,7 +26,7 @@ from tests.servers.http_in_process import ADA, Inside, inside
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.state.sessions import MAX_DETAILS
 from toolgate.transports.http.event_ids import StreamNames
-from toolgate.transports.http.post_reply import LOST
+from toolgate.transports.http.post_reply import INTERRUPTED
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]
 VERSION = "2025-11-25"
@@ -198,7 +198,7 @@ def test_a_call_that_kill_9_broke_off_gets_an_error_and_no_other(tmp_path: Path)
             second = restarted()
         found = resumed(second, session, last)
         (answer,) = data(found)
-        assert answer["id"] == "mine" and answer["error"] == {"code": -32603, "message": LOST}
+        assert answer["id"] == "mine" and answer["error"] == {"code": -32603, "message": INTERRUPTED}
         assert data(resumed(second, session, last)) == [answer]  # the client may have lost that, too
         assert (
             second.ask(
@@ -242,7 +242,7 @@ def test_sigterm_tells_a_call_that_outlasts_the_grace_that_it_is_lost(tmp_path: 
             last = next(event["id"] for event in heard if event.get("data"))
             second = restarted()
             (answer,) = data(list(heard))
-        assert answer["error"]["message"] == LOST
+        assert answer["error"]["message"] == INTERRUPTED
         assert data(resumed(second, session, last)) == [answer]
 
 
@@ -296,7 +296,7 @@ def test_an_answer_to_what_the_server_asked_before_its_end_is_ignored(tmp_path: 
         late = {"jsonrpc": "2.0", "id": json.loads(event["data"])["id"], "result": {"action": "accept", "content": {}}}
         assert second.ask("POST", "/mcp", late, mcp_session_id=session)[0].status == 202
         (answer,) = data(resumed(second, session, event["id"]))
-        assert (answer["id"], answer["error"]["message"]) == ("asks", LOST)
+        assert (answer["id"], answer["error"]["message"]) == ("asks", INTERRUPTED)
 
 
 def test_each_request_of_a_batch_gets_its_error(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_each_request_of_a_batch_gets_its_error(tmp_path: Path) -> None:
             last = next(event["id"] for event in heard if event.get("data"))
             second = restarted()
         (answers,) = data(resumed(second, session, last))
-        assert {answer["id"]: answer["error"]["message"] for answer in answers} == {1: LOST, "two": LOST}
+        assert {answer["id"]: answer["error"]["message"] for answer in answers} == {1: INTERRUPTED, "two": INTERRUPTED}
 
 
 # -- what does not come back
@@ -531,7 +531,7 @@ def test_what_is_taken_back_from_an_owner_between_two_servers_ends_what_nobody_h
         (right,) = here.sessions.rights()
         asked = here.ask("POST", message("ping"), mcp_session_id=session)  # which is looking for it
         await asyncio.sleep(0)
-        here.sessions.close_of([right])
+        here.sessions.close_by_rights([right])
         assert (await asked.started()).status == 404
         assert await answered(here, session) == 404
 
@@ -696,8 +696,8 @@ def test_where_a_session_is_too_large_to_be_written_down_it_is_tried_once_a_move
         held.session.revision = WITH_SESSION[VERSION]
         held.session.capabilities = {"x": "x" * MAX_DETAILS}
         held.session.place.cwd = tmp_path
-        await held.session.place.keep()
-        assert held.session.place.saved == tmp_path
+        await held.session.place.save_cwd()
+        assert held.session.place.saved_cwd == tmp_path
 
     run(body, folder=tmp_path)
 
@@ -730,7 +730,7 @@ def test_sigterm_answers_a_call_that_has_no_stream_yet(tmp_path: Path) -> None:
                 assert eventually(partial(is_busy, first))
                 first = restarted()
                 answer = connection.getresponse().read()
-            assert LOST.encode() in answer
+            assert INTERRUPTED.encode() in answer
 
 
 def test_sigterm_leaves_a_reader_that_takes_nothing_without_a_fault_in_the_log(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import WrongArguments
+from toolgate.tools.api.errors import WrongArgumentsError
 from toolgate.tools.api.function import Function
 
 MAX_VALUES = 100  # of one answer, by the specification
@@ -66,14 +66,14 @@ class Completions:
     async def complete(self, name: str, value: str, arguments: Mapping[str, str], context: Context) -> Completion:
         """Raises WrongArguments for an argument that is none, ToolError for what the function says no to."""
         if name not in self._names():
-            raise WrongArguments(f"there is no argument {name[:180]!r}")
+            raise WrongArgumentsError(f"there is no argument {name[:180]!r}")
         function = self._functions.get(name)
         if function is None:
-            return bounded(_fitting(self._choices(name), value))
+            return to_completion(_matching_choices(self._choices(name), value))
         keywords = {"value": value, "arguments": dict(arguments)}
         taken = inspect.signature(function.call).parameters
         answer = await function({key: keywords[key] for key in keywords if key in taken}, context)
-        return bounded(answer)
+        return to_completion(answer)
 
     def _choices(self, name: str) -> list[str]:
         hint = typing.get_type_hints(self._part, include_extras=True).get(name)
@@ -91,14 +91,14 @@ def _literals(hint: Any) -> Iterable[Any]:
     return ()
 
 
-def _fitting(choices: Iterable[str], value: str) -> list[str]:
+def _matching_choices(choices: Iterable[str], value: str) -> list[str]:
     """Those that begin with what was typed, then those that have it inside."""
     typed = value.casefold()
     fit = [choice for choice in choices if typed in choice.casefold()]
     return sorted(fit, key=lambda choice: not choice.casefold().startswith(typed))
 
 
-def bounded(answer: Any) -> Completion:
+def to_completion(answer: Any) -> Completion:
     """What a function gave, cut to what one answer may hold."""
     if isinstance(answer, Completion):
         values, total, more = answer.values, answer.total, answer.has_more

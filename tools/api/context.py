@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from toolgate.tools.api import schema as schemas
-from toolgate.tools.api.errors import ToolError, Unanswered
+from toolgate.tools.api.errors import ToolError, UnansweredError
 
 if TYPE_CHECKING:
     from toolgate.tools.builtin.skills.skills import Skills
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ELICIT = "elicitation/create"
-PAUSE = 10.0  # seconds between two tries to write down a place: each may wait for seconds
+SAVE_PAUSE = 10.0  # seconds between two tries to write down a place: each may wait for seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,33 +35,33 @@ class Elicited:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TodoStep:
     number: int  # counts from 1 within its task
     text: str
     completed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Todo:
     id: int
     name: str
     current: bool
     completed: bool
-    steps: Sequence[Step]
+    steps: Sequence[TodoStep]
 
 
-class Tasks(Protocol):
+class Todos(Protocol):
     """The caller's persistent tasks. Ids are never reused. Every method is one transaction.
 
     An id that is not the caller's raises KeyError.
     """
 
-    async def create(self, name: str) -> Task: ...  # and makes it current
-    async def add(self, task_id: int, text: str) -> Task: ...
-    async def complete(self, task_id: int, step: int | None = None) -> Task: ...  # unknown step: LookupError
-    async def switch(self, task_id: int) -> Task: ...
+    async def create(self, name: str) -> Todo: ...  # and makes it current
+    async def add(self, task_id: int, text: str) -> Todo: ...
+    async def complete(self, task_id: int, step: int | None = None) -> Todo: ...  # unknown step: LookupError
+    async def switch(self, task_id: int) -> Todo: ...
     async def kept(self) -> bool: ...  # the cheap question, asked whenever resources are listed: may there be any
-    async def all(self) -> Sequence[Task]: ...  # by id
+    async def all(self) -> Sequence[Todo]: ...  # by id
     async def current(self) -> int | None: ...
 
 
@@ -89,11 +89,11 @@ class Callback:
     message: str
     delay: int  # seconds between firings
     fires_in_ms: int
-    left: int  # firings left, -1 for ever
+    repeats_left: int  # firings left, -1 for ever
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
+class FiredCallback:
     """A callback that fired."""
 
     id: int  # the slot it had
@@ -107,11 +107,11 @@ class Callbacks(Protocol):
     async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
     async def list(self) -> Sequence[Callback]: ...
     async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
-    async def fired(self) -> Sequence[Fired]: ...  # the latest, newest first
+    async def fired(self) -> Sequence[FiredCallback]: ...  # the latest, newest first
 
 
 @dataclass(slots=True)
-class Place:
+class CallerState:
     """Where a caller stands: of the session where there is one, of the principal in the stateless era.
 
     `key` names it: the digest of a session's id, or "" for the principal's. `cwd` is None until a command has moved it.
@@ -123,18 +123,18 @@ class Place:
     cwd: Path | None = None
     plan: PlanState | None = None
     save: Callable[[], Awaitable[None]] | None = None
-    saved: Path | None = None
-    pause_until: float = 0.0  # of the monotonic clock
+    saved_cwd: Path | None = None
+    retry_save_at: float = 0.0  # of the monotonic clock
 
-    async def keep(self) -> None:
+    async def save_cwd(self) -> None:
         """Write down where a command has moved to, unless that is written down, or ends with the process. Where it
         can't be, the calls of the next seconds go without the wait."""
         cwd = self.cwd
-        if self.save is None or cwd == self.saved or time.monotonic() < self.pause_until:
+        if self.save is None or cwd == self.saved_cwd or time.monotonic() < self.retry_save_at:
             return
         await self.save()
-        if self.saved != cwd:
-            self.pause_until = time.monotonic() + PAUSE
+        if self.saved_cwd != cwd:
+            self.retry_save_at = time.monotonic() + SAVE_PAUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,40 +147,46 @@ class Settings:
     any_file: bool = True  # may ReadImage leave the workspace: true for the local user, false over HTTP
 
 
-def _nobody(uri: str) -> None:
+def _ignore_update(uri: str) -> None:
     """Nobody is subscribed."""
 
 
-def _unlisted() -> None:
+def _ignore_list_change() -> None:
     """Nobody lists."""
 
 
-async def _unwatched(path: Path) -> AsyncIterator[None]:
+async def _watch_nothing(path: Path) -> AsyncIterator[None]:
     """Nobody finds out."""
     return
     yield
 
 
 @dataclass(frozen=True, slots=True)
-class Belongings:
+class Services:
     """What the server lends a tool for one call, already bound to its principal and session."""
 
     principal: str  # opaque and stable
-    place: Place
+    caller_state: CallerState
     workspace: "Workspace"
-    tasks: Tasks
+    tasks: Todos
     plan: Plan
     callbacks: Callbacks
     skills: "Skills"
     web: "Web"
     settings: Settings
-    updated: Callable[[str], None] = _nobody  # tell the principal's subscribers that the resource of this URI changed
-    listed: Callable[[], None] = _unlisted  # tell the principal's clients that their list of resources changed
-    changes: Callable[[Path], AsyncIterator[object]] = _unwatched  # something each time that file or folder changed
+    notify_updated: Callable[[str], None] = (
+        _ignore_update  # tell the principal's subscribers that the resource of this URI changed
+    )
+    notify_list_changed: Callable[[], None] = (
+        _ignore_list_change  # tell the principal's clients that their list of resources changed
+    )
+    watch_path: Callable[[Path], AsyncIterator[object]] = (
+        _watch_nothing  # something each time that file or folder changed
+    )
     search: "Search | None" = None  # not lent to a process of its own: it knows keys
 
 
-class Peer(Protocol):
+class CallPeer(Protocol):
     """The client's end of one call, as the server's core presents it."""
 
     @property
@@ -229,74 +235,74 @@ class Context:
     wrap in `await ctx.once(key, function)` what must not happen twice.
     """
 
-    __slots__ = ("_asked", "_belongings", "_peer")
+    __slots__ = ("_peer", "_question_count", "_services")
 
-    def __init__(self, belongings: Belongings, peer: Peer) -> None:
-        self._belongings = belongings
+    def __init__(self, services: Services, peer: CallPeer) -> None:
+        self._services = services
         self._peer = peer
-        self._asked = 0
+        self._question_count = 0
 
     @property
     def principal(self) -> str:
         """Whose call this is: opaque, stable across sessions and restarts."""
-        return self._belongings.principal
+        return self._services.principal
 
     @property
-    def place(self) -> Place:
+    def caller_state(self) -> CallerState:
         """Where the caller stands: the working directory of its shell commands."""
-        return self._belongings.place
+        return self._services.caller_state
 
     @property
     def workspace(self) -> "Workspace":
-        return self._belongings.workspace
+        return self._services.workspace
 
     @property
-    def tasks(self) -> Tasks:
-        return self._belongings.tasks
+    def tasks(self) -> Todos:
+        return self._services.tasks
 
     @property
     def plan(self) -> Plan:
-        return self._belongings.plan
+        return self._services.plan
 
     @property
     def callbacks(self) -> Callbacks:
-        return self._belongings.callbacks
+        return self._services.callbacks
 
     @property
     def skills(self) -> "Skills":
-        return self._belongings.skills
+        return self._services.skills
 
     @property
     def web(self) -> "Web":
-        return self._belongings.web
+        return self._services.web
 
     @property
     def search(self) -> "Search":
         """The search engines."""
-        if self._belongings.search is None:
+        if self._services.search is None:
             raise ToolError("search engines are not lent here")
-        return self._belongings.search
+        return self._services.search
 
     @property
     def workers(self) -> "Workers":
         """Processes that read foreign pages and pictures, and may be killed."""
-        return self._belongings.web.workers
+        return self._services.web.workers
 
     @property
     def settings(self) -> Settings:
-        return self._belongings.settings
+        return self._services.settings
 
     @property
     def hold(self) -> float | None:
         """The seconds this call may be held from its beginning; None while it is a task, or may become one by itself.
         It can change under a call that waits."""
-        return self._belongings.settings.hold if self._peer.held else None
+        return self._services.settings.hold if self._peer.held else None
 
     def after(self, seconds: float) -> "Context":
         """The same, for what begins when the call has been held for so many seconds."""
-        settings = self._belongings.settings
+        settings = self._services.settings
         left = replace(settings, hold=max(settings.hold - seconds, 0.0))
-        return Context(replace(self._belongings, settings=left), self._peer)
+        return Context(replace(self._services, settings=left), self._peer)
 
     @property
     def wants_progress(self) -> bool:
@@ -313,16 +319,16 @@ class Context:
 
     def updated(self, uri: str) -> None:
         """Tell those of the caller's clients that subscribed to the resource `uri` that it has changed."""
-        self._belongings.updated(uri)
+        self._services.notify_updated(uri)
 
-    def changes(self, path: Path) -> AsyncIterator[object]:
+    def watch_path(self, path: Path) -> AsyncIterator[object]:
         """Gives something each time the file or folder `path` has changed, came or went. Where it may be is asked by
         whoever names it."""
-        return self._belongings.changes(path)
+        return self._services.watch_path(path)
 
     def list_changed(self) -> None:
         """Tell the caller's clients that what a template lists (`listing`) has changed."""
-        self._belongings.listed()
+        self._services.notify_list_changed()
 
     def close_stream(self) -> None:
         """Let the client hang up while the call goes on, and come back for the answer, where its revision and
@@ -386,7 +392,7 @@ class Context:
     async def ask(self, requests: Mapping[str, dict[str, Any]], *, timeout: float | None = None) -> dict[str, Any]:
         """Several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
         answers = await self._peer.ask(requests, timeout)
-        return {key: _fitting(requests[key], answer) for key, answer in answers.items()}
+        return {key: _check_answer(requests[key], answer) for key, answer in answers.items()}
 
     def answered_at_once(self, key: str) -> bool:
         """Whether the answer to the question `key` came sooner than a person can read it: a program gave it, and
@@ -401,14 +407,14 @@ class Context:
     async def _ask_one(
         self, method: str, params: dict[str, Any], key: str | None, timeout: float | None
     ) -> dict[str, Any]:
-        self._asked += 1
-        key = key or f"question-{self._asked}"
+        self._question_count += 1
+        key = key or f"question-{self._question_count}"
         answers = await self.ask({key: {"method": method, "params": params}}, timeout=timeout)
         answer: dict[str, Any] = answers[key]
         return answer
 
 
-def _fitting(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+def _check_answer(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     """The answer; of an accepted form less the nulls, which some clients send for what was left open. Raises Unanswered
     for a form that came back with what it had no place for."""
     form = (request.get("params") or {}).get("requestedSchema")
@@ -419,9 +425,9 @@ def _fitting(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, An
         if None in content.values():
             never_null = schemas.never_null(form)
             content = {name: value for name, value in content.items() if value is not None or name not in never_null}
-        finding = schemas.check(form, "field")(content)
-    except schemas.UnusableSchema:  # the asker's own: nothing can be held against it
+        finding = schemas.compile_check(form, "field")(content)
+    except schemas.UnusableSchemaError:  # the asker's own: nothing can be held against it
         return answer
     if finding is not None:
-        raise Unanswered(f"the answer does not fit the form that was sent: {finding}", {"elicitation": {}})
+        raise UnansweredError(f"the answer does not fit the form that was sent: {finding}", {"elicitation": {}})
     return {**answer, "content": content}

@@ -25,11 +25,11 @@ class NotFound(ToolError):
     """There is no such resource. Raise it from a resource's function; the URI is added by the server."""
 
 
-class WrongArguments(ToolError):
+class WrongArgumentsError(ToolError):
     """What was given does not fit; the text names it."""
 
 
-class CannotAsk(ToolError):
+class CannotAskError(ToolError):
     """The client did not declare the capability a question to it needs.
 
     `required` is the capability object it would have to declare, such as `{"elicitation": {}}`.
@@ -40,18 +40,18 @@ class CannotAsk(ToolError):
         self.required = required
 
 
-class Unanswered(CannotAsk):
+class UnansweredError(CannotAskError):
     """The client was asked and did not answer in time, or answered with an error."""
 
 
-class StillWaiting(Unanswered):
+class StillWaitingError(UnansweredError):
     """Nobody has answered yet, and the question waits on: the text says where. The same call, made again, takes the
     answer that was given meanwhile."""
 
 
-class NoTasks(CannotAsk):
+class TasksUnsupportedError(CannotAskError):
     """The client did not declare that it knows tasks, and the tool's work is only done as one."""
 
 
-class Collision(Exception):
+class CollisionError(Exception):
     """Two parts claim one name; the text names both places."""

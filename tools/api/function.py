@@ -11,9 +11,9 @@ from typing import Any
 from toolgate.tools.api import schema
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.threads import Busy, Threads
+from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
-MAX_PLAIN = 32  # calls at once of a plain function, those that were given up and still run included
+MAX_SYNC_CALLS = 32  # calls at once of a plain function, those that were given up and still run included
 
 
 class Function:
@@ -27,7 +27,7 @@ class Function:
         self._file = file
         self.context = schema.context_parameter(call, Context)
         self._is_async = inspect.iscoroutinefunction(call)
-        self._threads = Threads(MAX_PLAIN)
+        self._threads = Threads(MAX_SYNC_CALLS)
 
     @property
     def source(self) -> str:
@@ -48,19 +48,19 @@ class Function:
             if self._is_async:
                 return await self.call(**given)
             return await self._threads.run(partial(self.call, **given))  # it may block
-        except Busy:
-            raise ToolError(f"{MAX_PLAIN} calls of it still run; try again later") from None
+        except ThreadsBusyError:
+            raise ToolError(f"{MAX_SYNC_CALLS} calls of it still run; try again later") from None
         except ExceptionGroup as group:
-            refusal = _refusal(group)
+            refusal = _only_tool_error(group)
             if refusal is None:
                 raise
             raise refusal from None
 
 
-def _refusal(group: BaseExceptionGroup[BaseException]) -> ToolError | None:
+def _only_tool_error(group: BaseExceptionGroup[BaseException]) -> ToolError | None:
     """The first ToolError of a group that holds nothing else."""
     refusals, others = group.split(ToolError)
     if others is not None or refusals is None:
         return None
     first = refusals.exceptions[0]
-    return _refusal(first) if isinstance(first, BaseExceptionGroup) else first
+    return _only_tool_error(first) if isinstance(first, BaseExceptionGroup) else first

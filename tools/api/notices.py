@@ -13,7 +13,7 @@ class Notice(NamedTuple):
     scope: str
 
 
-def everything(_scope: str) -> bool:
+def any_scope(_scope: str) -> bool:
     return True
 
 
@@ -40,7 +40,7 @@ class Notices:
         self._held.pop(key, None)
         self._times.pop(key, None)
 
-    def take(self, may_hear: Callable[[str], bool] = everything) -> dict[str, Notice]:
+    def take(self, may_hear: Callable[[str], bool] = any_scope) -> dict[str, Notice]:
         """Those of the scopes that `may_hear` lets through, oldest first; they are no longer here."""
         taken = {
             key: notice if self._times[key] == 1 else notice._replace(text=f"{notice.text} ({self._times[key]} times)")

@@ -14,13 +14,13 @@ import msgspec
 from toolgate.tools.api.completion import Completions, F
 from toolgate.tools.api.content import ROLES, Audio, EmbeddedResource, Image, Message, ResourceLink, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import WrongArguments
+from toolgate.tools.api.errors import WrongArgumentsError
 from toolgate.tools.api.function import Function
 
 MAX_NAME = 128  # characters, as of a tool's
 
 
-class Argument(msgspec.Struct, frozen=True, omit_defaults=True):
+class PromptArgument(msgspec.Struct, frozen=True, omit_defaults=True):
     """An argument as `prompts/list` spells it. Its value is always a string."""
 
     name: str
@@ -43,7 +43,7 @@ class Prompt:
         scope: str,
         icons: Sequence[Mapping[str, Any]] | None = None,
         meta: Mapping[str, Any] | None = None,
-        arguments: Sequence[Argument] | None = None,
+        arguments: Sequence[PromptArgument] | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -73,12 +73,12 @@ class Prompt:
         return (self.function, *self.completions.functions)
 
     @cached_property
-    def arguments(self) -> Sequence[Argument]:
+    def arguments(self) -> Sequence[PromptArgument]:
         if self._arguments is not None:
             return self._arguments
         hints = typing.get_type_hints(self.function.call, include_extras=True)
         parameters = inspect.signature(self.function.call).parameters
-        return [_argument(parameters[name], hints.get(name)) for name in parameters if name != self.function.context]
+        return [_to_argument(parameters[name], hints.get(name)) for name in parameters if name != self.function.context]
 
     def completion(self, argument: str) -> Callable[[F], F]:
         """A decorator for the function that suggests values for `argument`."""
@@ -98,22 +98,22 @@ class Prompt:
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
         """Raises WrongArguments for arguments that do not fit, ToolError for what the prompt says no to."""
-        return self._messages(await self.function(self._fitted(arguments), context))
+        return self._messages(await self.function(self._convert_arguments(arguments), context))
 
-    def _fitted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         known = {argument.name: argument for argument in self.arguments}
         for name, value in arguments.items():
             if name not in known:
-                raise WrongArguments(f"prompt {self.name!r} has no argument {name[:180]!r}"[:300])
+                raise WrongArgumentsError(f"prompt {self.name!r} has no argument {name[:180]!r}"[:300])
             if not isinstance(value, str):
-                raise WrongArguments(f"argument {name[:180]!r} must be a string")
+                raise WrongArgumentsError(f"argument {name[:180]!r} must be a string")
         missing = [name for name, argument in known.items() if argument.required and name not in arguments]
         if missing:
-            raise WrongArguments(f"missing argument {', '.join(map(repr, missing))}")
+            raise WrongArgumentsError(f"missing argument {', '.join(map(repr, missing))}")
         if self._arguments is not None:
             return dict(arguments)
         hints = typing.get_type_hints(self.function.call, include_extras=True)
-        return {name: _cast(name, value, hints.get(name, str)) for name, value in arguments.items()}
+        return {name: _convert_value(name, value, hints.get(name, str)) for name, value in arguments.items()}
 
     def _messages(self, value: Any) -> list[Message]:
         if not isinstance(value, (list, tuple)):
@@ -178,18 +178,18 @@ def prompt(
     return declare if function is None else declare(function)
 
 
-def _argument(parameter: inspect.Parameter, hint: Any) -> Argument:
+def _to_argument(parameter: inspect.Parameter, hint: Any) -> PromptArgument:
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         raise TypeError(f"argument {parameter.name!r} can't be given by name")
     words = [word for word in getattr(hint, "__metadata__", ()) if isinstance(word, str)]
-    return Argument(parameter.name, " ".join(words) or None, parameter.default is parameter.empty)
+    return PromptArgument(parameter.name, " ".join(words) or None, parameter.default is parameter.empty)
 
 
-def _cast(name: str, value: str, hint: Any) -> Any:
+def _convert_value(name: str, value: str, hint: Any) -> Any:
     """What the parameter's type makes of the string."""
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     try:
         return msgspec.convert(value, hint, strict=False)
     except (msgspec.ValidationError, TypeError) as error:
-        raise WrongArguments(f"argument {name!r}: {error}"[:300]) from None
+        raise WrongArgumentsError(f"argument {name!r}: {error}"[:300]) from None

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from toolgate.tools.api import uri_templates
-from toolgate.tools.api.errors import Collision
+from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.tool import Tool
@@ -16,9 +16,9 @@ from toolgate.tools.api.tool import Tool
 Part = Tool | Prompt | Resource
 P = TypeVar("P", Tool, Prompt, Resource)
 
-LONG = 512  # characters of a URI that costs next to nothing to match; a batch may have hundreds of them
-MAX_MATCHED = 1_024  # URIs of which it is remembered what they match, a kilobyte each
-NOTHING: frozenset[str] = frozenset()
+MAX_CACHED_URI = 512  # characters of a URI that costs next to nothing to match; a batch may have hundreds of them
+MAX_CACHED_MATCHES = 1_024  # URIs of which it is remembered what they match, a kilobyte each
+NO_SCOPES: frozenset[str] = frozenset()
 
 
 class Registry:
@@ -34,9 +34,11 @@ class Registry:
         resources = [part for part in found if isinstance(part, Resource)]
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
-        self._matched: dict[str, tuple[Resource, dict[str, str]] | None] = {}  # one request asks more than once
-        self._of_scheme = _by_scheme(self.templates.values())
-        self._scopes = {scheme: frozenset(part.scope for part in held) for scheme, held in self._of_scheme.items()}
+        self._match_cache: dict[str, tuple[Resource, dict[str, str]] | None] = {}  # one request asks more than once
+        self._templates_by_scheme = _by_scheme(self.templates.values())
+        self._scopes_by_scheme = {
+            scheme: frozenset(part.scope for part in held) for scheme, held in self._templates_by_scheme.items()
+        }
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -53,17 +55,17 @@ class Registry:
         fixed = self.resources.get(uri)
         if fixed is not None:
             return fixed, {}
-        if uri not in self._matched:
-            found = self._matching(uri)
-            if len(uri) > LONG:
+        if uri not in self._match_cache:
+            found = self._match_templates(uri)
+            if len(uri) > MAX_CACHED_URI:
                 return found
-            if len(self._matched) >= MAX_MATCHED:
-                self._matched.clear()
-            self._matched[uri] = found
-        return self._matched[uri]
+            if len(self._match_cache) >= MAX_CACHED_MATCHES:
+                self._match_cache.clear()
+            self._match_cache[uri] = found
+        return self._match_cache[uri]
 
-    def _matching(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        templates = self._of_scheme.get(uri_templates.scheme(uri), ())
+    def _match_templates(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        templates = self._templates_by_scheme.get(uri_templates.parse_scheme(uri), ())
         spelled = uri_templates.normalise(uri) if templates else None
         if spelled is None:
             return None
@@ -80,15 +82,15 @@ class Registry:
         scopes. One that is long needs all of theirs then.
         """
         if len(uri) > uri_templates.MAX_URI:
-            return NOTHING
+            return NO_SCOPES
         fixed = self.resources.get(uri)
         if fixed is not None:
             return frozenset((fixed.scope,))
-        scopes = self._scopes.get(uri_templates.scheme(uri), NOTHING)
-        if len(scopes) < 2 or len(uri) > LONG:
+        scopes = self._scopes_by_scheme.get(uri_templates.parse_scheme(uri), NO_SCOPES)
+        if len(scopes) < 2 or len(uri) > MAX_CACHED_URI:
             return scopes
         found = self.resource(uri)
-        return NOTHING if found is None else frozenset((found[0].scope,))
+        return NO_SCOPES if found is None else frozenset((found[0].scope,))
 
     def with_parts(self, parts: Iterable[Part]) -> "Registry":
         """This registry and more. Raises Collision, which names both places, when a name is taken."""
@@ -107,7 +109,7 @@ class Registry:
         held = self._parts.get((part.kind, part.key))
         if held is not None:
             what = part.kind.removesuffix("s")
-            raise Collision(f"{what} {part.key!r} is declared twice: in {held.source} and in {part.source}")
+            raise CollisionError(f"{what} {part.key!r} is declared twice: in {held.source} and in {part.source}")
         self._parts[part.kind, part.key] = part
 
 
@@ -118,7 +120,7 @@ def _by_key(parts: Iterable[P]) -> Mapping[str, P]:
 def _by_scheme(templates: Iterable[Resource]) -> Mapping[str, list[Resource]]:
     held: defaultdict[str, list[Resource]] = defaultdict(list)
     for template in templates:
-        held[uri_templates.scheme(template.uri)].append(template)
+        held[uri_templates.parse_scheme(template.uri)].append(template)
     return dict(held)
 
 

@@ -57,7 +57,7 @@ class Resource:
         self.completions = Completions(function.call, lambda: self.variables)
         self.lists: Function | None = None
         self.watches: Function | None = None
-        self._is_told = False  # in the log, that it lists what can't be listed: once, for lists are asked for often
+        self._has_warned = False  # in the log, that it lists what can't be listed: once, for lists are asked for often
 
     def __repr__(self) -> str:
         return f"<resource {self.uri} from {self.source}>"
@@ -81,8 +81,8 @@ class Resource:
         return "{" in self.uri
 
     @cached_property
-    def template(self) -> uri_templates.Template:
-        return uri_templates.Template(self.uri)
+    def template(self) -> uri_templates.UriTemplate:
+        return uri_templates.UriTemplate(self.uri)
 
     @property
     def variables(self) -> Sequence[str]:
@@ -118,10 +118,10 @@ class Resource:
         if self.is_template:
             try:
                 _ = self.template
-            except uri_templates.UnusableTemplate as error:
-                raise uri_templates.UnusableTemplate(f"{self.uri!r}: {error}") from None
+            except uri_templates.UnusableTemplateError as error:
+                raise uri_templates.UnusableTemplateError(f"{self.uri!r}: {error}") from None
         else:
-            uri_templates.check(self.uri)
+            uri_templates.check_uri(self.uri)
         msgspec.json.encode([*told, self.mime_type, self.annotations, self.icons, self.meta])
         if self.lists is not None and not self.is_template:
             raise TypeError(f"{self.uri} is one resource: only a template lists others")
@@ -147,13 +147,13 @@ class Resource:
         for link in links[:MAX_LISTED]:
             if not isinstance(link, ResourceLink):  # pyright: ignore[reportUnnecessaryIsInstance]  # a plugin's word
                 raise TypeError(f"{self.uri} listed a {type(link).__name__}, which is no ResourceLink")
-        return self.sound(links)
+        return self.valid_links(links)
 
-    def sound(self, links: Sequence[ResourceLink]) -> list[ResourceLink]:
+    def valid_links(self, links: Sequence[ResourceLink]) -> list[ResourceLink]:
         """Of the first MAX_LISTED those that a client can name: one that it can't may cost it the whole list."""
-        sound = [link for link in links[:MAX_LISTED] if _can_be_named(link)]
-        if len(sound) < len(links[:MAX_LISTED]) and not self._is_told:
-            self._is_told = True
+        sound = [link for link in links[:MAX_LISTED] if _is_valid_link(link)]
+        if len(sound) < len(links[:MAX_LISTED]) and not self._has_warned:
+            self._has_warned = True
             log.warning("%s from %s listed what has no name or no uri: it is left out", self.uri, self.source)
         return sound
 
@@ -188,10 +188,10 @@ class Resource:
                 return Contents(uri, self.mime_type or "application/json", msgspec.json.encode(value).decode())
 
 
-def _can_be_named(link: ResourceLink) -> bool:
+def _is_valid_link(link: ResourceLink) -> bool:
     told: list[object] = [link.uri, link.name]
     try:
-        uri_templates.check(link.uri)
+        uri_templates.check_uri(link.uri)
     except (ValueError, TypeError):  # TypeError: a plugin's word need not be a string
         return False
     return all(isinstance(word, str) and word for word in told)

@@ -32,11 +32,11 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 Check = Callable[[Any], str | None]
 
 
-class UnusableSchema(ValueError):
+class UnusableSchemaError(ValueError):
     """The schema is not valid 2020-12, points outside itself, or is too large."""
 
 
-def parameters(function: Callable[..., Any], hidden: str | None) -> dict[str, Any]:
+def input_schema(function: Callable[..., Any], hidden: str | None) -> dict[str, Any]:
     """The `inputSchema` of a function: a property a parameter, required where there is no default.
 
     A string in `Annotated[int, "…"]` is the parameter's description. `hidden` is left out (the context).
@@ -72,7 +72,7 @@ def of_type(annotation: Any) -> dict[str, Any]:
         schema = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
     if definitions:
         schema = {**schema, "$defs": definitions}
-    plain: dict[str, Any] = _untitled(schema)
+    plain: dict[str, Any] = _drop_titles(schema)
     return plain
 
 
@@ -116,7 +116,7 @@ def context_parameter(function: Callable[..., Any], context: type) -> str | None
     return None
 
 
-def check(schema: dict[str, Any], noun: str = "argument") -> Check:
+def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
     """Compile `schema`. The check gives None, or a text that names each argument at fault and what was expected.
     `noun` is what its properties are called there.
 
@@ -124,11 +124,11 @@ def check(schema: dict[str, Any], noun: str = "argument") -> Check:
     """
     import jsonschema_rs  # start-up: not needed before the first call
 
-    guard(schema)
+    check_limits(schema)
     try:
         validator = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse)
     except Exception as error:
-        raise UnusableSchema(f"not a usable JSON Schema: {error}") from error
+        raise UnusableSchemaError(f"not a usable JSON Schema: {error}") from error
     is_valid = validator.is_valid
 
     def findings(value: Any) -> str | None:
@@ -146,7 +146,7 @@ def check(schema: dict[str, Any], noun: str = "argument") -> Check:
                 errors = masked.iter_errors(value)
             else:
                 errors = validator.iter_errors(value)
-            return "; ".join(_finding(error, schema, noun) for error in islice(errors, MAX_FINDINGS))
+            return "; ".join(_format_finding(error, schema, noun) for error in islice(errors, MAX_FINDINGS))
         except ValueError:  # the validator's own limit
             return f"the {noun}s are nested too deeply"
 
@@ -200,7 +200,7 @@ def _takes_null(declared: Any, root: dict[str, Any]) -> bool:
         return True
 
 
-def guard(schema: dict[str, Any]) -> None:
+def check_limits(schema: dict[str, Any]) -> None:
     """Raise UnusableSchema for a `$ref` that leaves the schema, or for more subschemas than anyone writes."""
     waiting: list[Any] = [schema]
     seen = 0
@@ -208,18 +208,18 @@ def guard(schema: dict[str, Any]) -> None:
         node = waiting.pop()
         seen += 1
         if seen > MAX_SUBSCHEMAS * 10:
-            raise UnusableSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
+            raise UnusableSchemaError(f"more than {MAX_SUBSCHEMAS} subschemas")
         if isinstance(node, dict):
             for key in ("$ref", "$dynamicRef"):
                 target = node.get(key)
                 if isinstance(target, str) and not target.startswith("#"):
-                    raise UnusableSchema(f"only local $ref are followed, not {target!r}")
+                    raise UnusableSchemaError(f"only local $ref are followed, not {target!r}")
             waiting.extend(node.values())
         elif isinstance(node, list):
             waiting.extend(node)
 
 
-def mirrored(schema: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def find_mirrored_headers(schema: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Where `x-mcp-header` stands in an input schema: header name in lower case → path of the property.
 
     Raises UnusableSchema where it may not stand or has no name a header may have (server/tools, "x-mcp-header").
@@ -227,7 +227,7 @@ def mirrored(schema: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     _collect_mirrored(schema, (), found)
     if _count_mirrored(schema) != len(found):
-        raise UnusableSchema("x-mcp-header stands where no chain of properties leads, or twice under one name")
+        raise UnusableSchemaError("x-mcp-header stands where no chain of properties leads, or twice under one name")
     return found
 
 
@@ -241,9 +241,9 @@ def _collect_mirrored(schema: dict[str, Any], path: tuple[str, ...], found: dict
         header = part.get("x-mcp-header")
         if header is not None:
             if not isinstance(header, str) or not TOKEN.fullmatch(header):
-                raise UnusableSchema(f"x-mcp-header of {name!r} is no header name")
+                raise UnusableSchemaError(f"x-mcp-header of {name!r} is no header name")
             if part.get("type") not in ("string", "integer", "boolean"):
-                raise UnusableSchema(f"x-mcp-header of {name!r} needs type string, integer or boolean")
+                raise UnusableSchemaError(f"x-mcp-header of {name!r} needs type string, integer or boolean")
             found[header.lower()] = (*path, name)
         _collect_mirrored(part, (*path, name), found)
 
@@ -292,20 +292,20 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def _untitled(schema: Any) -> Any:
+def _drop_titles(schema: Any) -> Any:
     """Drop the class names msgspec puts in as titles: a model pays for every word of a schema."""
     if isinstance(schema, dict):
         return {
-            key: _untitled(value)
+            key: _drop_titles(value)
             for key, value in schema.items()
             if not (key == "title" and isinstance(value, str) and "properties" in schema)
         }
     if isinstance(schema, list):
-        return [_untitled(item) for item in schema]
+        return [_drop_titles(item) for item in schema]
     return schema
 
 
-def _finding(error: Any, schema: dict[str, Any], noun: str) -> str:
+def _format_finding(error: Any, schema: dict[str, Any], noun: str) -> str:
     where = ".".join(str(part) for part in error.instance_path)
     what = str(error.message)
     if len(what) > MAX_SHOWN * 2:
@@ -317,4 +317,4 @@ def _finding(error: Any, schema: dict[str, Any], noun: str) -> str:
 
 
 def _refuse(uri: str) -> Any:
-    raise UnusableSchema(f"only local $ref are followed, not {uri!r}")
+    raise UnusableSchemaError(f"only local $ref are followed, not {uri!r}")

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 
-Follow = Callable[[str], AbstractContextManager[object]]
+SpanFactory = Callable[[str], AbstractContextManager[object]]
 
-FOLLOW: ContextVar[Follow | None] = ContextVar("follow", default=None)  # of the task that works on the call
+SPAN_FACTORY: ContextVar[SpanFactory | None] = ContextVar("follow", default=None)  # of the task that works on the call
 
 
-def step(name: str) -> AbstractContextManager[object]:
+def span(name: str) -> AbstractContextManager[object]:
     """Around a step. `name` is one of a short list, with nothing in it that a caller said."""
-    follow = FOLLOW.get()
+    follow = SPAN_FACTORY.get()
     return nullcontext() if follow is None else follow(name)

@@ -2,7 +2,7 @@
 
 import re
 
-from toolgate.tools.api.errors import WrongArguments
+from toolgate.tools.api.errors import WrongArgumentsError
 
 # C0 and C1 but tab and newline, lone surrogates, overrides of writing direction, and in what text can be hidden ("tag"
 # letters, annotations, the supplement of variation selectors, operators that are not seen): what a terminal would act
@@ -18,36 +18,36 @@ MAX_DIGITS = 20
 MAX_BITS = 10_000  # Python prints no number of more than 4300 digits
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Without control characters; line ends are newlines."""
     return re.sub(_UNSEEN, "", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def check_texts(**texts: str | None) -> None:
+def refuse_control_characters(**texts: str | None) -> None:
     """Raise WrongArguments for an argument with a control character: it is kept, and shown on a terminal."""
     for name, text in texts.items():
         found = re.search(_CONTROL, text) if text else None
         if found:
-            raise WrongArguments(
+            raise WrongArgumentsError(
                 f"{name!r} holds the control character U+{ord(found[0]):04X}, which no text here may: drop it"
             )
 
 
-def folded(text: str, limit: int) -> str:
+def to_line(text: str, limit: int) -> str:
     """One line of at most `limit` characters, clean."""
-    line = clean(" ".join(text.split()))
+    line = clean_text(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
-def stripped(markup: str, limit: int) -> str:
+def strip_markup(markup: str, limit: int) -> str:
     """The text of a scrap of HTML: tags gone, entities read, on one line of at most `limit` characters."""
     import html  # start-up: a table of two thousand entities
 
     scrap = markup[: limit * 20]  # tags come on top of the text; what is beyond would be cut anyway
-    return folded(html.unescape(re.sub(_TAG, "", scrap)), limit)
+    return to_line(html.unescape(re.sub(_TAG, "", scrap)), limit)
 
 
-def clipped(number: int | None) -> str:
+def format_number(number: int | None) -> str:
     """A number somebody sent, for an error text: 1e308 has 309 digits."""
     if number is not None and number.bit_length() > MAX_BITS:
         return "of thousands of digits"
@@ -55,7 +55,7 @@ def clipped(number: int | None) -> str:
     return digits if len(digits) <= MAX_DIGITS else f"{digits[:MAX_DIGITS]}…"
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """The beginning of a text, ended at a line where there is one near, at most `limit` characters."""
     if len(text) <= limit:
         return text

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Busy(Exception):
+class ThreadsBusyError(Exception):
     """All threads are taken, those of abandoned calls that still hang included."""
 
 
@@ -27,7 +27,7 @@ class Threads:
     async def run(self, function: Callable[[], T]) -> T:
         """What `function()` gives or raises. Raises Busy. Cancelling stops the waiting, not the function."""
         if not self._free.acquire(blocking=False):
-            raise Busy
+            raise ThreadsBusyError
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         work = contextvars.copy_context().run
         threading.Thread(target=self._run, args=(lambda: work(function), answer), daemon=True).start()

@@ -15,7 +15,7 @@ import msgspec
 from toolgate.tools.api import schema
 from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import CannotAsk, ToolError
+from toolgate.tools.api.errors import CannotAskError, ToolError
 from toolgate.tools.api.function import Function
 
 MAX_ARGUMENT = 2**20  # characters of one text for a tool that is built in: no model writes as much at once
@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
 
 
 @dataclass(frozen=True)
-class Annotations:
+class ToolAnnotations:
     """The four hints of ToolAnnotations, each stated and each truthful."""
 
     read_only: bool
@@ -48,7 +48,7 @@ class Tool:
         name: str,
         title: str,
         description: str,
-        annotations: Annotations,
+        annotations: ToolAnnotations,
         input: dict[str, Any] | None,
         output: Any,
         scope: str,
@@ -89,7 +89,9 @@ class Tool:
 
     @cached_property
     def input(self) -> dict[str, Any]:
-        return self._input if self._input is not None else schema.parameters(self.function.call, self.function.context)
+        return (
+            self._input if self._input is not None else schema.input_schema(self.function.call, self.function.context)
+        )
 
     @cached_property
     def output(self) -> dict[str, Any] | None:
@@ -103,12 +105,12 @@ class Tool:
         return self.output is not None and schema.allows_news(self.output)
 
     @cached_property
-    def mirrored(self) -> dict[str, tuple[str, ...]]:
+    def mirrored_headers(self) -> dict[str, tuple[str, ...]]:
         """The parameters that clients mirror into HTTP headers: the header's name after `mcp-param-`, in lower case,
         and the path of the property."""
-        return schema.mirrored(self.input)
+        return schema.find_mirrored_headers(self.input)
 
-    def described(self, description: str) -> "Tool":
+    def with_description(self, description: str) -> "Tool":
         """The same tool under another description."""
         other = copy.copy(self)
         other.description = description
@@ -122,16 +124,16 @@ class Tool:
         if not NAME.fullmatch(self.name):
             raise TypeError(f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ . -, not {self.name!r}"[:200])
         if self.input.get("type") != "object":
-            raise schema.UnusableSchema(f'the input schema of {self.name} must have "type": "object"')
+            raise schema.UnusableSchemaError(f'the input schema of {self.name} must have "type": "object"')
         msgspec.json.encode(
             [*told, self.input, self.output, self.icons, self.meta]
         )  # raises for what no message could hold
-        schema.guard(self.input)
-        schema.mirrored(self.input)
+        schema.check_limits(self.input)
+        schema.find_mirrored_headers(self.input)
         if self._input is not None:
-            schema.check(self._input)  # a raw schema may be anything; ours are right by construction
+            schema.compile_check(self._input)  # a raw schema may be anything; ours are right by construction
         if self.output is not None:
-            schema.guard(self.output)
+            schema.check_limits(self.output)
 
     def without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, less each null that stands for an argument left out: some clients write it for all of them."""
@@ -139,7 +141,7 @@ class Tool:
             return arguments
         return {name: value for name, value in arguments.items() if value is not None or name not in self._never_null}
 
-    def finding(self, arguments: Mapping[str, Any]) -> str | None:
+    def check_arguments(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with these arguments; None: nothing that the schema knows of."""
         return self._check(arguments)
 
@@ -154,11 +156,11 @@ class Tool:
         try:
             given = {name: cast(arguments[name]) for name, cast in self._casts.items() if name in arguments}
             value = await self.function({**arguments, **given} if given else arguments, context)
-        except CannotAsk:
+        except CannotAskError:
             raise
         except ToolError as error:
             return Output([Text(error.text)], is_error=True)
-        return self._shaped(value)
+        return self._to_output(value)
 
     def _too_long(self, arguments: Mapping[str, Any]) -> str | None:
         """Which argument is; plugins say themselves what they take."""
@@ -172,7 +174,7 @@ class Tool:
 
     @cached_property
     def _check(self) -> schema.Check:
-        return schema.check(self.input)
+        return schema.compile_check(self.input)
 
     @cached_property
     def _never_null(self) -> frozenset[str]:
@@ -203,7 +205,7 @@ class Tool:
 
         return convert
 
-    def _shaped(self, value: Any) -> Output:
+    def _to_output(self, value: Any) -> Output:
         match value:
             case Output(content=[]) if value.structured is not None:
                 return Output([Text(_to_json(value.structured))], value.structured, value.is_error)
@@ -280,13 +282,13 @@ def tool(
         text = description or function.description
         if not text:
             raise TypeError(f"tool {called!r} has no docstring: a model would not know what it is for")
-        hints = Annotations(
+        hints = ToolAnnotations(
             read_only=read_only,
             destructive=not read_only if destructive is None else destructive,
             idempotent=read_only if idempotent is None else idempotent,
             open_world=open_world,
         )
-        shape = output if output is not None else _returned(call)
+        shape = output if output is not None else _structured_return_type(call)
         return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task, lean)
 
     return declare if function is None else declare(function)
@@ -297,7 +299,7 @@ def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _returned(function: Callable[..., Any]) -> Any:
+def _structured_return_type(function: Callable[..., Any]) -> Any:
     """The return type, where it is data with a schema of its own."""
     hint = inspect.get_annotations(function, eval_str=True).get("return")
     bare = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint

@@ -39,7 +39,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 NAME = re.compile(r"[A-Za-z0-9_]++(?:\.[A-Za-z0-9_]++)*+")  # RFC 6570 section 2.3, without its %
 
 
-class UnusableTemplate(ValueError):
+class UnusableTemplateError(ValueError):
     """A URI template that is none, or whose variables can't be told from a URI. The text says why."""
 
 
@@ -48,9 +48,9 @@ class _Operator(msgspec.Struct, frozen=True):
 
     lead: str
     between: str
-    reserved: bool = False  # whether reserved characters stand in it as they are
-    empty: bool = False  # whether a value may be
-    banned: str = "/\\"  # in the decoded value: not what a path may be cut at
+    allows_reserved: bool = False  # whether reserved characters stand in it as they are
+    allows_empty: bool = False  # whether a value may be
+    forbidden: str = "/\\"  # in the decoded value: not what a path may be cut at
 
 
 OPERATORS = {
@@ -62,7 +62,7 @@ OPERATORS = {
     "&": _Operator("&", "&", False, True, ""),
     "#": _Operator("#", ",", True, True, ""),
 }
-UNMATCHED = frozenset(";=,!@|")  # operators of RFC 6570 section 2.2, in use or held back
+UNSUPPORTED_OPERATORS = frozenset(";=,!@|")  # operators of RFC 6570 section 2.2, in use or held back
 
 
 class _Expression(msgspec.Struct, frozen=True):
@@ -73,15 +73,15 @@ class _Expression(msgspec.Struct, frozen=True):
         return f"{{{self.operator}{','.join(self.names)}}}"
 
 
-class Template:
+class UriTemplate:
     """A URI template (RFC 6570) with a literal scheme. Raises UnusableTemplate."""
 
     def __init__(self, text: str) -> None:
-        items = _items(text)
+        items = _parse_template(text)
         self.text = text
-        self._fragment = _last(items, "#")
-        self._query = _last(items, "?&")
-        self._literals, self._head = _cut(items)
+        self._fragment = _take_last(items, "#")
+        self._query = _take_last(items, "?&")
+        self._literals, self._head = _split_literals(items)
         self._operators = _operators([*items, self._query, self._fragment])
         self._normal = "".join(map(str, [*items, self._query or "", self._fragment or ""]))
         self._library: URITemplate | None = None
@@ -111,13 +111,13 @@ class Template:
         """`match`, for a URI that `normalise` gave."""
         if not uri.startswith(self.prefix):
             return None
-        head, tail, part = self._thirds(uri)
-        found = self._found(head, tail, part)
+        head, tail, part = self._split(uri)
+        found = self._raw_values(head, tail, part)
         if found is None:
             return None
-        values = {name: _value(self._operators[name], raw) for name, raw in found.items()}
+        values = {name: _decode_value(self._operators[name], raw) for name, raw in found.items()}
         sound = {name: value for name, value in values.items() if value is not None}
-        if len(sound) < len(values) or self._expanded(sound, found) != head + self._ordered(tail, found) + part:
+        if len(sound) < len(values) or self._expand(sound, found) != head + self._order_query(tail, found) + part:
             return None
         return {name: sound[name] for name in self._operators if name in sound}
 
@@ -129,21 +129,21 @@ class Template:
             raise ValueError(f"{self.text} needs a value of {missing[0]}")
         # A % in a value is a percent sign, but a reserved expansion would take it for encoding: so it is encoded.
         encoded = {name: quote(value, safe=RESERVED) for name, value in values.items()}
-        uri = self._expanded(values, encoded)
+        uri = self._expand(values, encoded)
         if self.match(uri) != dict(values):
             raise ValueError(f"the values can't be read back from what they make of {self.text}")
         return uri
 
-    def _expanded(self, values: Mapping[str, str], raw: Mapping[str, str]) -> str:
+    def _expand(self, values: Mapping[str, str], raw: Mapping[str, str]) -> str:
         """As the library has it. Reserved expansions take values encoded (RFC 6570 section 3.2.1), others not."""
         if self._library is None:
             from uritemplate import URITemplate  # start-up: 2 ms
 
             self._library = URITemplate(self._normal)
-        reserved = {name for name in values if OPERATORS[self._operators[name]].reserved}
+        reserved = {name for name in values if OPERATORS[self._operators[name]].allows_reserved}
         return self._library.expand({name: (raw if name in reserved else values)[name] for name in values})
 
-    def _thirds(self, uri: str) -> tuple[str, str, str]:
+    def _split(self, uri: str) -> tuple[str, str, str]:
         """What is before the query expression, its part, and the fragment expression's."""
         fragment = uri.find("#") if self._fragment else -1
         stop = len(uri) if fragment < 0 else fragment
@@ -162,10 +162,10 @@ class Template:
                 return stop
         return start
 
-    def _found(self, head: str, tail: str, part: str) -> dict[str, str] | None:
+    def _raw_values(self, head: str, tail: str, part: str) -> dict[str, str] | None:
         """What stands for each variable, still encoded."""
-        found = self._head_found(head)
-        query = self._query_found(tail)
+        found = self._head_values(head)
+        query = self._query_values(tail)
         if found is None or query is None:
             return None
         found.update(query)
@@ -173,10 +173,10 @@ class Template:
             found[self._fragment.names[0]] = part[1:]
         return found
 
-    def _head_found(self, head: str) -> dict[str, str] | None:
+    def _head_values(self, head: str) -> dict[str, str] | None:
         if not self._head:
             return {} if head == self.prefix else None
-        (first, *between, last), rest = self._literals, self._rest()
+        (first, *between, last), rest = self._literals, self._greedy_index()
         text = head[len(first) : len(head) - len(last)]
         if first + text + last != head:
             return None
@@ -193,12 +193,12 @@ class Template:
             after.append(raw)
         return dict(zip(self._head, [*before, text, *reversed(after)], strict=True))
 
-    def _rest(self) -> int:
+    def _greedy_index(self) -> int:
         """The variable that gets what the others leave: the last {+variable}, else the last."""
         spanning = [index for index, name in enumerate(self._head) if self._operators[name] == "+"]
         return spanning[-1] if spanning else len(self._head) - 1
 
-    def _query_found(self, tail: str) -> dict[str, str] | None:
+    def _query_values(self, tail: str) -> dict[str, str] | None:
         found: dict[str, str] = {}
         if self._query is None or not tail:
             return found
@@ -209,7 +209,7 @@ class Template:
             found[name] = raw
         return found
 
-    def _ordered(self, tail: str, found: Mapping[str, str]) -> str:
+    def _order_query(self, tail: str, found: Mapping[str, str]) -> str:
         """The query's part in the order of the template, which is the order of expansion."""
         names = self._query.names if self._query else ()
         return tail[:1] + "&".join(f"{name}={found[name]}" for name in names if name in found)
@@ -217,14 +217,16 @@ class Template:
     def _check(self) -> None:
         literal = "".join(self._literals)
         if not SCHEME.match(self.prefix):
-            raise UnusableTemplate("it has no literal scheme")
+            raise UnusableTemplateError("it has no literal scheme")
         if self._query and ("?" in literal) != (self._query.operator == "&"):
-            raise UnusableTemplate(f"{self._query} needs {'one' if self._query.operator == '&' else 'no'} ? before it")
+            raise UnusableTemplateError(
+                f"{self._query} needs {'one' if self._query.operator == '&' else 'no'} ? before it"
+            )
         if self._fragment and (len(self._fragment.names) > 1 or "#" in literal):
-            raise UnusableTemplate(f"{self._fragment} must be one variable, with no # before it")
+            raise UnusableTemplateError(f"{self._fragment} must be one variable, with no # before it")
 
 
-def check(uri: str) -> None:
+def check_uri(uri: str) -> None:
     """Raises ValueError for what is no URI with a scheme (RFC 3986), or too long a one."""
     if len(uri) > MAX_URI:
         raise ValueError(f"the uri is longer than {MAX_URI} characters")
@@ -235,7 +237,7 @@ def check(uri: str) -> None:
         raise ValueError(f"the uri holds {uri[legal.end()]!a} at {legal.end()}, which must be percent-encoded")
 
 
-def scheme(uri: str) -> str:
+def parse_scheme(uri: str) -> str:
     """Return the URI's scheme as it is written, or "" where it has none."""
     found = SCHEME.match(uri)
     return "" if found is None else found[0][:-1]
@@ -244,13 +246,13 @@ def scheme(uri: str) -> str:
 def normalise(uri: str) -> str | None:
     """Return the URI with its percent-encoding in one spelling, or None for what is no URI."""
     try:
-        check(uri)
+        check_uri(uri)
     except ValueError:
         return None
     return _normal(uri)
 
 
-def path(path: str) -> str | None:
+def encode_path(path: str) -> str | None:
     """A path as it stands in a URI, without a first slash (RFC 3986 section 3.3); None for one that {+variable} would
     not give back, or that nobody can read."""
     if not path.isprintable() or "\\" in path:
@@ -258,12 +260,12 @@ def path(path: str) -> str | None:
     return quote(path, safe=PATH)
 
 
-def _spelled(digits: str) -> str:
+def _normal_triplet(digits: str) -> str:
     character = chr(int(digits, 16))
     return character if re.match(PLAIN, character) else f"%{digits.upper()}"
 
 
-TRIPLETS = {digits: _spelled(digits) for digits in map("".join, product(hexdigits, repeat=2))}
+TRIPLETS = {digits: _normal_triplet(digits) for digits in map("".join, product(hexdigits, repeat=2))}
 
 
 def _normal(uri: str) -> str:
@@ -274,32 +276,32 @@ def _normal(uri: str) -> str:
     return first + "".join([TRIPLETS.get(each[:2], f"%{each[:2]}") + each[2:] for each in others])
 
 
-def _value(operator: str, raw: str) -> str | None:
+def _decode_value(operator: str, raw: str) -> str | None:
     """The value, decoded once, or None for one that is not to be had: not UTF-8, with control characters, or a
     path out of a root that it may be joined to."""
     rule = OPERATORS[operator]
-    if not (LEGAL if rule.reserved else ENCODED).fullmatch(raw):
+    if not (LEGAL if rule.allows_reserved else ENCODED).fullmatch(raw):
         return None
     try:
         value = unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
         return None
     if not value:
-        return value if rule.empty else None
-    if any(character in value for character in rule.banned) or CONTROL.search(value):
+        return value if rule.allows_empty else None
+    if any(character in value for character in rule.forbidden) or CONTROL.search(value):
         return None
     first, *others = value.replace("\\", "/").split("/")
     rooted = not first and others
     return None if rooted or not {".", ".."}.isdisjoint([first, *others]) else value
 
 
-def _items(text: str) -> list[str | _Expression]:
+def _parse_template(text: str) -> list[str | _Expression]:
     if len(text) > MAX_TEMPLATE:
-        raise UnusableTemplate(f"it is longer than {MAX_TEMPLATE} characters")
-    return list(_read(text))
+        raise UnusableTemplateError(f"it is longer than {MAX_TEMPLATE} characters")
+    return list(_parse_items(text))
 
 
-def _read(text: str) -> Iterator[str | _Expression]:
+def _parse_items(text: str) -> Iterator[str | _Expression]:
     while text:
         literal, opened, text = text.partition("{")
         if literal:
@@ -307,7 +309,7 @@ def _read(text: str) -> Iterator[str | _Expression]:
         if opened:
             inside, closed, text = text.partition("}")
             if not closed:
-                raise UnusableTemplate(f"{{{inside} is not closed")
+                raise UnusableTemplateError(f"{{{inside} is not closed")
             yield _expression(inside)
 
 
@@ -316,22 +318,24 @@ def _literal(text: str) -> str:
     whole = "".join(quote(each) if not each.isascii() and each.isprintable() else each for each in text)
     legal = LEGAL.match(whole)
     if legal and legal.end() < len(whole):
-        raise UnusableTemplate(f"it holds {whole[legal.end()]!a}, which must be percent-encoded")
+        raise UnusableTemplateError(f"it holds {whole[legal.end()]!a}, which must be percent-encoded")
     return _normal(whole)
 
 
 def _expression(inside: str) -> _Expression:
-    if inside[:1] in UNMATCHED:
-        raise UnusableTemplate(f"{{{inside}}}: the operator {inside[0]} can't be matched")
+    if inside[:1] in UNSUPPORTED_OPERATORS:
+        raise UnusableTemplateError(f"{{{inside}}}: the operator {inside[0]} can't be matched")
     operator = inside[:1] if inside[:1] in OPERATORS else ""
     names = tuple(inside[len(operator) :].split(","))
     for name in names:
         if not NAME.fullmatch(name):
-            raise UnusableTemplate(f"{{{inside}}}: {name!a} is no variable that can be matched (letters, digits, _)")
+            raise UnusableTemplateError(
+                f"{{{inside}}}: {name!a} is no variable that can be matched (letters, digits, _)"
+            )
     return _Expression(operator, names)
 
 
-def _last(items: list[str | _Expression], operators: str) -> _Expression | None:
+def _take_last(items: list[str | _Expression], operators: str) -> _Expression | None:
     """Take the last item off, when it has one of these operators."""
     if items and isinstance(last := items[-1], _Expression) and last.operator and last.operator in operators:
         items.pop()
@@ -339,7 +343,7 @@ def _last(items: list[str | _Expression], operators: str) -> _Expression | None:
     return None
 
 
-def _cut(items: Iterable[str | _Expression]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split_literals(items: Iterable[str | _Expression]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The literals, and the variables between them."""
     literals, names = [""], list[str]()
     for item in items:
@@ -347,12 +351,12 @@ def _cut(items: Iterable[str | _Expression]) -> tuple[tuple[str, ...], tuple[str
             literals[-1] += item
             continue
         if item.operator and item.operator in "?&#":
-            raise UnusableTemplate(f"{item} must be at the end, and only one of its kind")
+            raise UnusableTemplateError(f"{item} must be at the end, and only one of its kind")
         rule = OPERATORS[item.operator]
         for number, name in enumerate(item.names):
             literals[-1] += rule.between if number else rule.lead
             if names and not literals[-1]:
-                raise UnusableTemplate(f"there is nothing between {names[-1]} and {name}")
+                raise UnusableTemplateError(f"there is nothing between {names[-1]} and {name}")
             names.append(name)
             literals.append("")
     return tuple(literals), tuple(names)
@@ -364,8 +368,8 @@ def _operators(items: Iterable[str | _Expression | None]) -> dict[str, str]:
     for expression in (item for item in items if isinstance(item, _Expression)):
         for name in expression.names:
             if name in operators:
-                raise UnusableTemplate(f"{name} comes twice")
+                raise UnusableTemplateError(f"{name} comes twice")
             operators[name] = expression.operator
     if len(operators) > MAX_VARIABLES:
-        raise UnusableTemplate(f"it has more than {MAX_VARIABLES} variables")
+        raise UnusableTemplateError(f"it has more than {MAX_VARIABLES} variables")
     return operators

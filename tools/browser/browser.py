@@ -9,17 +9,17 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.spans import step
-from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, WAYS, Chromium, NotStarted
-from toolgate.tools.browser.proxy import Gateway
-from toolgate.tools.fair_queue import Turns
-from toolgate.tools.web.address_policy import Allowed
+from toolgate.tools.api.spans import span
+from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, BrowserStartError, Chromium
+from toolgate.tools.browser.proxy import BrowserProxy
+from toolgate.tools.fair_queue import FairQueue
+from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.fetch import Resolve
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-    from toolgate.tools.browser.page_load import Seen
+    from toolgate.tools.browser.page_load import RenderedPage
     from toolgate.tools.browser.proxy import Ticket
 
 PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a processor while it loads
@@ -37,43 +37,45 @@ CLOSE = 3.0  # seconds for a page to be closed; one that does not takes its brow
 log = logging.getLogger(__name__)
 
 
-class Condemned(ToolError):
+class BrowserLostError(ToolError):
     """The browser ended for no reason of this page's: it may be read in another."""
 
 
-class Running:
+class RunningBrowser:
     """One Chromium and what it has done. `worn`: it gets no more pages, and ends with the last that it has."""
 
     def __init__(self, chromium: Chromium) -> None:
         self.chromium = chromium
         self.pages = 0
         self.count = 0
-        self.worn = False
-        self.condemned = False  # for a page that was done: the others may be read again
+        self.is_retired = False
+        self.is_lost = False  # for a page that was done: the others may be read again
         self.watch: asyncio.Task[None] | None = None
 
     @property
     def is_good(self) -> bool:
-        return not self.worn and self.chromium.is_alive
+        return not self.is_retired and self.chromium.is_alive
 
 
 class Browser:
     """`program` is Chromium's path. Nothing is started before the first page; `close` ends all."""
 
-    def __init__(self, program: str, allowed: Allowed, resolve: Resolve | None = None, *, idle: float = IDLE) -> None:
+    def __init__(
+        self, program: str, allowed: AddressPolicy, resolve: Resolve | None = None, *, idle: float = IDLE
+    ) -> None:
         self.program = program
-        self.gateway = Gateway(allowed, resolve)
+        self.proxy = BrowserProxy(allowed, resolve)
         self.sandboxed: bool | None = None  # None: not known before the first start
         self._idle = idle
-        self._way = 0  # of WAYS, the first that works here
-        self._turns = Turns(PAGES, "pages", share=SHARE)
+        self._mode = 0  # of WAYS, the first that works here
+        self._queue = FairQueue(PAGES, "pages", per_principal=SHARE)
         self._starting = asyncio.Lock()
-        self._failure: tuple[float, NotStarted] | None = None  # when by the loop's clock, and why
-        self._current: Running | None = None
+        self._failure: tuple[float, BrowserStartError] | None = None  # when by the loop's clock, and why
+        self._current: RunningBrowser | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read(self, url: str, principal: str, wait: float, hold: float, *, is_source: bool) -> "Seen":
+    async def read(self, url: str, principal: str, wait: float, hold: float, *, is_source: bool) -> "RenderedPage":
         """The page at `url`, in a context of its own: `wait` seconds beyond the moment it is quiet, all in `hold`.
 
         Raises NotStarted, BusyError and what a Visit does.
@@ -81,50 +83,52 @@ class Browser:
         until = asyncio.get_running_loop().time() + hold
         try:
             return await self._read(url, principal, wait, until, is_source)
-        except Condemned:
+        except BrowserLostError:
             return await self._read(url, principal, wait, until, is_source)
 
-    async def _read(self, url: str, principal: str, wait: float, until: float, is_source: bool) -> "Seen":
+    async def _read(self, url: str, principal: str, wait: float, until: float, is_source: bool) -> "RenderedPage":
         hold = until - asyncio.get_running_loop().time()
-        await self._turns.take(principal, min(QUEUE, hold * 0.7))
+        await self._queue.acquire(principal, min(QUEUE, hold * 0.7))
         try:
-            running = await self._good()
+            running = await self._get_running()
             running.pages += 1
             running.count += 1
         except BaseException:
-            self._turns.give(principal)
+            self._queue.release(principal)
             raise
-        with self.gateway.admitted() as ticket, step("load page"):
+        with self.proxy.issue_ticket() as ticket, span("load page"):
             try:
-                return await self._visited(running, ticket, principal, url, wait, until, is_source)
+                return await self._load_page(running, ticket, principal, url, wait, until, is_source)
             finally:
-                self._rest_later()
+                self._stop_later()
 
-    async def _visited(
+    async def _load_page(
         self,
-        running: Running,
+        running: RunningBrowser,
         ticket: "Ticket",
         principal: str,
         url: str,
         wait: float,
         until: float,
         is_source: bool,
-    ) -> "Seen":
+    ) -> "RenderedPage":
         from playwright.async_api import Error  # start-up
 
-        from toolgate.tools.browser.page_load import Broken, Visit
+        from toolgate.tools.browser.page_load import BrowserGoneError, PageLoad
 
         context: BrowserContext | None = None
         try:
             context = await running.chromium.context(ticket)
-            return await Visit(context, ticket, url, wait, until, is_source).read()
-        except (Error, Broken) as error:
-            running.worn = running.worn or context is None  # it is at its end, though its end was not heard of yet
-            if running.condemned or context is None:
-                raise Condemned("the browser ended; the next call starts another: try again") from None
-            if isinstance(error, Broken):
+            return await PageLoad(context, ticket, url, wait, until, is_source).read()
+        except (Error, BrowserGoneError) as error:
+            running.is_retired = (
+                running.is_retired or context is None
+            )  # it is at its end, though its end was not heard of yet
+            if running.is_lost or context is None:
+                raise BrowserLostError("the browser ended; the next call starts another: try again") from None
+            if isinstance(error, BrowserGoneError):
                 raise
-            raise Broken("the browser ended; the next call starts another: try again") from None
+            raise BrowserGoneError("the browser ended; the next call starts another: try again") from None
         finally:
             self._in_background(self._leave(running, context, principal))
 
@@ -135,11 +139,11 @@ class Browser:
     @property
     def depth(self) -> tuple[int, int]:
         """How many pages are open, and how many wait for their turn."""
-        return self._turns.running, self._turns.waiting
+        return self._queue.running, self._queue.waiting
 
     async def try_start(self) -> bool:
         """Start it, and tell whether its own sandbox is on. Raises NotStarted."""
-        return (await self._good()).chromium.sandboxed
+        return (await self._get_running()).chromium.is_sandboxed
 
     async def close(self) -> None:
         """End the browser and the gateway, and wait until they are gone."""
@@ -150,9 +154,9 @@ class Browser:
             await self._end(running)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2 * END)
-        await self.gateway.close()
+        await self.proxy.close()
 
-    async def _good(self) -> Running:
+    async def _get_running(self) -> RunningBrowser:
         """The browser that takes the next page."""
         if self._timer is not None:
             self._timer.cancel()
@@ -160,36 +164,36 @@ class Browser:
             if self._current is not None and not self._current.is_good:
                 self._retire(self._current)
             if self._current is None:
-                await self.gateway.open()
-                self._current = Running(await self._started_lately())
+                await self.proxy.open()
+                self._current = RunningBrowser(await self._start_unless_failed())
                 self._current.watch = asyncio.get_running_loop().create_task(
                     self._watch(self._current),
                     context=Context(),  # it is no call's, though one has begun it
                 )
             return self._current
 
-    async def _started_lately(self) -> Chromium:
+    async def _start_unless_failed(self) -> Chromium:
         """What did not start a moment ago is not tried again at once."""
         now = asyncio.get_running_loop().time()
         if self._failure is not None and now - self._failure[0] < AGAIN:
             raise self._failure[1]
         try:
-            return await self._started()
-        except NotStarted as failure:
+            return await self._start_chromium()
+        except BrowserStartError as failure:
             self._failure = (now, failure)
             log.warning("the browser did not start: %s", failure)
             raise
 
-    async def _started(self) -> Chromium:
+    async def _start_chromium(self) -> Chromium:
         """With its own sandbox wherever that works."""
         while True:
-            way = WAYS[self._way]
+            way = LAUNCH_MODES[self._mode]
             try:
-                chromium = await Chromium.start(self.program, self.gateway.port, way)
-            except NotStarted as failure:
-                if not ABOUT_SANDBOX.search(str(failure)) or self._way + 1 == len(WAYS):
+                chromium = await Chromium.start(self.program, self.proxy.port, way)
+            except BrowserStartError as failure:
+                if not ABOUT_SANDBOX.search(str(failure)) or self._mode + 1 == len(LAUNCH_MODES):
                     raise
-                self._way += 1
+                self._mode += 1
                 log.warning("Chromium does not start with its sandbox as it is here: %s", failure)
                 continue
             self.sandboxed = way.sandbox
@@ -197,15 +201,15 @@ class Browser:
                 log.warning("Chromium runs WITHOUT its own sandbox: this machine does not let it make one")
             return chromium
 
-    def _retire(self, running: Running) -> None:
+    def _retire(self, running: RunningBrowser) -> None:
         """It gets no more pages."""
-        running.worn = True
+        running.is_retired = True
         if self._current is running:
             self._current = None
         if running.pages == 0 or not running.chromium.is_alive:
             self._in_background(self._end(running))
 
-    async def _leave(self, running: Running, context: "BrowserContext | None", principal: str) -> None:
+    async def _leave(self, running: RunningBrowser, context: "BrowserContext | None", principal: str) -> None:
         """Close the page, and only then let another have its turn."""
         try:
             if context is not None and running.chromium.is_alive:
@@ -213,22 +217,22 @@ class Browser:
                     await context.close()
         except TimeoutError:
             log.warning("a page does not close: its browser ends")
-            running.condemned = True
+            running.is_lost = True
             await self._give_up(running)
         except Exception:  # the browser ended meanwhile, and said so in one of many ways
             log.debug("closing a page", exc_info=True)
         finally:
             running.pages -= 1
-            self._turns.give(principal)
-            if running.count >= WORN_PAGES or not running.is_good or _total(running) > MEMORY:
+            self._queue.release(principal)
+            if running.count >= WORN_PAGES or not running.is_good or _total_memory(running) > MEMORY:
                 self._retire(running)
 
-    async def _end(self, running: Running) -> None:
+    async def _end(self, running: RunningBrowser) -> None:
         if running.watch is not None:
             running.watch.cancel()
         await running.chromium.close()
 
-    async def _watch(self, running: Running) -> None:
+    async def _watch(self, running: RunningBrowser) -> None:
         """End a page that takes too much memory, before it takes all of it."""
         while True:
             await asyncio.sleep(LOOK)
@@ -248,17 +252,17 @@ class Browser:
             self._in_background(self._give_up(running))
             return
 
-    async def _give_up(self, running: Running) -> None:
+    async def _give_up(self, running: RunningBrowser) -> None:
         """End it with all its pages."""
-        running.worn = True
+        running.is_retired = True
         await running.chromium.close()
 
-    def _rest_later(self) -> None:
+    def _stop_later(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(self._idle, self._rest)
+        self._timer = asyncio.get_running_loop().call_later(self._idle, self._stop_if_idle)
 
-    def _rest(self) -> None:
+    def _stop_if_idle(self) -> None:
         running = self._current
         if running is not None and running.pages == 0:
             self._retire(running)
@@ -269,5 +273,5 @@ class Browser:
         task.add_done_callback(self._tasks.discard)
 
 
-def _total(running: Running) -> int:
+def _total_memory(running: RunningBrowser) -> int:
     return sum(running.chromium.memory().values()) if running.count % 8 == 0 else 0

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from toolgate.tools.browser.proxy import Ticket
 
-KEEPER = Path(__file__).with_name("reaper.py")
-NOBODY = 65533  # whose Chromium is when the server is root's: a number that systems keep free
+REAPER = Path(__file__).with_name("reaper.py")
+BROWSER_UID = 65533  # whose Chromium is when the server is root's: a number that systems keep free
 PATH = "/usr/local/bin:/usr/bin:/bin"  # for the shell script that Debian's program is
 MAX_SOCKET = 90  # characters of a unix socket's path; the system's limit is about 104
 START = 20.0  # seconds; one takes
@@ -89,12 +89,12 @@ PREFERENCES = {
 }
 
 
-class NotStarted(Exception):
+class BrowserStartError(Exception):
     """No browser to be had. The text says why: "there is no Chromium"."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LaunchMode:
     """How it is confined: by its own sandbox or not, and whether it may gain privileges to make one."""
 
     sandbox: bool
@@ -102,7 +102,7 @@ class Way:
 
 
 # In this order; a kernel that gives a user no namespaces leaves the sandbox a helper that is setuid root
-WAYS = (Way(True, "none"), Way(True, "some"), Way(False, "none"))
+LAUNCH_MODES = (LaunchMode(True, "none"), LaunchMode(True, "some"), LaunchMode(False, "none"))
 ABOUT_SANDBOX = re.compile(r"sandbox|namespace|zygote", re.IGNORECASE)
 
 
@@ -110,14 +110,14 @@ class Chromium:
     """`sandboxed`: whether its own sandbox is on."""
 
     def __init__(
-        self, driver: "Playwright", browser: "Browser", line: socket.socket, gateway: int, sandboxed: bool
+        self, driver: "Playwright", browser: "Browser", line: socket.socket, proxy_port: int, is_sandboxed: bool
     ) -> None:
-        self.sandboxed = sandboxed
+        self.is_sandboxed = is_sandboxed
         self._driver = driver
         self._browser = browser
         self._line = line
-        self._gateway = gateway
-        self._keeper = _peer(line)
+        self._gateway = proxy_port
+        self._reaper = _peer_pid(line)
         self._ending: asyncio.Task[None] | None = None
         major = browser.version.partition(".")[0]
         self._agent = (
@@ -125,13 +125,15 @@ class Chromium:
         )
 
     @classmethod
-    async def start(cls, program: str, gateway: int, way: Way) -> "Chromium":
+    async def start(cls, program: str, proxy_port: int, mode: LaunchMode) -> "Chromium":
         """Start `program`, whose only way out is the gateway's port. Raises NotStarted."""
         try:
             from playwright.async_api import Error, async_playwright  # start-up: half a second
         except ImportError:
-            raise NotStarted("the package playwright is not installed: pip install 'toolgate[browser]'") from None
-        folder = await asyncio.to_thread(_folder)
+            raise BrowserStartError(
+                "the package playwright is not installed: pip install 'toolgate[browser]'"
+            ) from None
+        folder = await asyncio.to_thread(_make_folder)
         driver = None
         try:
             with socket.socket(socket.AF_UNIX) as door:
@@ -139,12 +141,12 @@ class Chromium:
                 door.listen(1)
                 door.setblocking(False)
                 async with asyncio.timeout(START):
-                    with _kept_from_driver(folder):
+                    with _empty_driver_environment(folder):
                         driver = await async_playwright().start()
                     browser = await driver.chromium.launch(
                         executable_path=sys.executable,
                         ignore_default_args=True,
-                        args=_arguments(program, folder, gateway, way),
+                        args=_arguments(program, folder, proxy_port, mode),
                         env=_environment(folder / "home"),
                         handle_sigint=False,
                         handle_sigterm=False,
@@ -154,13 +156,13 @@ class Chromium:
                     line, _ = await asyncio.get_running_loop().sock_accept(door)
         except BaseException as error:
             if driver is not None:
-                await _stopped(driver)
+                await _stop_driver(driver)
             shutil.rmtree(folder, ignore_errors=True)
             # TimeoutError is an OSError; that the driver ended, Playwright tells by an Exception as such
             if isinstance(error, Error | OSError) or type(error) is Exception:
-                raise NotStarted(_told(error)) from None
+                raise BrowserStartError(_error_line(error)) from None
             raise
-        return cls(driver, browser, line, gateway, way.sandbox)
+        return cls(driver, browser, line, proxy_port, mode.sandbox)
 
     @property
     def is_alive(self) -> bool:
@@ -182,7 +184,7 @@ class Chromium:
 
     def memory(self) -> dict[int, int]:
         """Bytes that each of its processes has for itself; nothing where the system does not tell (not Linux)."""
-        held = {pid: _held(pid) for pid in supervisor.descendants(self._keeper)} if self._keeper else {}
+        held = {pid: _private_memory(pid) for pid in supervisor.descendants(self._reaper)} if self._reaper else {}
         return {pid: size for pid, size in held.items() if size}
 
     def end_pages(self, pid: int) -> bool:
@@ -205,11 +207,11 @@ class Chromium:
             self._line.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(END):
                 await asyncio.get_running_loop().sock_recv(self._line, 1)  # it says nothing: this is its end
-        await _stopped(self._driver)
+        await _stop_driver(self._driver)
 
 
 @contextlib.contextmanager
-def _kept_from_driver(folder: Path) -> Generator[None, None, None]:
+def _empty_driver_environment(folder: Path) -> Generator[None, None, None]:
     """Let the driver, a child too, have nothing of the server's environment. Playwright has no option for that; a test
     holds that this still works."""
     transport: Any = importlib.import_module("playwright._impl.transport")  # start-up
@@ -222,13 +224,13 @@ def _kept_from_driver(folder: Path) -> Generator[None, None, None]:
         transport.get_driver_env = usual
 
 
-async def _stopped(driver: "Playwright") -> None:
+async def _stop_driver(driver: "Playwright") -> None:
     with contextlib.suppress(TimeoutError, Exception):  # it is gone already
         async with asyncio.timeout(END):
             await driver.stop()
 
 
-def _folder() -> Path:
+def _make_folder() -> Path:
     """The browser's own: home/ is its user's, the rest the server's."""
     folder = Path(tempfile.mkdtemp(prefix="toolgate-browser-"))
     if len(str(folder)) > MAX_SOCKET:
@@ -240,20 +242,20 @@ def _folder() -> Path:
     (defaults / "Preferences").write_text(json.dumps(PREFERENCES))
     home = folder / "home"
     home.chmod(0o700)
-    user = _user()
+    user = _browser_uid()
     if user >= 0:
         for path in (home, *home.rglob("*")):
             os.chown(path, user, user)
     return folder
 
 
-def _user() -> int:
+def _browser_uid() -> int:
     """Who Chromium is to be; -1: who we are."""
-    return NOBODY if os.geteuid() == 0 else -1
+    return BROWSER_UID if os.geteuid() == 0 else -1
 
 
-def _arguments(program: str, folder: Path, gateway: int, way: Way) -> list[str]:
-    keeper = ["-I", "-S", str(KEEPER), str(folder / "line"), str(folder), str(_user()), way.privileges, program]
+def _arguments(program: str, folder: Path, gateway: int, way: LaunchMode) -> list[str]:
+    keeper = ["-I", "-S", str(REAPER), str(folder / "line"), str(folder), str(_browser_uid()), way.privileges, program]
     own = [f"--user-data-dir={folder / 'home' / 'profile'}", f"--proxy-server=http://127.0.0.1:{gateway}"]
     return [*keeper, *ARGUMENTS, *own, *([] if way.sandbox else ["--no-sandbox"])]
 
@@ -264,7 +266,7 @@ def _environment(home: Path) -> dict[str, str | float | bool]:
     return {**dict.fromkeys(names, str(home)), "PATH": PATH, "LANG": "C.UTF-8", "TZ": "UTC"}
 
 
-def _told(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """The line of Playwright's long words, or of Chromium's, that says what is wrong."""
     if isinstance(error, TimeoutError):
         return f"it did not start within {START:g} s"
@@ -273,7 +275,7 @@ def _told(error: BaseException) -> str:
     return (telling or lines or ["it did not start"])[0][:300]
 
 
-def _peer(line: socket.socket) -> int:
+def _peer_pid(line: socket.socket) -> int:
     """The process at the other end; 0 where the system does not tell."""
     if not supervisor.LINUX:
         return 0
@@ -282,7 +284,7 @@ def _peer(line: socket.socket) -> int:
     return pid
 
 
-def _held(pid: int) -> int:
+def _private_memory(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/statm") as file:
             _, resident, shared = file.read().split()[:3]

@@ -14,16 +14,16 @@ PROGRAMS = (
 )
 
 
-def program(word: str | None, path: str | None) -> str | None:
+def find_chromium(option: str | None, path: str | None) -> str | None:
     """Where Chromium is: `word` is the option's (a path, "none", or None for one of PROGRAMS in the PATH `path`).
 
     None when there is none. Raises ValueError when `word` names no program.
     """
-    if word == "none":
+    if option == "none":
         return None
-    if word is not None:
-        found = shutil.which(word, path=path)
+    if option is not None:
+        found = shutil.which(option, path=path)
         if found is None:
-            raise ValueError(f"there is no program {word}")
+            raise ValueError(f"there is no program {option}")
         return found
     return next((found for name in PROGRAMS if (found := shutil.which(name, path=path))), None)

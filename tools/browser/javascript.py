@@ -76,7 +76,7 @@ FRAME = (
 )
 
 
-def filled(script: str, **values: object) -> str:
+def fill_script(script: str, **values: object) -> str:
     """The script with its words in capitals replaced: SCROLL, QUIET, MOST; FLAT, LIMIT."""
     for name, value in values.items():
         script = script.replace(name, str(value).lower() if isinstance(value, bool) else str(value))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.browser.javascript import FRAME, LOADED, READ, SETTLE, filled
-from toolgate.tools.web.fetch import Refused, TimedOut, Unreachable, shown
+from toolgate.tools.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
+from toolgate.tools.web.fetch import AddressRefusedError, PageTimeoutError, PageUnreachableError, shorten_url
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page, Request, Response
@@ -37,12 +37,12 @@ UNSHOWN = frozenset({"ABORTED", "HTTP_RESPONSE_CODE_FAILURE", "INVALID_AUTH_CRED
 NET = re.compile(r"net::ERR_([A-Z0-9_]+)")
 
 
-class Broken(ToolError):
+class BrowserGoneError(ToolError):
     """The browser, or the page's part of it, is gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RenderedPage:
     """A page as the browser had it. `html` is None when it is none: `kind` is its type then, if that is known.
 
     `notes` say what its reader should know of how it was had.
@@ -57,7 +57,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Visit:
+class PageLoad:
     """One page of one context. `until` is when all must be done, by the loop's clock; `wait` in seconds."""
 
     context: "BrowserContext"
@@ -69,18 +69,18 @@ class Visit:
     notes: list[str] = field(default_factory=list)
     broke_off: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def read(self) -> Seen:
+    async def read(self) -> RenderedPage:
         """Raises Refused, Unreachable, TimedOut and Broken."""
         from playwright.async_api import Error  # start-up
 
         try:
             page = await self.context.new_page()
             self.context.on("page", _close)
-            return await self._unless_it_crashes(page)
+            return await self._read_until_crash(page)
         except Error as error:
-            raise self._broken(str(error)) from None
+            raise self._gone_error(str(error)) from None
 
-    async def _unless_it_crashes(self, page: "Page") -> Seen:
+    async def _read_until_crash(self, page: "Page") -> RenderedPage:
         gone = asyncio.Event()
         page.on("crash", lambda _: gone.set())
         page.on("close", lambda _: gone.set())
@@ -90,25 +90,25 @@ class Visit:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return work.result()
-            raise self._broken("" if page.is_closed() else "crashed")
+            raise self._gone_error("" if page.is_closed() else "crashed")
         finally:
             work.cancel()
             watch.cancel()
             await asyncio.wait((work, watch))
 
-    async def _read(self, page: "Page") -> Seen:
+    async def _read(self, page: "Page") -> RenderedPage:
         from playwright.async_api import Error, TimeoutError  # start-up
 
         session = await self.context.new_cdp_session(page)
         page.on("requestfailed", lambda request: self._note_failure(request))  # it writes into the owner of a method
-        start, left = _now(), self.until - READ_TIME - _now()
+        start, left = _loop_time(), self.until - READ_TIME - _loop_time()
         stop_at = start + min(PAGE_TIME, max(left - self.wait, left / 2))  # it is loaded before it is waited for
         try:
-            response = await page.goto(self.url, wait_until="commit", timeout=_left(stop_at) * 1000)
+            response = await page.goto(self.url, wait_until="commit", timeout=_time_left(stop_at) * 1000)
         except TimeoutError:
-            raise self._late(stop_at - start) from None
+            raise self._late_error(stop_at - start) from None
         except Error as error:
-            return await self._not_loaded(error, page)
+            return await self._handle_failed_load(error, page)
         await self._check_redirects(response)
         await self._settle(session, stop_at)
         return await self._read_out(page, session)
@@ -117,17 +117,17 @@ class Visit:
         """Until it is loaded and quiet, and as long as was asked for besides."""
         try:
             for hop in range(MAX_HOPS):
-                async with asyncio.timeout(_left(stop_at)):
+                async with asyncio.timeout(_time_left(stop_at)):
                     is_loaded = await self._is_loaded(session)
                 if is_loaded and await self._is_quiet(session, stop_at, is_first=hop == 0):
                     break
             else:
-                await _let_last_come(session)
+                await _wait_for_last_page(session)
                 self.notes.append("it goes on to other pages without end: read as it was")
         except TimeoutError:
             self.notes.append("it had not finished loading: read as it was")
-        await self._wait_on()
-        if _now() >= stop_at:
+        await self._wait_longer()
+        if _loop_time() >= stop_at:
             await _stop(session)
 
     async def _is_loaded(self, session: "CDPSession") -> bool:
@@ -135,7 +135,7 @@ class Visit:
 
         The page's own word counts: Playwright waits on where one began to go elsewhere and did not get there.
         """
-        loaded = asyncio.ensure_future(_told(session, await _main(session), LOADED))
+        loaded = asyncio.ensure_future(_evaluate(session, await _main_frame(session), LOADED))
         broken = asyncio.ensure_future(self.broke_off.wait())
         try:
             await asyncio.wait((loaded, broken), return_when=asyncio.FIRST_COMPLETED)
@@ -160,66 +160,66 @@ class Visit:
 
     async def _is_quiet(self, session: "CDPSession", stop_at: float, *, is_first: bool) -> bool:
         """Wait until it is, or for as long as that is waited for; False when it went on to another page."""
-        left = min(MOST_QUIET / 1000, _left(stop_at))
-        settle = filled(SETTLE, SCROLL=is_first, QUIET=QUIET, MOST=int(left * 1000))
+        left = min(MOST_QUIET / 1000, _time_left(stop_at))
+        settle = fill_script(SETTLE, SCROLL=is_first, QUIET=QUIET, MOST=int(left * 1000))
         try:
             async with asyncio.timeout(left + 0.5):
-                return await _told(session, await _main(session), settle) is not None
+                return await _evaluate(session, await _main_frame(session), settle) is not None
         except TimeoutError:
             await _stop(session)  # its scripts leave no time for ours
             self.notes.append("its scripts did not come to an end: they were stopped")
             return True
 
-    async def _wait_on(self) -> None:
-        wait = max(0.0, min(self.wait, self.until - READ_TIME - _now()))
+    async def _wait_longer(self) -> None:
+        wait = max(0.0, min(self.wait, self.until - READ_TIME - _loop_time()))
         if wait < self.wait - 1:
             self.notes.append(f"there was time to wait {wait:.0f} s only")
         await asyncio.sleep(wait)
 
-    async def _read_out(self, page: "Page", session: "CDPSession") -> Seen:
+    async def _read_out(self, page: "Page", session: "CDPSession") -> RenderedPage:
         try:
             async with asyncio.timeout(READ_TIME):
-                return await self._as_it_is(page, session)
+                return await self._read_document(page, session)
         except TimeoutError:
-            raise TimedOut(f"{shown(self.url)} keeps the browser too busy to be read") from None
+            raise PageTimeoutError(f"{shorten_url(self.url)} keeps the browser too busy to be read") from None
 
-    async def _as_it_is(self, page: "Page", session: "CDPSession") -> Seen:
+    async def _read_document(self, page: "Page", session: "CDPSession") -> RenderedPage:
         for _ in range(3):  # it may be on its way to another page at this very moment
             frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]
             self._check_arrival(frame)
             kind = frame.get("mimeType", "")
             if kind not in HTML:
-                return Seen(frame["url"], kind)
-            told = await _told(session, frame["id"], filled(READ, FLAT=not self.is_source, LIMIT=MAX_HTML))
+                return RenderedPage(frame["url"], kind)
+            told = await _evaluate(session, frame["id"], fill_script(READ, FLAT=not self.is_source, LIMIT=MAX_HTML))
             if told is not None:
                 break
         else:
-            raise Unreachable(f"{shown(self.url)} goes on to other pages without end")
+            raise PageUnreachableError(f"{shorten_url(self.url)} goes on to other pages without end")
         status, letters, title, length, markup = told
         if letters < LITTLE and not self.is_source:
             markup = await self._with_frames(page, session, title, markup)
-        self._tell_limits()
+        self._note_limits()
         url = frame["url"] + frame.get("urlFragment", "")
         is_cut = length > MAX_HTML or BROKE_OFF in self.notes
-        return Seen(url, kind, int(status) or 200, markup, is_cut, tuple(self.notes))
+        return RenderedPage(url, kind, int(status) or 200, markup, is_cut, tuple(self.notes))
 
     async def _with_frames(self, page: "Page", session: "CDPSession", title: str, markup: str) -> str:
         """The page with what its frames show below it, where they show anything."""
         main = (await session.send("Page.getFrameTree"))["frameTree"]
         parts: list[str] = []
         room = MAX_HTML - len(markup)
-        for owner, frame in [*_below(session, main), *await self._apart(page)][:MAX_FRAMES]:
-            part = await _told(owner, frame, filled(FRAME, LIMIT=max(0, room)))
+        for owner, frame in [*_child_frames(session, main), *await self._isolated_frames(page)][:MAX_FRAMES]:
+            part = await _evaluate(owner, frame, fill_script(FRAME, LIMIT=max(0, room)))
             if isinstance(part, str) and part.strip():
                 room -= len(part)
                 parts.append(f"<section>{part}</section>")
         if not parts:
             return markup
-        body = await _told(session, main["frame"]["id"], filled(FRAME, LIMIT=MAX_HTML))
+        body = await _evaluate(session, main["frame"]["id"], fill_script(FRAME, LIMIT=MAX_HTML))
         head = f"<title>{html.escape(title)}</title>"
         return f"<!doctype html><html><head>{head}</head><body>{body or ''}{''.join(parts)}</body></html>"
 
-    async def _apart(self, page: "Page") -> list[tuple["CDPSession", str]]:
+    async def _isolated_frames(self, page: "Page") -> list[tuple["CDPSession", str]]:
         """The frames that have a process of their own: those of other sites."""
         from playwright.async_api import Error  # start-up
 
@@ -228,16 +228,18 @@ class Visit:
             with contextlib.suppress(Error):  # most are part of their page
                 session = await self.context.new_cdp_session(frame)
                 tree = (await session.send("Page.getFrameTree"))["frameTree"]
-                found += [(session, tree["frame"]["id"]), *_below(session, tree)]
+                found += [(session, tree["frame"]["id"]), *_child_frames(session, tree)]
         return found
 
     def _check_arrival(self, frame: dict[str, Any]) -> None:
         """Where scripts led it must be a page that was reached."""
         missed = frame.get("unreachableUrl")
         if missed:
-            raise self._failure(missed, "the page leads there")
+            raise self._unreachable_error(missed, "the page leads there")
         if not frame["url"].startswith(("http://", "https://")):
-            raise Refused(f"{shown(self.url)} leads to {shown(frame['url'])}; only http and https pages are read")
+            raise AddressRefusedError(
+                f"{shorten_url(self.url)} leads to {shorten_url(frame['url'])}; only http and https pages are read"
+            )
 
     async def _check_redirects(self, response: "Response | None") -> None:
         request = response.request if response is not None else None
@@ -245,51 +247,59 @@ class Visit:
         while request is not None and (request := request.redirected_from) is not None:
             count += 1
         if count > REDIRECTS:
-            raise Unreachable(f"{shown(self.url)} redirects more than {REDIRECTS} times")
+            raise PageUnreachableError(f"{shorten_url(self.url)} redirects more than {REDIRECTS} times")
 
-    async def _not_loaded(self, error: Exception, page: "Page") -> Seen:
+    async def _handle_failed_load(self, error: Exception, page: "Page") -> RenderedPage:
         """What `goto` could not show: a file (told as one), or nothing at all."""
         if page.is_closed() or "crashed" in str(error):
-            raise self._broken(str(error))
+            raise self._gone_error(str(error))
         found = NET.search(str(error))
         code = found[1] if found else ""
         if not self.ticket.failed and ("Download is starting" in str(error) or code in UNSHOWN):
-            return Seen(self.url, "")
+            return RenderedPage(self.url, "")
         if self.ticket.failed and not code.startswith(TLS):  # on the way to a page nothing else is asked for
             raise list(self.ticket.failed.values())[-1]
-        if self.ticket.spent:
-            raise Unreachable(f"{shown(self.url)} is larger than {self.ticket.spent}")
+        if self.ticket.limit_reached:
+            raise PageUnreachableError(f"{shorten_url(self.url)} is larger than {self.ticket.limit_reached}")
         if code == "TOO_MANY_REDIRECTS":
-            raise Unreachable(f"{shown(self.url)} redirects more than {REDIRECTS} times")
+            raise PageUnreachableError(f"{shorten_url(self.url)} redirects more than {REDIRECTS} times")
         if code in ("UNSAFE_REDIRECT", "UNKNOWN_URL_SCHEME", "DISALLOWED_URL_SCHEME", "INVALID_REDIRECT"):
-            raise Refused(f"{shown(self.url)} redirects to what is neither http nor https: only those are read")
-        raise Unreachable(f"could not fetch {shown(self.url)}: {_words(code)}")
+            raise AddressRefusedError(
+                f"{shorten_url(self.url)} redirects to what is neither http nor https: only those are read"
+            )
+        raise PageUnreachableError(f"could not fetch {shorten_url(self.url)}: {_describe_net_error(code)}")
 
-    def _failure(self, url: str, words: str) -> ToolError:
+    def _unreachable_error(self, url: str, words: str) -> ToolError:
         try:
             parts = urlsplit(url)
             place = (parts.hostname or "", parts.port or {"https": 443}.get(parts.scheme, 80))
         except ValueError:
             place = ("", 0)
-        return self.ticket.failed.get(place) or Unreachable(f"could not fetch {shown(url)}: {words}")
+        return self.ticket.failed.get(place) or PageUnreachableError(f"could not fetch {shorten_url(url)}: {words}")
 
-    def _broken(self, words: str) -> ToolError:
+    def _gone_error(self, words: str) -> ToolError:
         if "crashed" in words:
-            return Broken(f"{shown(self.url)} broke the browser's process that had it: it may take too much memory")
-        return Broken(f"the browser ended while it had {shown(self.url)}; the next call starts another: try again")
+            return BrowserGoneError(
+                f"{shorten_url(self.url)} broke the browser's process that had it: it may take too much memory"
+            )
+        return BrowserGoneError(
+            f"the browser ended while it had {shorten_url(self.url)}; the next call starts another: try again"
+        )
 
-    def _late(self, time: float) -> ToolError:
+    def _late_error(self, time: float) -> ToolError:
         if time <= 0:
-            return TimedOut(f"no time was left to load {shown(self.url)} when the browser had started: call again")
-        return TimedOut(f"{shown(self.url)} did not begin to come within {time:.0f} s; it may later")
+            return PageTimeoutError(
+                f"no time was left to load {shorten_url(self.url)} when the browser had started: call again"
+            )
+        return PageTimeoutError(f"{shorten_url(self.url)} did not begin to come within {time:.0f} s; it may later")
 
-    def _tell_limits(self) -> None:
-        refused = self.ticket.refused
+    def _note_limits(self) -> None:
+        refused = self.ticket.refusals
         if refused:
             more = f" (and {len(refused) - 1} more like it)" if len(refused) > 1 else ""
             self.notes.append(f"a part of it was not loaded: {refused[0].text}{more}")
-        if self.ticket.spent:
-            self.notes.append(f"it was stopped when it had used {self.ticket.spent}")
+        if self.ticket.limit_reached:
+            self.notes.append(f"it was stopped when it had used {self.ticket.limit_reached}")
 
 
 async def _close(page: "Page") -> None:
@@ -300,19 +310,19 @@ async def _close(page: "Page") -> None:
         await page.close()
 
 
-async def _main(session: "CDPSession") -> str:
+async def _main_frame(session: "CDPSession") -> str:
     identity: str = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
     return identity
 
 
-def _below(session: "CDPSession", tree: dict[str, Any]) -> list[tuple["CDPSession", str]]:
+def _child_frames(session: "CDPSession", tree: dict[str, Any]) -> list[tuple["CDPSession", str]]:
     found: list[tuple[CDPSession, str]] = []
     for child in tree.get("childFrames", ()):
-        found += [(session, child["frame"]["id"]), *_below(session, child)]
+        found += [(session, child["frame"]["id"]), *_child_frames(session, child)]
     return found
 
 
-async def _told(session: "CDPSession", frame: str, expression: str) -> Any:
+async def _evaluate(session: "CDPSession", frame: str, expression: str) -> Any:
     """What a script says, in a world of its own; None when the page went while it ran."""
     from playwright.async_api import Error  # start-up
 
@@ -340,7 +350,7 @@ async def _stop(session: "CDPSession") -> None:
     await _stop_loading(session)
 
 
-async def _let_last_come(session: "CDPSession") -> None:
+async def _wait_for_last_page(session: "CDPSession") -> None:
     """Of pages that lead on and on the one that comes now, without the scripts that would lead on."""
     await _end_scripts(session)
     looks = 0
@@ -348,7 +358,7 @@ async def _let_last_come(session: "CDPSession") -> None:
         async with asyncio.timeout(LAST):
             while looks < STILL:  # the next one may be on its way
                 await asyncio.sleep(0.1)
-                is_there = await _told(session, await _main(session), "document.readyState === 'complete'")
+                is_there = await _evaluate(session, await _main_frame(session), "document.readyState === 'complete'")
                 looks = looks + 1 if is_there else 0
     await _stop_loading(session)
 
@@ -370,15 +380,15 @@ async def _stop_loading(session: "CDPSession") -> None:
             await session.send("Page.stopLoading")
 
 
-def _words(code: str) -> str:
+def _describe_net_error(code: str) -> str:
     """Chromium's name of a failure as words: CERT_DATE_INVALID is "cert date invalid"."""
     words = code.replace("_", " ").lower() or "it could not be shown"
     return f"TLS: {words}" if code.startswith(TLS) else words
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _left(stop_at: float) -> float:
-    return max(0.1, stop_at - _now())
+def _time_left(stop_at: float) -> float:
+    return max(0.1, stop_at - _loop_time())

@@ -3,8 +3,8 @@ and whose they are; knows nothing of pages.
 
 Chromium is told to use it for everything, loopback too, and to resolve nothing by itself. So every redirect, frame,
 worker, WebSocket and prefetch of a page comes here as a request for a host and a port, and meets the check that the
-plain fetch meets (tools/web/http.py): the name is resolved here, each time anew, every answer is checked, and the
-connection goes to an address that was. Each page has a name and a password of its own; who has none is refused, and
+plain fetch meets (tools/web/vetted_client.py): the name is resolved here, each time anew, every answer is checked, and
+the connection goes to an address that was. Each page has a name and a password of its own; who has none is refused, and
 that includes Chromium's own requests in the background.
 """
 
@@ -16,20 +16,20 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.egress.connect import CHUNK, reached
-from toolgate.tools.web.address_policy import Allowed
-from toolgate.tools.web.dns import Names
-from toolgate.tools.web.fetch import Refused, Resolve, Unreachable
+from toolgate.tools.egress.connect import CHUNK, open_connection
+from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.web.dns import Resolver
+from toolgate.tools.web.fetch import AddressRefusedError, PageUnreachableError, Resolve
 
 if TYPE_CHECKING:
-    from toolgate.tools.egress.http import Asked, Talk
+    from toolgate.tools.egress.http import ProxyConnection, ProxyRequest
 
 HEAD_TIME = 5.0  # seconds to say what is wanted: Chromium opens some connections before it needs them
 MAX_BYTES = 64 * 2**20  # of one page and all that it loads, as they come: compressed
 MAX_REQUESTS = 1_000  # connections asked for by one page; heavy ones make 300
 MAX_OPEN = 2_048  # connections of all pages, and of whoever else on this machine tries the port
 
-Place = tuple[str, int]  # host and port
+Address = tuple[str, int]  # host and port
 
 
 class Ticket:
@@ -42,8 +42,8 @@ class Ticket:
     def __init__(self) -> None:
         self.name = secrets.token_hex(8)
         self.password = secrets.token_hex(16)
-        self.failed: dict[Place, ToolError] = {}
-        self.spent = ""
+        self.failed: dict[Address, ToolError] = {}
+        self.limit_reached = ""
         self._bytes = 0
         self._requests = 0
         self._open: set[asyncio.StreamWriter] = set()
@@ -53,46 +53,46 @@ class Ticket:
         return "Basic " + base64.b64encode(f"{self.name}:{self.password}".encode()).decode()
 
     @property
-    def refused(self) -> list[ToolError]:
-        return [error for error in self.failed.values() if isinstance(error, Refused)]
+    def refusals(self) -> list[ToolError]:
+        return [error for error in self.failed.values() if isinstance(error, AddressRefusedError)]
 
     def count_request(self) -> None:
         self._requests += 1
         if self._requests > MAX_REQUESTS:
-            self._spend(f"{MAX_REQUESTS:,} connections")
+            self._close(f"{MAX_REQUESTS:,} connections")
 
     def count(self, size: int) -> None:
         self._bytes += size
         if self._bytes > MAX_BYTES:
-            self._spend(f"{MAX_BYTES // 2**20} MiB")
+            self._close(f"{MAX_BYTES // 2**20} MiB")
 
     @contextlib.contextmanager
-    def holds(self, writer: asyncio.StreamWriter) -> Generator[None, None, None]:
+    def track(self, writer: asyncio.StreamWriter) -> Generator[None, None, None]:
         """The connection ends with the ticket."""
         self._open.add(writer)
         try:
-            if self.spent:
-                raise Unreachable(f"the page has used up its {self.spent}")
+            if self.limit_reached:
+                raise PageUnreachableError(f"the page has used up its {self.limit_reached}")
             yield
         finally:
             self._open.discard(writer)
 
     def end(self) -> None:
         """Let nothing pass any more."""
-        self._spend(self.spent or "time")
+        self._close(self.limit_reached or "time")
 
-    def _spend(self, limit: str) -> None:
-        self.spent = self.spent or limit
+    def _close(self, limit: str) -> None:
+        self.limit_reached = self.limit_reached or limit
         for writer in list(self._open):
             writer.transport.abort()
 
 
-class Gateway:
+class BrowserProxy:
     """The proxy. Opened once, for all pages of a server."""
 
-    def __init__(self, allowed: Allowed, resolve: Resolve | None = None) -> None:
+    def __init__(self, allowed: AddressPolicy, resolve: Resolve | None = None) -> None:
         self._allowed = allowed
-        self._resolve = resolve or Names().addresses
+        self._resolve = resolve or Resolver().addresses
         self._tickets: dict[str, Ticket] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,7 +109,7 @@ class Gateway:
 
     async def open(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=CHUNK)
+            self._server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0, limit=CHUNK)
 
     async def close(self) -> None:
         server, self._server = self._server, None
@@ -122,7 +122,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @contextlib.contextmanager
-    def admitted(self) -> Generator[Ticket, None, None]:
+    def issue_ticket(self) -> Generator[Ticket, None, None]:
         """A page's ticket; its connections end when the block does."""
         ticket = Ticket()
         self._tickets[ticket.credentials] = ticket
@@ -132,7 +132,7 @@ class Gateway:
             del self._tickets[ticket.credentials]
             ticket.end()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= MAX_OPEN:
             writer.transport.abort()
             return
@@ -141,29 +141,29 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from toolgate.tools.egress.http import Nonsense, Talk  # start-up: h11
+        from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection  # start-up: h11
 
         try:
-            talk = Talk(reader, writer)
+            talk = ProxyConnection(reader, writer)
             async with asyncio.timeout(HEAD_TIME):
-                asked, ticket = await self._let_in(talk)
-            with ticket.holds(writer):
-                await self._pass_on(talk, asked, ticket)
+                asked, ticket = await self._read_request(talk)
+            with ticket.track(writer):
+                await self._forward(talk, asked, ticket)
             await writer.drain()
-        except (Nonsense, ToolError, OSError, TimeoutError, EOFError):
+        except (BadProxyRequestError, ToolError, OSError, TimeoutError, EOFError):
             pass  # its failures have been answered where there was a question; the rest is the end of a connection
         finally:
             with contextlib.suppress(OSError):
                 writer.close()
 
-    async def _let_in(self, talk: "Talk") -> tuple["Asked", Ticket]:
+    async def _read_request(self, talk: "ProxyConnection") -> tuple["ProxyRequest", Ticket]:
         """What is asked for, and by which page. Who has no ticket is told to show one."""
-        from toolgate.tools.egress.http import Nonsense  # start-up: h11
+        from toolgate.tools.egress.http import BadProxyRequestError  # start-up: h11
 
         while True:
             try:
-                asked = await talk.asked()
-            except Nonsense:
+                asked = await talk.read_request()
+            except BadProxyRequestError:
                 await talk.refuse(502)
                 raise
             ticket = self._tickets.get(asked.credentials)
@@ -171,18 +171,18 @@ class Gateway:
                 return asked, ticket
             await talk.refuse(407)
 
-    async def _pass_on(self, talk: "Talk", asked: "Asked", ticket: Ticket) -> None:
+    async def _forward(self, talk: "ProxyConnection", asked: "ProxyRequest", ticket: Ticket) -> None:
         place = (asked.host, asked.port)
         try:
             ticket.count_request()
-            reader, writer = await reached(*place, self._allowed, self._resolve)
+            reader, writer = await open_connection(*place, self._allowed, self._resolve)
         except ToolError as error:
             ticket.failed[place] = error
-            await talk.refuse(403 if isinstance(error, Refused) else 502)
+            await talk.refuse(403 if isinstance(error, AddressRefusedError) else 502)
             return
         ticket.failed.pop(place, None)
         try:
-            with ticket.holds(writer):
+            with ticket.track(writer):
                 if asked.is_tunnel:
                     await talk.tunnel(reader, writer, ticket.count)
                 else:

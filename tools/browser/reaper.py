@@ -43,7 +43,7 @@ SERVER_GONE = 3  # the keeper's exit code
 FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_score_adj)
 
 
-class Keeper(supervisor.Supervisor):
+class ChromiumSupervisor(supervisor.Supervisor):
     """Its tree ends with its first process."""
 
     def say(self, line: str) -> bool:
@@ -54,14 +54,14 @@ class Keeper(supervisor.Supervisor):
 
 def main() -> None:
     driver = os.getppid()
-    for number in supervisor.DEAF_TO:
+    for number in supervisor.IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     theirs, ours = os.pipe()
     keeper = os.fork()
     if not keeper:
         os.close(ours)
         os.setsid()
-        sys.exit(_keep(theirs))
+        sys.exit(_supervise(theirs))
     for descriptor in (theirs, *PIPE):
         os.close(descriptor)
     code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
@@ -69,17 +69,17 @@ def main() -> None:
         os.kill(driver, signal.SIGCONT)  # it ends by itself when the server does, unless it is stopped
 
 
-def _keep(doorman: int) -> int:
+def _supervise(doorman: int) -> int:
     """See Chromium to its end: the exit code. `doorman` ends when he does."""
     line, folder, uid, privileges, *command = sys.argv[1:]
-    supervisor.keep_watch()
+    supervisor.become_subreaper()
     control = socket.socket(socket.AF_UNIX)
     try:
         control.connect(line)
         wake, _ = supervisor.wake_on_child()
         os.chdir(folder)  # where the server is, is none of its business
-        keeper = Keeper(control, -1, wake)
-        keeper.shell = _started(command, int(uid), privileges == "none")
+        keeper = ChromiumSupervisor(control, -1, wake)
+        keeper.shell = _start(command, int(uid), privileges == "none")
         for descriptor in PIPE:
             os.close(descriptor)  # that the driver sees the end of it when Chromium closes it
         threading.Thread(target=_listen, args=(doorman, control), daemon=True).start()
@@ -103,7 +103,7 @@ def _is_there(control: socket.socket) -> bool:
         return True
 
 
-def _started(command: list[str], uid: int, confined: bool) -> int:
+def _start(command: list[str], uid: int, confined: bool) -> int:
     keeper = os.getpid()
     child = os.fork()
     if child:

@@ -16,8 +16,8 @@ import msgspec
 
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import StillWaiting, ToolError, Unanswered
-from toolgate.tools.api.text import check_texts
+from toolgate.tools.api.errors import StillWaitingError, ToolError, UnansweredError
+from toolgate.tools.api.text import refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_JSON = 50_000  # characters: four questions at all their limits fit
@@ -44,36 +44,36 @@ AT_ONCE = "The questions were {} at once: likely nobody is there to see a form."
 Outcome = Literal["answered", "declined", "cancelled", "unanswered"]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class QuestionAnswer(msgspec.Struct, frozen=True):
     question: str
     selected: str | list[str]
 
 
-class Answers(msgspec.Struct, frozen=True):
-    answers: list[Answer]
+class AskResult(msgspec.Struct, frozen=True):
+    answers: list[QuestionAnswer]
     outcome: Outcome
     note: str | None  # what to do now, where there is no answer
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class QuestionOption:
     label: str
     description: str
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FormQuestion:
     key: str  # its property in the form
     text: str
     header: str
-    options: Sequence[Option]
+    options: Sequence[QuestionOption]
     multiple: bool
 
     @property
-    def other(self) -> str:
+    def other_key(self) -> str:
         return f"{self.key}_other"
 
-    def option(self, number: int) -> str:
+    def option_key(self, number: int) -> str:
         """The property of an option that is a box to tick, where the revision has no multi-select."""
         return f"{self.key}_option_{number}"
 
@@ -85,7 +85,7 @@ class Question:
     destructive=False,
     idempotent=True,
     open_world=False,
-    output=Answers,
+    output=AskResult,
     scope="tools:workflow",
 )
 async def ask_user_question(
@@ -98,41 +98,41 @@ async def ask_user_question(
     can always answer in their own words. Returns {"answers":[{"question","selected"}]}, or why there is no answer and
     what to do then.
     """
-    questions = parse(questions_json)
+    questions = parse_questions(questions_json)
     if not ctx.can("elicitation"):
-        return _without("unanswered", _in_words(questions, NO_FORM))
-    asked = form(questions, ctx.knows("multi_select"))
+        return _no_answer("unanswered", _as_text(questions, NO_FORM))
+    asked = build_form(questions, ctx.knows("multi_select"))
     try:
         reply = await ctx.elicit(_message(questions), asked, key=KEY)
-    except StillWaiting as question:
+    except StillWaitingError as question:
         waits = f"The same form waits elsewhere, too: {question.text}."
-        return _without("unanswered", f"{_in_words(questions, NO_FORM)}\n\n{waits}")
-    except Unanswered as refusal:
-        return _without("unanswered", _in_words(questions, f"There is no answer: {refusal.text}."))
+        return _no_answer("unanswered", f"{_as_text(questions, NO_FORM)}\n\n{waits}")
+    except UnansweredError as refusal:
+        return _no_answer("unanswered", _as_text(questions, f"There is no answer: {refusal.text}."))
     is_hasty = ctx.answered_at_once(KEY)
     match reply.action:
         case "accept":
             unknown = sorted(reply.content.keys() - asked["properties"].keys())
             if unknown:
                 finding = f"the form came back with {unknown[0][:MAX_LABEL]!r}, which is no field of it"
-                return _without("unanswered", _in_words(questions, f"There is no answer: {finding}."))
-            found = answers(questions, reply.content)
+                return _no_answer("unanswered", _as_text(questions, f"There is no answer: {finding}."))
+            found = read_answers(questions, reply.content)
             text = msgspec.json.encode({"answers": found}).decode()
-            return Output([Text(text)], Answers(found, "answered", None))
+            return Output([Text(text)], AskResult(found, "answered", None))
         case "decline":
-            told = _in_words(questions, AT_ONCE.format("declined")) if is_hasty else DECLINED
-            return _without("declined", told)
+            told = _as_text(questions, AT_ONCE.format("declined")) if is_hasty else DECLINED
+            return _no_answer("declined", told)
         case _:
-            told = _in_words(questions, AT_ONCE.format("closed")) if is_hasty else CANCELLED
-            return _without("cancelled", told)
+            told = _as_text(questions, AT_ONCE.format("closed")) if is_hasty else CANCELLED
+            return _no_answer("cancelled", told)
 
 
-def _without(outcome: Outcome, note: str) -> Output:
+def _no_answer(outcome: Outcome, note: str) -> Output:
     """The result where there is no answer."""
-    return Output([Text(note)], Answers([], outcome, note))
+    return Output([Text(note)], AskResult([], outcome, note))
 
 
-def parse(text: str) -> list[Question]:
+def parse_questions(text: str) -> list[FormQuestion]:
     """The questions in `questions_json`. Raises ToolError that names the question at fault and what was
     expected."""
     if len(text) > MAX_JSON:
@@ -155,7 +155,7 @@ def parse(text: str) -> list[Question]:
     return questions
 
 
-def form(questions: Sequence[Question], has_multi_select: bool) -> dict[str, Any]:
+def build_form(questions: Sequence[FormQuestion], has_multi_select: bool) -> dict[str, Any]:
     """The `requestedSchema` of an elicitation: flat, of strings, enums and booleans (client/elicitation).
 
     Nothing is required, since a person may answer any question in their own words alone.
@@ -163,7 +163,7 @@ def form(questions: Sequence[Question], has_multi_select: bool) -> dict[str, Any
     properties: dict[str, Any] = {}
     for question in questions:
         properties.update(_choices(question, has_multi_select))
-        properties[question.other] = {
+        properties[question.other_key] = {
             "type": "string",
             "title": f"Other ({_title(question)})",
             "description": f"In your own words, {'besides the options' if question.multiple else 'not an option'}",
@@ -171,27 +171,27 @@ def form(questions: Sequence[Question], has_multi_select: bool) -> dict[str, Any
     return {"type": "object", "properties": properties}
 
 
-def answers(questions: Sequence[Question], content: Mapping[str, Any]) -> list[Answer]:
+def read_answers(questions: Sequence[FormQuestion], content: Mapping[str, Any]) -> list[QuestionAnswer]:
     """What the accepted form, which fits its schema, says question by question; "" or [] for one left open."""
-    return [Answer(question.text, _selected(question, content)) for question in questions]
+    return [QuestionAnswer(question.text, _read_selection(question, content)) for question in questions]
 
 
-def _selected(question: Question, content: Mapping[str, Any]) -> str | list[str]:
+def _read_selection(question: FormQuestion, content: Mapping[str, Any]) -> str | list[str]:
     labels = [option.label for option in question.options]
     value = content.get(question.key, [])
     chosen = [value] if isinstance(value, str) else value
-    ticked = [label for number, label in enumerate(labels, 1) if content.get(question.option(number)) is True]
+    ticked = [label for number, label in enumerate(labels, 1) if content.get(question.option_key(number)) is True]
     known = [label for label in labels if label in chosen or label in ticked]
-    words = content.get(question.other, "").strip()[:MAX_OTHER]
+    words = content.get(question.other_key, "").strip()[:MAX_OTHER]
     if question.multiple:
         return [*known, words] if words else known
     return words or next(iter(known), "")
 
 
-def _choices(question: Question, has_multi_select: bool) -> dict[str, Any]:
+def _choices(question: FormQuestion, has_multi_select: bool) -> dict[str, Any]:
     labels = [option.label for option in question.options]
     about = {"title": _one_line(question.header or question.text)}
-    described = _described(question)
+    described = _describe(question)
     if described:
         about["description"] = described
     if not question.multiple:
@@ -199,7 +199,7 @@ def _choices(question: Question, has_multi_select: bool) -> dict[str, Any]:
     if has_multi_select:
         return {question.key: {"type": "array", **about, "items": {"type": "string", "enum": labels}}}
     return {
-        question.option(number): {
+        question.option_key(number): {
             "type": "boolean",
             "title": _one_line(option.label),
             "description": _one_line(option.description or question.text),
@@ -209,7 +209,7 @@ def _choices(question: Question, has_multi_select: bool) -> dict[str, Any]:
     }
 
 
-def _described(question: Question) -> str:
+def _describe(question: FormQuestion) -> str:
     """The question, where the title is another, and what each option means: an enum has no place for that on every
     revision. On one line: some clients show a line break as a character that is none."""
     meanings = [f"{option.label}: {option.description}" for option in question.options if option.description]
@@ -217,7 +217,7 @@ def _described(question: Question) -> str:
     return _one_line(" ".join([*told, f"({'; '.join(meanings)})"] if meanings else told))
 
 
-def _title(question: Question) -> str:
+def _title(question: FormQuestion) -> str:
     """What a question is called in a word or two."""
     text = _one_line(question.text)
     return _one_line(question.header) or (text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…")
@@ -227,13 +227,13 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _message(questions: Sequence[Question]) -> str:
+def _message(questions: Sequence[FormQuestion]) -> str:
     if len(questions) == 1:
         return questions[0].text
     return "\n".join(f"{number}. {question.text}" for number, question in enumerate(questions, 1))
 
 
-def _in_words(questions: Sequence[Question], why: str) -> str:
+def _as_text(questions: Sequence[FormQuestion], why: str) -> str:
     """The questions as text, after the reason."""
     lines = [f"{why} {IN_WORDS}"]
     for number, question in enumerate(questions, 1):
@@ -246,7 +246,7 @@ def _in_words(questions: Sequence[Question], why: str) -> str:
     return "\n".join(lines)
 
 
-def _question(number: int, item: Any) -> Question:
+def _question(number: int, item: Any) -> FormQuestion:
     where = f"question {number}"
     if not isinstance(item, dict):
         raise ToolError(f"{where} must be an object: {SHAPE}")
@@ -258,7 +258,7 @@ def _question(number: int, item: Any) -> Question:
     multiple = item.get("multiSelect", False)
     if not isinstance(multiple, bool):
         raise ToolError(f"{where}: 'multiSelect' must be true or false")
-    return Question(
+    return FormQuestion(
         key=f"question_{number}",
         text=_string(where, name, item[name], MAX_QUESTION),
         header=_optional(where, "header", item, MAX_HEADER),
@@ -267,7 +267,7 @@ def _question(number: int, item: Any) -> Question:
     )
 
 
-def _options(where: str, given: Any) -> list[Option]:
+def _options(where: str, given: Any) -> list[QuestionOption]:
     if not isinstance(given, list) or not MIN_OPTIONS <= len(given) <= MAX_OPTIONS:
         count = f", not {len(given)}" if isinstance(given, list) else ""
         raise ToolError(f"{where}: 'options' must be a list of {MIN_OPTIONS} to {MAX_OPTIONS}{count}")
@@ -276,15 +276,15 @@ def _options(where: str, given: Any) -> list[Option]:
     return options
 
 
-def _option(where: str, item: Any) -> Option:
+def _option(where: str, item: Any) -> QuestionOption:
     if isinstance(item, str):
-        return Option(_string(where, "label", item, MAX_LABEL), "")
+        return QuestionOption(_string(where, "label", item, MAX_LABEL), "")
     if not isinstance(item, dict):
         raise ToolError(f'{where} must be a string, or {{"label": "…", "description": "…"}}')
     item = _without_nulls(item)
     _refuse_unknown(where, item, {"label", "description"})
     label = _string(where, "label", item.get("label"), MAX_LABEL)
-    return Option(label, _optional(where, "description", item, MAX_DESCRIPTION))
+    return QuestionOption(label, _optional(where, "description", item, MAX_DESCRIPTION))
 
 
 def _without_nulls(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def _string(where: str, name: str, value: Any, limit: int) -> str:
         raise ToolError(f"{where}: {name!r} must be a text that is not empty")
     text = value.strip()
     try:
-        check_texts(**{name: text})
+        refuse_control_characters(**{name: text})
     except ToolError as error:
         raise ToolError(f"{where}: {error.text}") from None
     if len(text) > limit:

@@ -10,18 +10,18 @@ from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Callback, Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
-from toolgate.tools.api.text import check_texts, clipped
+from toolgate.tools.api.text import format_number, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 SLOTS = 8
 MAX_MESSAGE = 2_048  # characters
 MAX_REPEATS = 1_000_000  # eleven days at one a second: beyond that it is for ever, which is -1
-INBOX = "callback://inbox"
+INBOX_URI = "callback://inbox"
 
 Delay = Annotated[int | None, msgspec.Meta(ge=1, le=3600), "seconds between firings, 1 to 3600"]
 
 
-class Slot(msgspec.Struct, frozen=True):
+class CallbackRow(msgspec.Struct, frozen=True):
     callback_id: int
     message: str
     fires_in_ms: int
@@ -29,25 +29,25 @@ class Slot(msgspec.Struct, frozen=True):
     delay_seconds: int
 
 
-class Slots(msgspec.Struct, frozen=True, omit_defaults=True):
-    callbacks: list[Slot]
+class CallbackList(msgspec.Struct, frozen=True, omit_defaults=True):
+    callbacks: list[CallbackRow]
     note: str | None = None  # what was done
 
 
-class Arrival(msgspec.Struct, frozen=True):
+class InboxEntry(msgspec.Struct, frozen=True):
     callback_id: int
     fired_at: datetime
     message: str
 
 
 class Inbox(msgspec.Struct, frozen=True):
-    fired: list[Arrival]  # newest first
+    fired: list[InboxEntry]  # newest first
 
 
-@resource(INBOX, name="inbox", title="Inbox of callbacks", mime_type="application/json", scope="tools:workflow")
+@resource(INBOX_URI, name="inbox", title="Inbox of callbacks", mime_type="application/json", scope="tools:workflow")
 async def inbox(ctx: Context) -> Inbox:
     """The callbacks that fired last, the newest first."""
-    return Inbox([Arrival(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.fired()])
+    return Inbox([InboxEntry(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.fired()])
 
 
 @tool(
@@ -57,7 +57,7 @@ async def inbox(ctx: Context) -> Inbox:
     destructive=True,  # cancel
     idempotent=False,
     open_world=False,
-    output=Slots,
+    output=CallbackList,
     scope="tools:workflow",
 )
 async def set_callback(
@@ -79,7 +79,7 @@ async def set_callback(
         case "list":
             held = await ctx.callbacks.list()
             lines = "\n".join(map(_line, held)) or "No callbacks are set."
-            return Output([Text(lines)], _slots(held))
+            return Output([Text(lines)], _to_list(held))
         case "cancel":
             return await _cancel(ctx, callback_id)
 
@@ -87,18 +87,18 @@ async def set_callback(
 async def _set(ctx: Context, message: str | None, delay: int | None, repeats: int, callback_id: int | None) -> Output:
     if not message or not message.strip() or delay is None:
         raise ToolError("set needs message and delay_seconds (1 to 3600)")
-    check_texts(message=message)
+    refuse_control_characters(message=message)
     if len(message) > MAX_MESSAGE:
         raise ToolError(f"message has {len(message)} characters, at most {MAX_MESSAGE} are allowed")
     if not -1 <= repeats <= MAX_REPEATS:
-        raise ToolError(f"repeat_count must be -1 (for ever) or 0 to {MAX_REPEATS}, not {clipped(repeats)}")
+        raise ToolError(f"repeat_count must be -1 (for ever) or 0 to {MAX_REPEATS}, not {format_number(repeats)}")
     if callback_id is not None:
         raise ToolError("set takes the next free slot: leave callback_id out; to change a callback cancel it first")
     try:
         made = await ctx.callbacks.set(message, delay, repeats or 1)
     except OverflowError:
         raise ToolError(f"all {SLOTS} callbacks (0 to {SLOTS - 1}) are taken: cancel one first") from None
-    return _output(_scheduled(made), [made])
+    return _output(_describe_schedule(made), [made])
 
 
 async def _cancel(ctx: Context, callback_id: int | None) -> Output:
@@ -106,30 +106,32 @@ async def _cancel(ctx: Context, callback_id: int | None) -> Output:
         cancelled = await ctx.callbacks.cancel(callback_id)
     except KeyError:
         held = ", ".join(str(callback.id) for callback in await ctx.callbacks.list()) or "none"
-        raise ToolError(f"callback {clipped(callback_id)} is not set (of 0 to {SLOTS - 1} there are: {held})") from None
+        raise ToolError(
+            f"callback {format_number(callback_id)} is not set (of 0 to {SLOTS - 1} there are: {held})"
+        ) from None
     ids = ", ".join(str(callback.id) for callback in cancelled)
     text = f"Cancelled: {ids}." if ids else "No callbacks are set, so there was nothing to cancel."
     return _output(text, await ctx.callbacks.list())
 
 
-def _scheduled(callback: Callback) -> str:
-    if callback.left == 1:
+def _describe_schedule(callback: Callback) -> str:
+    if callback.repeats_left == 1:
         return f"Callback scheduled: fires once in {callback.delay}s."
-    times = "until cancelled" if callback.left < 0 else f"{callback.left} times"
+    times = "until cancelled" if callback.repeats_left < 0 else f"{callback.repeats_left} times"
     return f"Callback scheduled: fires every {callback.delay}s, repeats {times}."
 
 
 def _line(callback: Callback) -> str:
     message = " ".join(callback.message.split())
-    left = "until cancelled" if callback.left < 0 else f"{callback.left} left"
+    left = "until cancelled" if callback.repeats_left < 0 else f"{callback.repeats_left} left"
     seconds = f"{callback.fires_in_ms / 1000:.0f}"
     return f"{callback.id}: in {seconds}s, every {callback.delay}s, {left}: {message}"
 
 
 def _output(text: str, callbacks: Sequence[Callback]) -> Output:
-    return Output([Text(text)], _slots(callbacks, text))
+    return Output([Text(text)], _to_list(callbacks, text))
 
 
-def _slots(callbacks: Sequence[Callback], note: str | None = None) -> Slots:
-    rows = [Slot(held.id, held.message, held.fires_in_ms, held.left, held.delay) for held in callbacks]
-    return Slots(rows, note)
+def _to_list(callbacks: Sequence[Callback], note: str | None = None) -> CallbackList:
+    rows = [CallbackRow(held.id, held.message, held.fires_in_ms, held.repeats_left, held.delay) for held in callbacks]
+    return CallbackList(rows, note)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 FOLDER = "inode/directory"  # shared-mime-info specification, section 2.2; MCP server/resources, "file://"
 
 BINARY = ("audio/", "video/", "font/")  # no text, whatever the name says
-PACKED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
-UNKNOWN = {  # to Python
+COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+EXTRA_TYPES = {  # to Python
     ".md": "text/markdown",  # RFC 7763
     ".yaml": "application/yaml",  # RFC 9512
     ".yml": "application/yaml",
@@ -20,7 +20,7 @@ UNKNOWN = {  # to Python
 }
 
 
-def contents(uri: str, name: str, data: bytes) -> Contents:
+def to_contents(uri: str, name: str, data: bytes) -> Contents:
     """The bytes of the file `name`: text where they are UTF-8 without NUL, else a blob."""
     kind = mime_type(name)
     try:
@@ -35,7 +35,7 @@ def contents(uri: str, name: str, data: bytes) -> Contents:
 def mime_type(name: str) -> str | None:
     """What a file's name says of its content."""
     kind, packing = _types().guess_type(name.rpartition("/")[2].replace(":", ""), strict=False)  # it is no URL
-    return kind if packing is None else PACKED.get(packing, "application/octet-stream")
+    return kind if packing is None else COMPRESSED.get(packing, "application/octet-stream")
 
 
 @cache
@@ -44,6 +44,6 @@ def _types() -> "MimeTypes":
     from mimetypes import MimeTypes  # start-up: 3 ms
 
     types = MimeTypes()
-    for ending, kind in UNKNOWN.items():
+    for ending, kind in EXTRA_TYPES.items():
         types.add_type(kind, ending)
     return types

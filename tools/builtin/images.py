@@ -11,14 +11,14 @@ from toolgate.tools.api.content import Image, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.tool import tool
-from toolgate.tools.workers.pictures import Fitted, Raw
-from toolgate.tools.workers.pool import Overtaxed
+from toolgate.tools.workers.pictures import FittedPicture, RawPicture
+from toolgate.tools.workers.pool import WorkerLimitError
 
-PATIENCE = 0.8  # of a call's hold is for waiting; the rest is for the picture
+QUEUE_SHARE = 0.8  # of a call's hold is for waiting; the rest is for the picture
 MAX_FILE = 64 * 2**20  # bytes; the largest photographs are about half of it
 
 
-class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+class ImageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The picture as it was sent: `bytes` before base64, `scaled` when it had to be made to fit. The picture itself is
     a block alone."""
 
@@ -36,7 +36,7 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     read_only=True,
     idempotent=True,
     open_world=False,
-    output=Shape,
+    output=ImageInfo,
     scope="tools:read",
     lean=True,
 )
@@ -47,17 +47,17 @@ async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -
     so; of a too large animation the first frame is shown.
     """
     settings = ctx.settings
-    raw = Raw(file_path, settings.image_bytes // 4 * 3, settings.image_pixels)
+    raw = RawPicture(file_path, settings.image_bytes // 4 * 3, settings.image_pixels)
     try:
-        async with ctx.workers.turn("picture", ctx.principal, settings.hold * PATIENCE) as turn:
+        async with ctx.workers.turn("picture", ctx.principal, settings.hold * QUEUE_SHARE) as turn:
             with await ctx.workspace.open_file(file_path, MAX_FILE, anywhere=settings.any_file) as file:
                 if not file.size:
                     raise ToolError(f"{file_path} is empty")
-                picture = await turn.run(raw, Fitted, file)
-    except Overtaxed as error:
+                picture = await turn.run(raw, FittedPicture, file)
+    except WorkerLimitError as error:
         raise ToolError(f"{file_path} {error} when decoded; make a smaller copy of it") from None
     size = (picture.width, picture.height, len(picture.data))
-    shape = Shape(picture.format, *size, picture.scaled, picture.note or None)
+    shape = ImageInfo(picture.format, *size, picture.is_scaled, picture.note or None)
     text = f"{file_path}: {shape.format}, {shape.width} × {shape.height}, {shape.bytes:,} bytes"
     if picture.note:
         text += f" ({picture.note})"

@@ -8,25 +8,25 @@ from typing import Annotated, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context, PlanState, Task
+from toolgate.tools.api.context import Context, PlanState, Todo
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
-from toolgate.tools.api.text import check_texts
+from toolgate.tools.api.text import refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_GOAL = 4_000  # characters
 SUFFIX = ".md"
-CURRENT = "plan://current"
+PLAN_URI = "plan://current"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PlanStatus(msgspec.Struct, frozen=True):
     active: bool
     goal: str
     plan_file: str | None
     started_at: str | None
 
 
-class PlanNoted(msgspec.Struct, frozen=True):
+class PlanResult(msgspec.Struct, frozen=True):
     active: bool
     goal: str
     plan_file: str | None
@@ -34,10 +34,10 @@ class PlanNoted(msgspec.Struct, frozen=True):
     note: str | None  # what the text says, where that is no JSON
 
 
-@resource(CURRENT, name="plan", title="Plan", mime_type="application/json", scope="tools:workflow")
-async def current_plan(ctx: Context) -> Plan:
+@resource(PLAN_URI, name="plan", title="Plan", mime_type="application/json", scope="tools:workflow")
+async def current_plan(ctx: Context) -> PlanStatus:
     """Whether a plan is active, what it is for, where it will be written, and when it began."""
-    return _shown(await ctx.plan.state())
+    return _to_status(await ctx.plan.state())
 
 
 @tool(
@@ -47,7 +47,7 @@ async def current_plan(ctx: Context) -> Plan:
     destructive=True,  # exit replaces plan_file
     idempotent=False,
     open_world=False,
-    output=PlanNoted,
+    output=PlanResult,
     scope="tools:workflow",
 )
 async def plan_mode(
@@ -61,7 +61,7 @@ async def plan_mode(
     Reading and TaskManager work. exit writes goal and open tasks to plan_file, if one was given. status and json tell
     the state; reset drops the plan unwritten.
     """
-    check_texts(goal=goal, plan_file=plan_file)
+    refuse_control_characters(goal=goal, plan_file=plan_file)
     goal, plan_file = (goal or "").strip(), (plan_file or "").strip() or None
     match action:
         case "enter":
@@ -70,20 +70,20 @@ async def plan_mode(
             return await _exit(ctx, plan_file)
         case "status":
             state = await ctx.plan.state()
-            return _noted(state, _status(state))
+            return _to_output(state, _status(state))
         case "json":
             state = await ctx.plan.state()
-            return Output([Text(msgspec.json.encode(_shown(state)).decode())], _with_note(state, None))
+            return Output([Text(msgspec.json.encode(_to_status(state)).decode())], _to_result(state, None))
         case "reset":
             state = await ctx.plan.reset()
-            ctx.updated(CURRENT)
-            return _noted(state, "Plan mode is off, and the plan is forgotten.")
+            ctx.updated(PLAN_URI)
+            return _to_output(state, "Plan mode is off, and the plan is forgotten.")
 
 
 async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
     state = await ctx.plan.state()
     if state.active:
-        raise ToolError(f"a plan is active already ({_line(state.goal)}): exit or reset it first")
+        raise ToolError(f"a plan is active already ({_one_line(state.goal)}): exit or reset it first")
     if not goal:
         raise ToolError("enter needs the goal: say in a sentence what is to be planned")
     if len(goal) > MAX_GOAL:
@@ -91,9 +91,9 @@ async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
     if plan_file is not None:
         ctx.workspace.check_file(plan_file, suffix=SUFFIX)
     state = await ctx.plan.enter(goal, plan_file)
-    ctx.updated(CURRENT)
+    ctx.updated(PLAN_URI)
     file = f" On exit it is written to {plan_file}." if plan_file else ""
-    return _noted(state, f"Plan mode is on: {_line(goal)}. Leave it with exit.{file}")
+    return _to_output(state, f"Plan mode is on: {_one_line(goal)}. Leave it with exit.{file}")
 
 
 async def _exit(ctx: Context, plan_file: str | None) -> Output:
@@ -105,50 +105,50 @@ async def _exit(ctx: Context, plan_file: str | None) -> Output:
         document = _document(state, await ctx.tasks.all())
         await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
     ended = await ctx.plan.exit(path)
-    ctx.updated(CURRENT)
+    ctx.updated(PLAN_URI)
     written = f" The plan is in {path}." if path is not None else ""
-    return _noted(ended, f"Plan mode is off after {_duration(state)}.{written}")
+    return _to_output(ended, f"Plan mode is off after {_format_duration(state)}.{written}")
 
 
 def _status(state: PlanState) -> str:
     if state.active:
         file = f" On exit it is written to {state.plan_file}." if state.plan_file else ""
-        return f"Plan mode is on for {_duration(state)}. Goal: {state.goal}{file}"
+        return f"Plan mode is on for {_format_duration(state)}. Goal: {state.goal}{file}"
     if state.goal:
         return f"Plan mode is off. The last goal was: {state.goal}"
     return "Plan mode is off."
 
 
-def _document(state: PlanState, tasks: Sequence[Task]) -> str:
+def _document(state: PlanState, tasks: Sequence[Todo]) -> str:
     """The plan as markdown: the goal, its times, and the open tasks as check lists."""
     now = datetime.now(UTC)
     lines = ["# Plan", "", state.goal, ""]
-    lines += [f"- Started: {_stamp(state.started_at or now)}", f"- Ended: {_stamp(now)}"]
-    lines += [f"- Took: {_duration(state)}", "", "## Tasks", ""]
+    lines += [f"- Started: {_format_time(state.started_at or now)}", f"- Ended: {_format_time(now)}"]
+    lines += [f"- Took: {_format_duration(state)}", "", "## Tasks", ""]
     held = [task for task in tasks if not task.completed]
     for task in held:
-        lines.append(f"- [ ] {_line(task.name)}")
-        lines += [f"    - [{'x' if step.completed else ' '}] {_line(step.text)}" for step in task.steps]
+        lines.append(f"- [ ] {_one_line(task.name)}")
+        lines += [f"    - [{'x' if step.completed else ' '}] {_one_line(step.text)}" for step in task.steps]
     if not held:
         lines.append("No open tasks.")
     return "\n".join(lines) + "\n"
 
 
-def _shown(state: PlanState) -> Plan:
-    started = _stamp(state.started_at) if state.started_at is not None else None
-    return Plan(state.active, state.goal, state.plan_file, started)
+def _to_status(state: PlanState) -> PlanStatus:
+    started = _format_time(state.started_at) if state.started_at is not None else None
+    return PlanStatus(state.active, state.goal, state.plan_file, started)
 
 
-def _noted(state: PlanState, text: str) -> Output:
-    return Output([Text(text)], _with_note(state, text))
+def _to_output(state: PlanState, text: str) -> Output:
+    return Output([Text(text)], _to_result(state, text))
 
 
-def _with_note(state: PlanState, note: str | None) -> PlanNoted:
-    shown = _shown(state)
-    return PlanNoted(shown.active, shown.goal, shown.plan_file, shown.started_at, note)
+def _to_result(state: PlanState, note: str | None) -> PlanResult:
+    shown = _to_status(state)
+    return PlanResult(shown.active, shown.goal, shown.plan_file, shown.started_at, note)
 
 
-def _duration(state: PlanState) -> str:
+def _format_duration(state: PlanState) -> str:
     """In the two largest units, as people say it."""
     seconds = 0
     if state.started_at is not None:
@@ -160,9 +160,9 @@ def _duration(state: PlanState) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def _stamp(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())

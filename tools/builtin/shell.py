@@ -15,26 +15,26 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
 from toolgate.tools.api.tool import tool
-from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, Call, Ran, gone
+from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, BashCall, BashResult, note_missing_cwd
 from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.output_text import ending, shortened, with_notes
+from toolgate.tools.workspace.output_text import describe_end, shorten_command, with_notes
 from toolgate.tools.workspace.spool import Run, Status
 from toolgate.tools.workspace.workspace import Workspace
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one
-LISTED = 120  # characters of a command in a list
+MAX_LISTED_COMMAND = 120  # characters of a command in a list
 MAX_TAIL = 256 * 2**10  # bytes of output in a resource: who follows a build wants its end, and reads it again and again
 MAX_LINE = 4 * 2**10  # bytes of it that are dropped to begin with a line
-LOOK = 3600.0  # seconds: longest wait for output
+MAX_OUTPUT_WAIT = 3600.0  # seconds: longest wait for output
 
 
-class Started(msgspec.Struct, frozen=True, omit_defaults=True):
+class StartedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: int
     sandbox: str
     note: str | None = None
 
 
-class Read(msgspec.Struct, frozen=True):
+class TaskOutput(msgspec.Struct, frozen=True):
     task_id: int
     output: str
     status: Status
@@ -43,7 +43,7 @@ class Read(msgspec.Struct, frozen=True):
     note: str
 
 
-class Listed(msgspec.Struct, frozen=True, omit_defaults=True):
+class BackgroundTask(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: int
     command: str
     status: Status
@@ -52,11 +52,11 @@ class Listed(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str | None = None
 
 
-class Tasks(msgspec.Struct, frozen=True):
-    tasks: list[Listed]
+class BackgroundTasks(msgspec.Struct, frozen=True):
+    tasks: list[BackgroundTask]
 
 
-class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
+class KilledTask(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: int
     status: Status
     exit_code: int | None
@@ -66,7 +66,9 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
 TaskId = Annotated[int, "as told when the task began"]
 
 
-@tool(name="Bash", title="Run a command", open_world=True, output=Ran, scope="tools:shell", as_task=True, lean=True)
+@tool(
+    name="Bash", title="Run a command", open_world=True, output=BashResult, scope="tools:shell", as_task=True, lean=True
+)
 async def bash(
     command: str,
     ctx: Context,
@@ -78,13 +80,13 @@ async def bash(
     it is killed with all it started. What outlasts a call, or is left running (`server &`), goes on as a background
     task. Of output over 30,000 characters the middle is dropped; a file, named first and last, has 64 MiB of it.
     """
-    call = Call(ctx, timeout)
-    run_id = await ctx.workspace.start(command, cwd=call.asked, timeout=timeout / 1000)
+    call = BashCall(ctx, timeout)
+    run_id = await ctx.workspace.start(command, cwd=call.cwd, timeout=timeout / 1000)
     try:
         await call.watch(run_id)
         return await call.result(run_id)
     except BaseException:  # above all a cancellation
-        await asyncio.shield(_end(ctx.workspace, run_id))
+        await asyncio.shield(_kill_and_forget(ctx.workspace, run_id))
         raise
 
 
@@ -92,7 +94,7 @@ async def bash(
     name="BackgroundBash",
     title="Start a background command",
     open_world=True,
-    output=Started,
+    output=StartedTask,
     scope="tools:shell",
 )
 async def background_bash(command: str, ctx: Context) -> Output:
@@ -100,15 +102,15 @@ async def background_bash(command: str, ctx: Context) -> Output:
 
     It has no timeout and ends with the server at the latest; you are told when it ends. Use ReadBgOutput, KillBgTask.
     """
-    asked = ctx.place.cwd
+    asked = ctx.caller_state.cwd
     run_id = await ctx.workspace.start(command, cwd=asked, background=True)
     ctx.list_changed()
     run = await ctx.workspace.run(run_id)
-    notes = [gone(ctx, asked)] if run.moved else []
+    notes = [note_missing_cwd(ctx, asked)] if run.moved else []
     if ctx.workspace.output_path(run_id) is None:
         notes.append(DISK_FULL)
     text = with_notes(f"background task {run_id} started (sandbox: {ctx.workspace.sandbox})", *notes)
-    return Output([Text(text)], Started(run_id, ctx.workspace.sandbox, "\n".join(notes) or None))
+    return Output([Text(text)], StartedTask(run_id, ctx.workspace.sandbox, "\n".join(notes) or None))
 
 
 @tool(
@@ -117,7 +119,7 @@ async def background_bash(command: str, ctx: Context) -> Output:
     read_only=True,
     idempotent=False,  # what it returns, it does not return again
     open_world=False,
-    output=Read,
+    output=TaskOutput,
     scope="tools:read",
     lean=True,
 )
@@ -127,15 +129,15 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     At most 30,000 bytes a call; the last line says when more waits: read again. It does not wait for output.
     """
     workspace = ctx.workspace
-    run = await _task(workspace, task_id)
+    run = await _background_run(workspace, task_id)
     text, more = await workspace.take(task_id, MAX_READ)
-    notes = [f"[task {task_id} {ending(run)}]"]
+    notes = [f"[task {task_id} {describe_end(run)}]"]
     if more:
         path = workspace.output_path(task_id)
         notes.append(f"[more waits: read again{f', or see {path}' if path else ''}]")
     if run.status != "running":
         workspace.told(task_id)
-    read = Read(task_id, text, run.status, _code(run), more, "\n".join(notes))
+    read = TaskOutput(task_id, text, run.status, _final_exit_code(run), more, "\n".join(notes))
     return Output([Text(with_notes(text, *notes))], read)
 
 
@@ -145,7 +147,7 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     read_only=True,
     idempotent=True,
     open_world=False,
-    output=Tasks,
+    output=BackgroundTasks,
     scope="tools:read",
 )
 async def list_bg_tasks(ctx: Context) -> Output:
@@ -157,8 +159,10 @@ async def list_bg_tasks(ctx: Context) -> Output:
     for run in runs:
         if run.status != "running":
             ctx.workspace.told(run.id)
-    lines = [f"{run.id}  {shortened(run.command, LISTED)}  {ending(run)}" for run in runs]
-    return Output([Text("\n".join(lines) or "no background tasks")], Tasks(list(map(_listed, runs))))
+    lines = [f"{run.id}  {shorten_command(run.command, MAX_LISTED_COMMAND)}  {describe_end(run)}" for run in runs]
+    return Output(
+        [Text("\n".join(lines) or "no background tasks")], BackgroundTasks(list(map(_to_background_task, runs)))
+    )
 
 
 @tool(
@@ -167,7 +171,7 @@ async def list_bg_tasks(ctx: Context) -> Output:
     destructive=True,
     idempotent=True,
     open_world=False,
-    output=Ended,
+    output=KilledTask,
     scope="tools:shell",
 )
 async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
@@ -176,36 +180,38 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     SIGTERM, then SIGKILL 2 s later. One that ended before stays as it was. Its output can still be read.
     """
     workspace = ctx.workspace
-    before = (await _task(workspace, task_id)).status
+    before = (await _background_run(workspace, task_id)).status
     run = await workspace.kill(task_id)
     if run.status == "running":
         raise ToolError(f"background task {task_id} can't be killed: some of it runs as another user")
     workspace.told(task_id)
     code = f" (exit code {run.exit_code})" if run.status == "killed" and run.exit_code is not None else ""
     already = [] if before == "running" else ["it had ended before"]
-    text = "; ".join([f"background task {task_id} {ending(run)}{code}", *already])
+    text = "; ".join([f"background task {task_id} {describe_end(run)}{code}", *already])
     note = "; ".join([*_reasons(run), *already])
-    return Output([Text(text)], Ended(task_id, run.status, _code(run), note or None))
+    return Output([Text(text)], KilledTask(task_id, run.status, _final_exit_code(run), note or None))
 
 
 @resource("bg://{id}/output", name="output", title="Output", mime_type="text/plain", scope="tools:shell")
 async def bg_output(id: str, ctx: Context) -> str:
     """The output of a background task, at most its last 256 KiB, and how the task is. Reading it here leaves
     ReadBgOutput where it was."""
-    run = await _found(ctx.workspace, id)
+    run = await _find_run(ctx.workspace, id)
     if run is None:
         raise NotFound(f"there is no background task {id!r}")
     try:
         text = await _tail(ctx.workspace, run)
     except KeyError:
         raise NotFound(f"background task {id} has just been forgotten") from None
-    return with_notes(text, f"[task {run.id} {ending(run)}]")
+    return with_notes(text, f"[task {run.id} {describe_end(run)}]")
 
 
 @bg_output.listing
 async def outputs(ctx: Context) -> list[ResourceLink]:
     return [
-        ResourceLink(f"bg://{run.id}/output", f"task {run.id}", description=shortened(run.command, LISTED))
+        ResourceLink(
+            f"bg://{run.id}/output", f"task {run.id}", description=shorten_command(run.command, MAX_LISTED_COMMAND)
+        )
         for run in await ctx.workspace.list()
     ]
 
@@ -214,12 +220,12 @@ async def outputs(ctx: Context) -> list[ResourceLink]:
 async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
     """As it begins, as output comes, and when nothing of the task is left; what is there already may have come since it
     was read."""
-    while (run := await _found(ctx.workspace, id)) is None:
+    while (run := await _find_run(ctx.workspace, id)) is None:
         await ctx.workspace.arrival()
         yield
     size = 0
     while run.status == "running":
-        before, size = size, await ctx.workspace.grown(run.id, size, LOOK, whole=True)
+        before, size = size, await ctx.workspace.grown(run.id, size, MAX_OUTPUT_WAIT, whole=True)
         if size != before:
             yield
     yield
@@ -233,7 +239,7 @@ async def run_ids(value: str, ctx: Context) -> list[str]:
 TOOLS = [bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task]
 
 
-async def _task(workspace: Workspace, run_id: int) -> Run:
+async def _background_run(workspace: Workspace, run_id: int) -> Run:
     try:
         run = await workspace.run(run_id)
     except KeyError:
@@ -256,14 +262,14 @@ async def _tail(workspace: Workspace, run: Run) -> str:
     return f"[{begin + cut:,} bytes before this are left out{f'; {path} has them' if path else ''}]\n{text}"
 
 
-async def _found(workspace: Workspace, id: str) -> Run | None:
+async def _find_run(workspace: Workspace, id: str) -> Run | None:
     """The background task of a URI."""
     return next((run for run in await workspace.list() if str(run.id) == id), None)
 
 
-def _listed(run: Run) -> Listed:
+def _to_background_task(run: Run) -> BackgroundTask:
     note = "; ".join(_reasons(run)) or None
-    return Listed(run.id, run.command, run.status, run.runtime_ms, _code(run), note)
+    return BackgroundTask(run.id, run.command, run.status, run.runtime_ms, _final_exit_code(run), note)
 
 
 def _reasons(run: Run) -> list[str]:
@@ -271,11 +277,11 @@ def _reasons(run: Run) -> list[str]:
     return [run.reason] if run.status == "killed" and run.reason else run.hits if run.status == "exited" else []
 
 
-def _code(run: Run) -> int | None:
+def _final_exit_code(run: Run) -> int | None:
     """The exit code that is final: a shell may end before what it started."""
     return None if run.status == "running" else run.exit_code
 
 
-async def _end(workspace: Workspace, run_id: int) -> None:
+async def _kill_and_forget(workspace: Workspace, run_id: int) -> None:
     await workspace.kill(run_id)
     await workspace.forget(run_id)

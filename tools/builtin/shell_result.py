@@ -9,21 +9,21 @@ import msgspec
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.output_text import Excerpt, ending, excerpt, with_notes
+from toolgate.tools.workspace.output_text import Excerpt, describe_end, make_excerpt, with_notes
 from toolgate.tools.workspace.spool import Run
 
 MAX_TEXT = 30_000  # characters of output in a result: what a model's context is spent on
 LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such as `> >(tee log)`
 SETTLE = 5.0  # seconds for a tree that is being killed to be gone: SIGTERM, 2 s, SIGKILL, and room
 THROTTLE = 0.25  # seconds between progress messages
-LOOK = 1.0  # seconds in which a call that became a task begins to show how it goes
+TASK_POLL = 1.0  # seconds in which a call that became a task begins to show how it goes
 HEARTBEAT = 8.0  # seconds: clients are promised progress every 10
 DISK_FULL = "the disk is full: of the output little is kept, and `cd` does not last"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
 MAX_TIMEOUT = 600_000  # milliseconds
 
 
-class Ran(msgspec.Struct, frozen=True):
+class BashResult(msgspec.Struct, frozen=True):
     stdout_and_stderr: str
     exit_code: int | None
     timed_out: bool
@@ -36,20 +36,20 @@ class Ran(msgspec.Struct, frozen=True):
     note: str | None  # all that the text says besides
 
 
-class Call:
+class BashCall:
     """`timeout` in milliseconds."""
 
     def __init__(self, ctx: Context, timeout: int) -> None:
         self.ctx = ctx
         self.timeout = timeout
-        self.began = time.monotonic()
-        self.asked = ctx.place.cwd  # where to run; a concurrent call may move the place meanwhile
+        self.started_at = time.monotonic()
+        self.cwd = ctx.caller_state.cwd  # where to run; a concurrent call may move the place meanwhile
 
     async def watch(self, run_id: int) -> None:
         """Wait for the command to end, as long as a call is held; with progress, where that is wanted."""
         ctx, workspace = self.ctx, self.ctx.workspace
         offset = size = 0
-        while (left := self._left()) > 0:
+        while (left := self._seconds_to_wait()) > 0:
             if not ctx.wants_progress:
                 if await workspace.wait_shell(run_id, left):
                     return
@@ -58,18 +58,18 @@ class Call:
                 return
             before = size
             size = await workspace.grown(run_id, size, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
-            text, offset = await self._fresh(run_id, offset, size)
+            text, offset = await self._new_output(run_id, offset, size)
             if not text and (size > before or await workspace.wait_shell(run_id, 0.0)):
                 continue  # what came is not whole, or nothing will come
-            elapsed = time.monotonic() - self.began
+            elapsed = time.monotonic() - self.started_at
             await ctx.progress(elapsed, None, text or f"running for {elapsed:.0f} s")
         await workspace.wait_shell(run_id, 0.0)
 
-    def _left(self) -> float:
+    def _seconds_to_wait(self) -> float:
         """How long to wait before looking again whether to wait on: a call may become a task under way, or fail to."""
         if self.ctx.hold is None:
-            return LOOK
-        return self.began + self.ctx.hold - time.monotonic()
+            return TASK_POLL
+        return self.started_at + self.ctx.hold - time.monotonic()
 
     async def result(self, run_id: int) -> Output:
         """What to say of a command that ended, timed out, left something running or goes on."""
@@ -77,29 +77,29 @@ class Call:
         run = await workspace.run(run_id)
         dying = run.reason is not None  # its end is our doing: what is left of it is no background task
         ended = await workspace.wait_shell(run_id, SETTLE if dying else 0.0)
-        duration = round((time.monotonic() - self.began) * 1000)
+        duration = round((time.monotonic() - self.started_at) * 1000)
         path = workspace.output_path(run_id)
         gone = ended and await workspace.wait(run_id, SETTLE if dying or run.left == 0 else LINGER)
         is_welcome = gone or await workspace.keep(run_id)  # before all else is waited for: from now on its end is news
         if not gone:
             self.ctx.list_changed()
             gone = not is_welcome
-        cwd, notes = await self._stand(run)
+        cwd, notes = await self._update_cwd(run)
         if not is_welcome:
-            notes.append(f"what it left running was ended: {workspace.bounds.crowded}")
-        shown = await self._shown(run, path, gone)
-        notes += self._fate(run, ended, gone)
-        hits = [why for why in workspace.bounds.reached(run, shown.text) if why != run.reason]
+            notes.append(f"what it left running was ended: {workspace.limits.too_many_tasks}")
+        shown = await self._take_excerpt(run, path, gone)
+        notes += self._describe_end(run, ended, gone)
+        hits = [why for why in workspace.limits.find_reached(run, shown.text) if why != run.reason]
         notes += hits
         if path is None:
             notes.append(DISK_FULL)
-        ran = Ran(
+        ran = BashResult(
             stdout_and_stderr=shown.text,
             exit_code=None if run.timed_out or not ended else run.exit_code,
             timed_out=run.timed_out,
             duration_ms=duration,
-            truncated=shown.dropped > 0,
-            output_file=str(path) if shown.dropped and path else None,
+            truncated=shown.dropped_characters > 0,
+            output_file=str(path) if shown.dropped_characters and path else None,
             cwd=str(cwd),
             sandbox=workspace.sandbox,
             task_id=None if gone else run_id,
@@ -108,7 +108,7 @@ class Call:
         failed = run.timed_out or not is_welcome or (hits and run.exit_code != 0) or run.status in ("killed", "lost")
         return Output([Text(with_notes(shown.text, *notes))], ran, is_error=bool(failed))
 
-    async def _fresh(self, run_id: int, offset: int, size: int) -> tuple[str, int]:
+    async def _new_output(self, run_id: int, offset: int, size: int) -> tuple[str, int]:
         """Output from `offset` on, the newest of it if there is much, and the offset to go on from."""
         start = max(offset, size - MAX_PROGRESS)
         data = await self.ctx.workspace.read(run_id, start, size - start)
@@ -116,40 +116,42 @@ class Call:
         text, used = clean_output(data[begin:], final=False)
         return f"…{text}" if start > offset else text, start + begin + used
 
-    async def _shown(self, run: Run, path: Path | None, gone: bool) -> Excerpt:
+    async def _take_excerpt(self, run: Run, path: Path | None, gone: bool) -> Excerpt:
         """The output to show; what is not needed after that is removed."""
         workspace = self.ctx.workspace
         size = await workspace.size(run.id)
-        shown = await excerpt(partial(workspace.read, run.id), size, MAX_TEXT, _rest(run, path), final=gone)
+        shown = await make_excerpt(
+            partial(workspace.read, run.id), size, MAX_TEXT, _describe_rest(run, path), final=gone
+        )
         if not gone:
-            await workspace.taken(run.id, shown.used)
-        elif shown.dropped and path:
+            await workspace.taken(run.id, shown.used_bytes)
+        elif shown.dropped_characters and path:
             await workspace.keep(run.id)
         else:
             await workspace.forget(run.id)
         return shown
 
-    async def _stand(self, run: Run) -> tuple[Path, list[str]]:
+    async def _update_cwd(self, run: Run) -> tuple[Path, list[str]]:
         """Where the command stands now, and what to say about that; the caller stands there too, if it moved.
 
         Only a command that moved moves the caller: of two at once, the one that stayed must not undo the other's `cd`.
         """
         root = self.ctx.workspace.root
-        notes = [gone(self.ctx, self.asked)] if run.moved else []
-        began = root if run.moved or self.asked is None else self.asked
+        notes = [note_missing_cwd(self.ctx, self.cwd)] if run.moved else []
+        began = root if run.moved or self.cwd is None else self.cwd
         landed = await self.ctx.workspace.landed(run.id) or began
         if landed != began:
-            self.ctx.place.cwd = landed
+            self.ctx.caller_state.cwd = landed
         return landed, notes
 
-    def _fate(self, run: Run, ended: bool, gone: bool) -> list[str]:
+    def _describe_end(self, run: Run, ended: bool, gone: bool) -> list[str]:
         """What became of the command, where that is worth saying."""
         notes: list[str] = []
         if run.timed_out:
             more = f"a larger timeout (at most {MAX_TIMEOUT} ms), or " if self.timeout < MAX_TIMEOUT else ""
             notes.append(f"timed out after {self.timeout} ms; for what takes longer use {more}BackgroundBash")
         elif run.status in ("killed", "lost"):
-            notes.append(f"the command {ending(run)}")
+            notes.append(f"the command {describe_end(run)}")
         elif ended and run.exit_code:
             notes.append(f"exit code: {run.exit_code}")
         use = f"background task {run.id}: ReadBgOutput reads on, KillBgTask ends it"
@@ -161,15 +163,15 @@ class Call:
         return notes
 
 
-def _rest(run: Run, path: Path | None) -> str:
+def _describe_rest(run: Run, path: Path | None) -> str:
     """Where more of a run's output is than is shown."""
     if path is None:
         return "they are in no file"
     return f"all of it is in {path}" if run.kept is None else f"the first {run.kept:,} bytes of it are in {path}"
 
 
-def gone(ctx: Context, asked: Path | None) -> str:
+def note_missing_cwd(ctx: Context, asked: Path | None) -> str:
     """Say that the directory asked for is gone, and stand in the root from now on."""
-    if ctx.place.cwd == asked:
-        ctx.place.cwd = None
+    if ctx.caller_state.cwd == asked:
+        ctx.caller_state.cwd = None
     return f"the working directory {asked} is gone: ran in {ctx.workspace.root}"

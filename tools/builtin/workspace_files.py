@@ -13,8 +13,8 @@ from toolgate.tools.api.content import Contents, ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
-from toolgate.tools.builtin.file_types import FOLDER, contents, mime_type
-from toolgate.tools.workspace.files import Entry
+from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
+from toolgate.tools.workspace.files import FileEntry
 
 MAX_FILE = 8 * 2**20  # bytes: more than any client shows; a larger one is for a command to cut
 LARGE = 2**20  # bytes that are decoded in a thread: 10 ms of the largest
@@ -31,8 +31,8 @@ async def workspace_file(path: str, ctx: Context) -> Contents:
     if not found.is_folder:
         data = await ctx.workspace.read_file(absolute, MAX_FILE, anywhere=False)
         if len(data) > LARGE:
-            return await asyncio.to_thread(contents, uri, absolute, data)
-        return contents(uri, absolute, data)
+            return await asyncio.to_thread(to_contents, uri, absolute, data)
+        return to_contents(uri, absolute, data)
     entries, more = await ctx.workspace.entries(absolute, MAX_ENTRIES)
     names = [f"{entry.name}/" if entry.is_folder else entry.name for entry in entries]
     return Contents(uri, FOLDER, "\n".join([*names, *(["… and more"] if more else [])]))
@@ -52,7 +52,7 @@ async def file_changes(path: str, ctx: Context) -> AsyncIterator[object]:
     before = await _is_inside(ctx, f"/{path}")
     if not before:
         return
-    async for change in ctx.changes(Path(f"/{path}")):
+    async for change in ctx.watch_path(Path(f"/{path}")):
         now = await _is_inside(ctx, f"/{path}")
         if before or now:
             yield change
@@ -83,7 +83,7 @@ async def paths(value: str, ctx: Context) -> Completion:
     return Completion(values[:MAX_VALUES], None if more else len(values), more or len(values) > MAX_VALUES or None)
 
 
-async def folder(uri: str, ctx: Context) -> list[ResourceLink]:
+async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
     """What is in the folder `uri`. Raises NotFound for what is no folder of the workspace."""
     found = workspace_file.match(uri)
     if found is None:
@@ -93,12 +93,12 @@ async def folder(uri: str, ctx: Context) -> list[ResourceLink]:
     return _links(path, entries)
 
 
-def _links(folder: str, entries: Sequence[Entry]) -> list[ResourceLink]:
+def _links(folder: str, entries: Sequence[FileEntry]) -> list[ResourceLink]:
     links = [_link(folder, entry) for entry in entries]
     return [link for link in links if link is not None]
 
 
-def _link(folder: str, entry: Entry) -> ResourceLink | None:
+def _link(folder: str, entry: FileEntry) -> ResourceLink | None:
     """An entry of a folder as a list shows it; None where no URI can name it."""
     uri = _uri(f"{folder}/{entry.name}".lstrip("/"))
     if uri is None:
@@ -109,5 +109,5 @@ def _link(folder: str, entry: Entry) -> ResourceLink | None:
 
 
 def _uri(path: str) -> str | None:
-    spelled = uri_templates.path(path)
+    spelled = uri_templates.encode_path(path)
     return None if spelled is None else f"file:///{spelled}"

@@ -5,13 +5,13 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-from toolgate.tools.cgroups.group import Group, Seat
-from toolgate.tools.cgroups.hierarchies import Hierarchy, hierarchies
-from toolgate.tools.cgroups.server_group import WEIGHT, House, new_name
+from toolgate.tools.cgroups.group import Group, GroupFolder
+from toolgate.tools.cgroups.hierarchies import Hierarchy, find_hierarchies
+from toolgate.tools.cgroups.server_group import WEIGHT, ServerGroup, new_name
 from toolgate.tools.cgroups.version import Allowance
 
 LIMITING: Sequence[str] = ("memory", "pids", "cpu")
-WANTED = frozenset(LIMITING) | {"cpuacct"}  # which limits nothing: on v1 it tells the CPU time
+CONTROLLERS = frozenset(LIMITING) | {"cpuacct"}  # which limits nothing: on v1 it tells the CPU time
 NAME = re.compile(r"[0-9a-f]{8,128}")
 WITHIN = 5.0  # seconds
 
@@ -22,15 +22,15 @@ class Cgroups:
     `str` of it is for people: `cgroup v1 (cpu, pids), without memory: …`. Any thread may call.
     """
 
-    def __init__(self, houses: Sequence[House], lacking: Mapping[str, str]) -> None:
-        self._houses = houses
+    def __init__(self, server_groups: Sequence[ServerGroup], lacking: Mapping[str, str]) -> None:
+        self._server_groups = server_groups
         self.lacking = lacking
 
     def __str__(self) -> str:
-        seats = [house.seat for house in self._houses]
-        versions = " and ".join(sorted({seat.dialect.version for seat in seats}))
+        seats = [house.folder for house in self._server_groups]
+        versions = " and ".join(sorted({seat.version.name for seat in seats}))
         had = ", ".join(name for name in LIMITING if any(name in seat.controllers for seat in seats))
-        return f"cgroup {versions} ({had})" + (f", without {_told(self.lacking)}" if self.lacking else "")
+        return f"cgroup {versions} ({had})" + (f", without {_format_reasons(self.lacking)}" if self.lacking else "")
 
     def group(self, name: str, *, memory: int = 0, processes: int = 0, weight: int = 0) -> Group:
         """The group of that name (a hex digest), new or as it is, held to bytes, processes with threads, CPU weight.
@@ -41,14 +41,16 @@ class Cgroups:
             raise ValueError(f"{name!r} is not a hex digest")
         allowance = Allowance(memory, processes, weight)
         with contextlib.ExitStack() as undo:
-            seats = [self._room(house, name, allowance, undo) for house in self._houses]
+            seats = [self._make_folder(house, name, allowance, undo) for house in self._server_groups]
             undo.pop_all()
         return Group(seats, allowance)
 
-    def _room(self, house: House, name: str, allowance: Allowance, undo: contextlib.ExitStack) -> Seat:
-        seat, new = house.room(name)
+    def _make_folder(
+        self, house: ServerGroup, name: str, allowance: Allowance, undo: contextlib.ExitStack
+    ) -> GroupFolder:
+        seat, new = house.make_folder(name)
         if new:
-            undo.callback(seat.folder.rmdir)
+            undo.callback(seat.path.rmdir)
         seat.limit(allowance)
         return seat
 
@@ -58,14 +60,14 @@ class Cgroups:
         Waits `within` seconds for each hierarchy. Raises OSError.
         """
         swept: dict[str, str] = {}
-        for house in self._houses:
+        for house in self._server_groups:
             for name, kept in house.sweep(time.monotonic() + within).items():
                 swept[name] = swept.get(name) or kept
         return swept
 
     def close(self, within: float = WITHIN) -> bool:
         """Kill what is in all groups, and remove them. Waits `within` seconds for each hierarchy; are they gone?"""
-        gone = [house.close(within) for house in self._houses]
+        gone = [house.close(within) for house in self._server_groups]
         return all(gone)
 
 
@@ -76,35 +78,37 @@ def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
     all groups together, for the CPU, against 100 of the server (on v1, of each process beside them).
     """
     try:
-        present = hierarchies(WANTED)
+        present = find_hierarchies(CONTROLLERS)
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
-    name, houses = new_name(), list[House]()
+    name, houses = new_name(), list[ServerGroup]()
     lacking = dict.fromkeys(LIMITING, "not mounted here, or not passed on to the server's group")
     for hierarchy in present:
         try:
-            houses.append(_house(hierarchy, name, move, weight, lacking))
+            houses.append(_make_server_group(hierarchy, name, move, weight, lacking))
         except OSError as error:
             lacking |= dict.fromkeys(hierarchy.controllers & lacking.keys(), f"{error.filename}: {error.strerror}")
-    if not any(set(LIMITING) & house.seat.controllers for house in houses):
+    if not any(set(LIMITING) & house.folder.controllers for house in houses):
         for house in houses:
             house.close()
-        return _told(lacking)
+        return _format_reasons(lacking)
     return Cgroups(houses, lacking)
 
 
-def _house(hierarchy: Hierarchy, name: str, move: bool, weight: int, lacking: dict[str, str]) -> House:
+def _make_server_group(
+    hierarchy: Hierarchy, name: str, move: bool, weight: int, lacking: dict[str, str]
+) -> ServerGroup:
     """Takes what it has from `lacking`, and adds why it has not the rest."""
-    refused = hierarchy.dialect.prepare(hierarchy.top, hierarchy.controllers, move)
+    refused = hierarchy.version.prepare(hierarchy.top, hierarchy.controllers, move)
     controllers = hierarchy.controllers - refused.keys()
-    house = House(Seat(hierarchy.top / name, controllers, hierarchy.dialect), weight)
+    house = ServerGroup(GroupFolder(hierarchy.top / name, controllers, hierarchy.version), weight)
     lacking |= refused
     for controller in controllers:
         lacking.pop(controller, None)
     return house
 
 
-def _told(lacking: Mapping[str, str]) -> str:
+def _format_reasons(lacking: Mapping[str, str]) -> str:
     """Each reason once, with the controllers it holds for."""
     reasons: dict[str, list[str]] = {}
     for controller in sorted(lacking, key=LIMITING.index):

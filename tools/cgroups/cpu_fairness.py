@@ -18,37 +18,37 @@ QUIET = 6  # looks in a row that find little, until a group need not give way an
 
 
 @dataclass(slots=True)
-class Seen:
-    at: float
+class CpuUsage:
+    measured_at: float
     seconds: float
-    gives_way: bool = False
+    is_throttled: bool = False
     quiet: int = 0
 
 
-class Manners:
+class CpuFairness:
     """What was seen of each group at the last look."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._seen: dict[Group, Seen] = {}
+        self._seen: dict[Group, CpuUsage] = {}
 
-    def look(self, groups: Iterable[Group]) -> None:
+    def update(self, groups: Iterable[Group]) -> None:
         """Look at all groups there are. Blocks for some reads; one that no controller counts is left alone."""
         now = self._now()
-        held: dict[Group, Seen] = {}
+        held: dict[Group, CpuUsage] = {}
         for group in groups:
             used = group.cpu_seconds()
             if used is not None:
-                held[group] = _judged(group, self._seen.get(group) or Seen(now, used), now, used)
+                held[group] = _update_usage(group, self._seen.get(group) or CpuUsage(now, used), now, used)
         self._seen = held
 
 
-def _judged(group: Group, seen: Seen, now: float, used: float) -> Seen:
-    share = (used - seen.seconds) / max(now - seen.at, EVERY)
-    seen.at, seen.seconds = now, used
+def _update_usage(group: Group, seen: CpuUsage, now: float, used: float) -> CpuUsage:
+    share = (used - seen.seconds) / max(now - seen.measured_at, EVERY)
+    seen.measured_at, seen.seconds = now, used
     seen.quiet = seen.quiet + 1 if share < LITTLE else 0
-    if share > MUCH and not seen.gives_way:
-        seen.gives_way = group.give_way(True)
-    elif seen.gives_way and seen.quiet >= QUIET:
-        seen.gives_way = not group.give_way(False)
+    if share > MUCH and not seen.is_throttled:
+        seen.is_throttled = group.throttle(True)
+    elif seen.is_throttled and seen.quiet >= QUIET:
+        seen.is_throttled = not group.throttle(False)
     return seen

@@ -19,7 +19,7 @@ def write(file: Path, value: object) -> None:
         raise OSError(code, error.strerror, str(file)) from None
 
 
-def number(file: Path, key: str = "") -> int:
+def read_number(file: Path, key: str = "") -> int:
     """The number in the file, or on its line that starts with the key; 0 where there is none."""
     for line in _text(file).splitlines():
         *name, value = line.split()[:2] or [""]
@@ -28,17 +28,17 @@ def number(file: Path, key: str = "") -> int:
     return 0
 
 
-def words(file: Path) -> frozenset[str]:
+def read_words(file: Path) -> frozenset[str]:
     """Such as the controllers in cgroup.controllers; none when it can't be read."""
     return frozenset(_text(file).split())
 
 
-def numbers(file: Path) -> list[int]:
+def read_numbers(file: Path) -> list[int]:
     """Such as the processes in cgroup.procs; none when the group is gone."""
     return [int(word) for word in _text(file).split() if word.isdecimal()]
 
 
-def below(group: Path) -> list[Path]:
+def list_groups(group: Path) -> list[Path]:
     """The group and all groups in it, the deepest first."""
     found = [group]
     for each in found:

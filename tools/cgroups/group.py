@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolgate.tools.cgroups import kill as ending
-from toolgate.tools.cgroups.files import below, number
-from toolgate.tools.cgroups.version import Allowance, Dialect
+from toolgate.tools.cgroups.files import list_groups, read_number
+from toolgate.tools.cgroups.version import Allowance, CgroupVersion
 
 WEIGHT = 100  # what a group has by default
 MODEST = 10  # the part of it that who gives way keeps
@@ -16,23 +16,23 @@ WITHIN = 5.0  # seconds for all to die: SIGKILL takes milliseconds, but a proces
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class GroupFolder:
     """The group's folder in one hierarchy, and what is limited there."""
 
-    folder: Path
+    path: Path
     controllers: frozenset[str]
-    dialect: Dialect
+    version: CgroupVersion
 
     def limit(self, allowance: Allowance) -> None:
-        for controller in self.controllers & self.dialect.limits.keys():
-            self.dialect.limits[controller](self.folder, allowance)
+        for controller in self.controllers & self.version.limits.keys():
+            self.version.limits[controller](self.path, allowance)
 
     def read(self, name: str) -> float | None:
         """None when another hierarchy knows, or none."""
-        reading = self.dialect.readings[name]
+        reading = self.version.statistics[name]
         if reading.controller not in {"", *self.controllers}:
             return None
-        return number(self.folder / reading.file, reading.key) * reading.unit
+        return read_number(self.path / reading.file, reading.key) * reading.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,20 @@ class Group:
     the kernel some 10 ms; what a process that is in it already starts is in it for nothing.
     """
 
-    def __init__(self, seats: Sequence[Seat], allowance: Allowance) -> None:
-        self._seats = seats
+    def __init__(self, folders: Sequence[GroupFolder], allowance: Allowance) -> None:
+        self._folders = folders
         self._allowance = allowance
         self._lock = threading.Lock()
-        self._seen = self._counted()
-        self.entrances = [seat.folder / "cgroup.procs" for seat in seats]
+        self._seen = self._read_hits()
+        self.procs_files = [seat.path / "cgroup.procs" for seat in folders]
 
     def processes(self) -> list[int]:
-        return ending.processes(self._folders())
+        return ending.processes(self._paths())
 
     def hits(self) -> Hits:
         """Since this was last asked."""
         with self._lock:
-            before, self._seen = self._seen, self._counted()
+            before, self._seen = self._seen, self._read_hits()
             return Hits(self._seen.oom - before.oom, self._seen.processes - before.processes)
 
     def memory_used(self) -> int | None:
@@ -76,14 +76,14 @@ class Group:
         """Of all that were in it so far; None where no controller counts it."""
         return self._read("seconds")
 
-    def give_way(self, yes: bool) -> bool:
+    def throttle(self, enabled: bool) -> bool:
         """Have a tenth of its weight for the processor, or all of it. False where that can't be had."""
         weight = self._allowance.weight or WEIGHT
-        wanted = replace(self._allowance, weight=max(1, weight // MODEST) if yes else weight)
-        seats = [seat for seat in self._seats if "cpu" in seat.controllers]
+        wanted = replace(self._allowance, weight=max(1, weight // MODEST) if enabled else weight)
+        seats = [seat for seat in self._folders if "cpu" in seat.controllers]
         try:
             for seat in seats:
-                seat.dialect.limits["cpu"](seat.folder, wanted)
+                seat.version.limits["cpu"](seat.path, wanted)
         except OSError:  # the group is gone
             return False
         return bool(seats)
@@ -91,30 +91,30 @@ class Group:
     def kill(self, within: float = WITHIN) -> bool:
         """SIGKILL all that is in it; nothing is born meanwhile. Waits `within` seconds; is it empty? Raises OSError."""
         try:
-            return ending.kill(self._folders, self._halt, time.monotonic() + within)
+            return ending.kill(self._paths, self._halt, time.monotonic() + within)
         finally:
-            for seat in self._seats:
+            for seat in self._folders:
                 seat.limit(self._allowance)
 
     def close(self, within: float = WITHIN) -> bool:
         """Kill, and remove it. Waits `within` seconds; False when something in it can't be ended. Raises OSError."""
         until = time.monotonic() + within
-        ending.kill(self._folders, self._halt, until)  # in all hierarchies first: one may hold what another halts
-        gone = [ending.clear(seat.folder, seat.dialect.halt, until) for seat in self._seats]
+        ending.kill(self._paths, self._halt, until)  # in all hierarchies first: one may hold what another halts
+        gone = [ending.clear(seat.path, seat.version.halt, until) for seat in self._folders]
         return all(gone)
 
     @property
     def _halt(self) -> dict[str, str]:
         halt: dict[str, str] = {}
-        for seat in self._seats:
-            halt |= seat.dialect.halt
+        for seat in self._folders:
+            halt |= seat.version.halt
         return halt
 
-    def _folders(self) -> list[Path]:
-        return [folder for seat in self._seats for folder in below(seat.folder)]
+    def _paths(self) -> list[Path]:
+        return [folder for seat in self._folders for folder in list_groups(seat.path)]
 
     def _read(self, name: str) -> float | None:
-        return next((value for seat in self._seats if (value := seat.read(name)) is not None), None)
+        return next((value for seat in self._folders if (value := seat.read(name)) is not None), None)
 
-    def _counted(self) -> Hits:
+    def _read_hits(self) -> Hits:
         return Hits(int(self._read("oom") or 0), int(self._read("processes") or 0))

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from toolgate.tools.cgroups.files import numbers, words
+from toolgate.tools.cgroups.files import read_numbers, read_words
 from toolgate.tools.cgroups.v1 import V1
 from toolgate.tools.cgroups.v2 import V2
-from toolgate.tools.cgroups.version import Dialect
+from toolgate.tools.cgroups.version import CgroupVersion
 
-DIALECTS = {"cgroup": V1, "cgroup2": V2}  # type of file system → what is spoken there
+VERSIONS = {"cgroup": V1, "cgroup2": V2}  # type of file system → what is spoken there
 PROC = Path("/proc/self")
 
 
@@ -21,10 +21,10 @@ class Hierarchy:
 
     top: Path
     controllers: frozenset[str]
-    dialect: Dialect
+    version: CgroupVersion
 
 
-def hierarchies(wanted: frozenset[str]) -> list[Hierarchy]:
+def find_hierarchies(wanted: frozenset[str]) -> list[Hierarchy]:
     """Those with a wanted controller, each once. Raises OSError where there is no /proc.
 
     The one of pids is the first: what is killed there starts nothing meanwhile, and is then gone from the others too.
@@ -35,10 +35,10 @@ def hierarchies(wanted: frozenset[str]) -> list[Hierarchy]:
         path = next((groups[name] for name in ("", *sorted(options)) if _names(name, kind) and name in groups), None)
         own = None if path is None else _own(mount, root, path)
         if own is not None:
-            top = DIALECTS[kind].top(own)
-            offered = wanted & (options if kind == "cgroup" else words(top / "cgroup.controllers"))
+            top = VERSIONS[kind].top(own)
+            offered = wanted & (options if kind == "cgroup" else read_words(top / "cgroup.controllers"))
             if offered not in found or not os.access(found[offered].top, os.W_OK):  # mounted twice: the better one
-                found[offered] = Hierarchy(top, offered, DIALECTS[kind])
+                found[offered] = Hierarchy(top, offered, VERSIONS[kind])
     found.pop(frozenset(), None)
     return sorted(found.values(), key=lambda hierarchy: "pids" not in hierarchy.controllers)
 
@@ -60,7 +60,7 @@ def _mounts(text: str) -> Iterator[tuple[Path, str, str, frozenset[str]]]:
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
         fields, (kind, _, options) = left.split(), right.split(" ", 2)
-        if kind in DIALECTS:
+        if kind in VERSIONS:
             yield Path(_plain(fields[4])), _plain(fields[3]), kind, frozenset(options.split(","))
 
 
@@ -74,4 +74,4 @@ def _own(mount: Path, root: str, path: str) -> Path | None:
     if ".." in own.parts or not own.is_relative_to(top):
         return None
     folder = mount / own.relative_to(top)
-    return folder if os.getpid() in numbers(folder / "cgroup.procs") else None
+    return folder if os.getpid() in read_numbers(folder / "cgroup.procs") else None

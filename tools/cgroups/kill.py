@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from toolgate.tools.cgroups.files import below, numbers, write
+from toolgate.tools.cgroups.files import list_groups, read_numbers, write
 
 BATCH = 64  # descriptors at once
 ROUND = 0.1  # seconds for a batch to die before the next is signalled: one may be stuck in the kernel
 PAUSE = 0.005  # seconds: nobody is told when a group of v1 can be removed
-HANDLELESS = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, and a server at the end of its descriptors
+NO_PIDFD = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, and a server at the end of its descriptors
 
 
 def kill(groups: Callable[[], Iterable[Path]], halt: Mapping[str, str], until: float) -> bool:
     """End what is in the groups until nothing is, or it is `until` (monotonic seconds). Is it all gone?"""
-    while pids := _halted(groups(), halt):
+    while pids := _halt_groups(groups(), halt):
         for first in range(0, len(pids), BATCH):
             _end(pids[first : first + BATCH], lambda: processes(groups()))
         if time.monotonic() >= until:
@@ -33,9 +33,9 @@ def kill(groups: Callable[[], Iterable[Path]], halt: Mapping[str, str], until: f
 
 def clear(group: Path, halt: Mapping[str, str], until: float) -> bool:
     """End what is in the group and those below it, and remove them. Is it gone? Raises OSError if it may not be."""
-    while kill(lambda: below(group), halt, until):
+    while kill(lambda: list_groups(group), halt, until):
         try:
-            for each in below(group):
+            for each in list_groups(group):
                 with contextlib.suppress(FileNotFoundError):
                     each.rmdir()
             return True
@@ -49,10 +49,10 @@ def clear(group: Path, halt: Mapping[str, str], until: float) -> bool:
 
 
 def processes(groups: Iterable[Path]) -> list[int]:
-    return sorted({pid for group in groups for pid in numbers(group / "cgroup.procs")})
+    return sorted({pid for group in groups for pid in read_numbers(group / "cgroup.procs")})
 
 
-def _halted(groups: Iterable[Path], halt: Mapping[str, str]) -> list[int]:
+def _halt_groups(groups: Iterable[Path], halt: Mapping[str, str]) -> list[int]:
     """Who is in them, once nothing more is born there."""
     seen = list(groups)
     pids = processes(seen)
@@ -67,18 +67,18 @@ def _end(pids: Sequence[int], members: Callable[[], list[int]]) -> None:
         held: dict[int, int | None] = {}
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                held[pid] = _held(pid, stack)
+                held[pid] = _open_pidfd(pid, stack)
         for pid in held.keys() & set(members()):
             _signal(pid, held[pid])
         _await([descriptor for descriptor in held.values() if descriptor is not None])
 
 
-def _held(pid: int, stack: contextlib.ExitStack) -> int | None:
+def _open_pidfd(pid: int, stack: contextlib.ExitStack) -> int | None:
     """A descriptor of the process, closed with the stack; None where there can't be one."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError as error:
-        if error.errno in HANDLELESS:
+        if error.errno in NO_PIDFD:
             return None
         raise
     stack.callback(os.close, descriptor)

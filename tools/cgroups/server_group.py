@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from toolgate.tools.cgroups import kill
-from toolgate.tools.cgroups.group import Seat
+from toolgate.tools.cgroups.group import GroupFolder
 from toolgate.tools.cgroups.version import Allowance
 
 NAME = re.compile(r"toolgate-[0-9]+-[0-9a-f]{16}")
@@ -25,45 +25,45 @@ def new_name() -> str:
     return f"toolgate-{os.getpid()}-{os.urandom(8).hex()}"
 
 
-class House:
+class ServerGroup:
     """Made, and locked, when it is made. Raises OSError. Forked processes share the lock until they are closed."""
 
-    def __init__(self, seat: Seat, weight: int = WEIGHT) -> None:
-        self.seat = seat
-        self._lock: int | None = _made(seat.folder)
+    def __init__(self, folder: GroupFolder, weight: int = WEIGHT) -> None:
+        self.folder = folder
+        self._lock: int | None = _make_locked(folder.path)
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
-            self._fit(weight)
+            self._prepare(weight)
             undo.pop_all()
 
-    def _fit(self, weight: int) -> None:
-        if (kind := self.seat.folder / "cgroup.type").exists() and kind.read_text().strip() != "domain":
-            raise OSError(errno.EOPNOTSUPP, "the group it is in is threaded", str(self.seat.folder))
-        if "cpu" in self.seat.controllers:
-            self.seat.dialect.limits["cpu"](self.seat.folder, Allowance(weight=weight))
-        self.seat.dialect.nest(self.seat.folder, self.seat.controllers)
+    def _prepare(self, weight: int) -> None:
+        if (kind := self.folder.path / "cgroup.type").exists() and kind.read_text().strip() != "domain":
+            raise OSError(errno.EOPNOTSUPP, "the group it is in is threaded", str(self.folder.path))
+        if "cpu" in self.folder.controllers:
+            self.folder.version.limits["cpu"](self.folder.path, Allowance(weight=weight))
+        self.folder.version.nest(self.folder.path, self.folder.controllers)
 
-    def room(self, name: str) -> tuple[Seat, bool]:
+    def make_folder(self, name: str) -> tuple[GroupFolder, bool]:
         """A group in it, and whether that is new. Raises OSError."""
-        seat = Seat(self.seat.folder / name, self.seat.controllers, self.seat.dialect)
+        seat = GroupFolder(self.folder.path / name, self.folder.controllers, self.folder.version)
         try:
-            seat.folder.mkdir()
+            seat.path.mkdir()
         except FileExistsError:
             return seat, False
         return seat, True
 
     def sweep(self, until: float) -> dict[str, str]:
         """End the houses of dead servers beside this one: their names, and what kept them ("" when nothing did)."""
-        beside = [each for each in self.seat.folder.parent.iterdir() if NAME.fullmatch(each.name)]
-        swept = {each.name: self._sweep(each, until) for each in beside if each != self.seat.folder}
+        beside = [each for each in self.folder.path.parent.iterdir() if NAME.fullmatch(each.name)]
+        swept = {each.name: self._sweep(each, until) for each in beside if each != self.folder.path}
         return {name: kept for name, kept in swept.items() if kept is not None}
 
     def _sweep(self, folder: Path, until: float) -> str | None:
         """None when its server lives, or it is gone."""
         try:
             with contextlib.ExitStack() as stack:
-                stack.callback(os.close, _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
-                gone = kill.clear(folder, self.seat.dialect.halt, until)
+                stack.callback(os.close, _lock_folder(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
+                gone = kill.clear(folder, self.folder.version.halt, until)
                 return "" if gone else "a process in it can't be ended"
         except (BlockingIOError, FileNotFoundError):
             return None
@@ -73,25 +73,25 @@ class House:
     def close(self, within: float = 5.0) -> bool:
         """Kill all in it, and remove it. Waits `within` seconds; is it gone? Raises OSError."""
         try:
-            return kill.clear(self.seat.folder, self.seat.dialect.halt, time.monotonic() + within)
+            return kill.clear(self.folder.path, self.folder.version.halt, time.monotonic() + within)
         finally:
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
 
 
-def _made(folder: Path) -> int | None:
+def _make_locked(folder: Path) -> int | None:
     for _ in range(TRIES):
         folder.mkdir(exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            lock = _locked(folder, fcntl.LOCK_EX)
-            if _still(lock, folder):
+            lock = _lock_folder(folder, fcntl.LOCK_EX)
+            if _is_same_folder(lock, folder):
                 return lock
             os.close(lock)
     raise FileNotFoundError(errno.ENOENT, "removed as fast as it is made", str(folder))
 
 
-def _locked(folder: Path, how: int) -> int:
+def _lock_folder(folder: Path, how: int) -> int:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, how)
@@ -101,7 +101,7 @@ def _locked(folder: Path, how: int) -> int:
     return descriptor
 
 
-def _still(descriptor: int, folder: Path) -> bool:
+def _is_same_folder(descriptor: int, folder: Path) -> bool:
     """Is what is open what is there now?"""
     try:
         return os.fstat(descriptor).st_ino == folder.stat().st_ino

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolgate.tools.cgroups.files import write
-from toolgate.tools.cgroups.version import Allowance, Dialect, Reading
+from toolgate.tools.cgroups.version import Allowance, CgroupVersion, Statistic
 
 SHARES = 1024  # what a group has by default, as v2 has 100
 FEWEST, MOST = 2, 262_144  # what cpu.shares takes
@@ -44,14 +44,14 @@ def _nest(group: Path, controllers: frozenset[str]) -> None:
     """Likewise."""
 
 
-V1 = Dialect(
-    version="v1",
+V1 = CgroupVersion(
+    name="v1",
     limits={"memory": _memory, "pids": _processes, "cpu": _weight},
-    readings={
-        "oom": Reading("memory", "memory.oom_control", "oom_kill"),  # failcnt counts cached files too
-        "processes": Reading("pids", "pids.events", "max"),
-        "memory": Reading("memory", "memory.usage_in_bytes"),
-        "seconds": Reading("cpuacct", "cpuacct.usage", unit=1e-9),
+    statistics={
+        "oom": Statistic("memory", "memory.oom_control", "oom_kill"),  # failcnt counts cached files too
+        "processes": Statistic("pids", "pids.events", "max"),
+        "memory": Statistic("memory", "memory.usage_in_bytes"),
+        "seconds": Statistic("cpuacct", "cpuacct.usage", unit=1e-9),
     },
     halt={"pids.max": "0"},
     top=_top,

@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.cgroups.files import numbers, words, write
-from toolgate.tools.cgroups.version import Allowance, Dialect, Reading
+from toolgate.tools.cgroups.files import read_numbers, read_words, write
+from toolgate.tools.cgroups.version import Allowance, CgroupVersion, Statistic
 
 LEAF = "toolgate-server"
 LEAST, MOST = 1, 10_000  # what cpu.weight takes
@@ -33,32 +33,32 @@ def _weight(group: Path, allowance: Allowance) -> None:
 
 def _top(own: Path) -> Path:
     """One above where we, or systemd's DelegateSubgroup=, put the server in a leaf of what was delegated."""
-    is_leaf = own.name == LEAF or (_delegated(own.parent) and not _delegated(own))
+    is_leaf = own.name == LEAF or (_is_delegated(own.parent) and not _is_delegated(own))
     return own.parent if is_leaf else own
 
 
 def _prepare(top: Path, controllers: frozenset[str], move: bool) -> Mapping[str, str]:
     """Raises OSError when processes are in it; with `move`, this one moves to a leaf of it first."""
-    if _occupied(top):
+    if _has_processes(top):
         if not move:
             raise OSError(errno.EBUSY, BUSY, str(top))
         _move(top / LEAF)
-        if _occupied(top):
+        if _has_processes(top):
             _move_back(top)
             raise OSError(errno.EBUSY, "processes besides the server are in it", str(top))
     return _enable(top, controllers)
 
 
-def _delegated(group: Path) -> bool:
+def _is_delegated(group: Path) -> bool:
     for name in ("user.delegate", "trusted.delegate"):  # systemd's marks; the second is for root's eyes
         with contextlib.suppress(OSError):
             return os.getxattr(group, name) == b"1"
     return False
 
 
-def _occupied(group: Path) -> bool:
+def _has_processes(group: Path) -> bool:
     """The root alone may have both processes and groups; it has no type."""
-    return (group / "cgroup.type").exists() and bool(numbers(group / "cgroup.procs"))
+    return (group / "cgroup.type").exists() and bool(read_numbers(group / "cgroup.procs"))
 
 
 def _move(leaf: Path) -> None:
@@ -75,7 +75,7 @@ def _move_back(top: Path) -> None:
 def _enable(group: Path, controllers: frozenset[str]) -> dict[str, str]:
     """One by one, as one that can't be had refuses all; those that can't, and why."""
     lacking: dict[str, str] = {}
-    for controller in sorted(controllers - words(group / "cgroup.subtree_control")):
+    for controller in sorted(controllers - read_words(group / "cgroup.subtree_control")):
         try:
             write(group / "cgroup.subtree_control", f"+{controller}")
         except OSError as error:
@@ -88,14 +88,14 @@ def _nest(group: Path, controllers: frozenset[str]) -> None:
         write(group / "cgroup.subtree_control", f"+{controller}")
 
 
-V2 = Dialect(
-    version="v2",
+V2 = CgroupVersion(
+    name="v2",
     limits={"memory": _memory, "pids": _processes, "cpu": _weight},
-    readings={
-        "oom": Reading("memory", "memory.events", "oom_kill"),
-        "processes": Reading("pids", "pids.events", "max"),
-        "memory": Reading("memory", "memory.current"),
-        "seconds": Reading("", "cpu.stat", "usage_usec", unit=1e-6),  # told without a controller
+    statistics={
+        "oom": Statistic("memory", "memory.events", "oom_kill"),
+        "processes": Statistic("pids", "pids.events", "max"),
+        "memory": Statistic("memory", "memory.current"),
+        "seconds": Statistic("", "cpu.stat", "usage_usec", unit=1e-6),  # told without a controller
     },
     halt={"pids.max": "0", "cgroup.kill": "1"},  # the second since Linux 5.14
     top=_top,

@@ -25,7 +25,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Statistic:
     """A number of a group: in which file, on which line, and how much one of it is."""
 
     controller: str
@@ -35,15 +35,15 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class CgroupVersion:
     """`limits`: controller → writes its part of an allowance. `halt`: what to write where there is such a file, so that
     nothing more is born. `top`: the group that ours go below, when this process is in that one. `prepare`: makes it fit
     to have them, with leave to move this process, and tells what it refuses and why. `nest`: makes a house fit.
     """
 
-    version: str
+    name: str
     limits: Mapping[str, Callable[[Path, Allowance], None]]
-    readings: Mapping[str, Reading]
+    statistics: Mapping[str, Statistic]
     halt: Mapping[str, str]
     top: Callable[[Path], Path]
     prepare: Callable[[Path, frozenset[str], bool], Mapping[str, str]]

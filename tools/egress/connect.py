@@ -2,8 +2,8 @@
 
 import asyncio
 
-from toolgate.tools.web.address_policy import Allowed
-from toolgate.tools.web.fetch import Resolve, Unreachable
+from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.web.fetch import PageUnreachableError, Resolve
 
 CONNECT = 10.0  # seconds for all addresses of a host
 CHUNK = 2**16
@@ -11,13 +11,17 @@ CHUNK = 2**16
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def reached(host: str, port: int, allowed: Allowed, resolve: Resolve) -> Streams:
+async def open_connection(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> Streams:
     """A connection to an address of `host`. Raises Refused and Unreachable."""
-    from toolgate.tools.web.http import reason, usable, vetted  # start-up: httpx and httpcore
+    from toolgate.tools.web.vetted_client import (  # start-up: httpx and httpcore
+        describe_error,
+        is_usable_host,
+        resolve_vetted,
+    )
 
-    if not usable(host):
-        raise Unreachable("not a usable host name")
-    addresses = await vetted(host, port, allowed, resolve)
+    if not is_usable_host(host):
+        raise PageUnreachableError("not a usable host name")
+    addresses = await resolve_vetted(host, port, allowed, resolve)
     failure: OSError | None = None
     for address in addresses:
         try:
@@ -25,5 +29,5 @@ async def reached(host: str, port: int, allowed: Allowed, resolve: Resolve) -> S
                 return await asyncio.open_connection(address, port, limit=CHUNK)
         except OSError as error:  # TimeoutError is one
             failure = error
-    why = "no answer in time" if isinstance(failure, TimeoutError) else reason(failure)
-    raise Unreachable(f"could not connect to {host} port {port}: {why}")
+    why = "no answer in time" if isinstance(failure, TimeoutError) else describe_error(failure)
+    raise PageUnreachableError(f"could not connect to {host} port {port}: {why}")

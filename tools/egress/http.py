@@ -15,11 +15,11 @@ import h11
 CHUNK = 2**16
 MAX_HEAD = 2**17  # bytes; Chromium sends what a server accepts, cookies of a page included
 EVENTS = 16  # header fields and pieces of bodies, which may be of one byte; then others have their turn
-MAX_QUESTIONS = 4  # on one connection before one is answered: the first lacks the credentials
+MAX_REQUESTS = 4  # on one connection before one is answered: the first lacks the credentials
 MAX_REASON = 240  # characters of a status line, which is all of a refused CONNECT that most clients show
 REASONS = {400: "Bad Request", 403: "Refused", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
 # What is between two neighbours only (RFC 9110, 7.6.1), or would lead round the proxy.
-OURS = frozenset(
+HOP_BY_HOP = frozenset(
     (
         b"connection",
         b"keep-alive",
@@ -37,33 +37,33 @@ OURS = frozenset(
 
 Headers = list[tuple[bytes, bytes]]
 Count = Callable[[int], None]
-Turn = Callable[[int], Awaitable[None]]
+OnEvents = Callable[[int], Awaitable[None]]
 
 
-def uncounted(size: int) -> None:
+def ignore_size(size: int) -> None:
     """For bytes that nobody counts."""
 
 
-async def others(events: int) -> None:
+async def yield_to_loop(events: int) -> None:
     """Let others have their turn."""
     await asyncio.sleep(0)
 
 
-class Source(Protocol):
+class ByteReader(Protocol):
     """Where bytes come from: up to that many, b"" at the end; raises OSError. A StreamReader is one."""
 
     async def read(self, most: int, /) -> bytes: ...
 
 
-class Nonsense(Exception):
+class BadProxyRequestError(Exception):
     """What came is no request that a proxy could answer. It can be refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProxyRequest:
     """`host` without brackets; `target` as the server is to see it; `credentials` the header as it came, or ""."""
 
-    request: h11.Request
+    head: h11.Request
     host: str
     port: int
     target: str
@@ -71,40 +71,44 @@ class Asked:
     credentials: str
 
 
-class Talk:
+class ProxyConnection:
     """One connection of a client's. A head of either side has `max_head` bytes at most; `turn` is awaited every so
     often, with the number of events that came meanwhile: each costs some 50 µs, many of them come in one read."""
 
     def __init__(
-        self, reader: Source, writer: asyncio.StreamWriter, max_head: int = MAX_HEAD, turn: Turn = others
+        self,
+        reader: ByteReader,
+        writer: asyncio.StreamWriter,
+        max_head: int = MAX_HEAD,
+        on_events: OnEvents = yield_to_loop,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._max_head = max_head
-        self._turn = turn
+        self._on_events = on_events
         self._events = 0
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=max_head)
-        self._questions = 0
+        self._requests = 0
         self._is_head = False
 
-    async def asked(self) -> Asked:
+    async def read_request(self) -> ProxyRequest:
         """The next request's head. Raises Nonsense and EOFError."""
-        self._questions += 1
-        if self._questions > MAX_QUESTIONS:
-            raise Nonsense
-        event = await self._event()
+        self._requests += 1
+        if self._requests > MAX_REQUESTS:
+            raise BadProxyRequestError
+        event = await self._next_event()
         if not isinstance(event, h11.Request):
             raise EOFError
         self._is_head = event.method == b"HEAD"
-        await self._took(len(event.headers))
+        await self._count_events(len(event.headers))
         try:
-            return _asked(event)
+            return _parse_request(event)
         except ValueError:  # UnicodeError is one
-            raise Nonsense from None
+            raise BadProxyRequestError from None
 
     async def refuse(self, status: int, why: str = "") -> None:
         """Answer with a status and the reason, and be ready for another try at 407."""
-        again = status == 407 and self._questions < MAX_QUESTIONS
+        again = status == 407 and self._requests < MAX_REQUESTS
         why = _printable(why)
         body = f"{why}\n".encode() if why else b""
         headers = [("content-length", str(len(body))), *([] if again else [("connection", "close")])]
@@ -114,7 +118,7 @@ class Talk:
             headers.append(("proxy-authenticate", 'Basic realm="page"'))
         if again:
             while self._state.their_state is h11.SEND_BODY:
-                await self._event()
+                await self._next_event()
         reason = (why or REASONS[status])[:MAX_REASON].encode()
         self._send(h11.Response(status_code=status, headers=headers, reason=reason))
         if body and not self._is_head:
@@ -125,9 +129,9 @@ class Talk:
             try:
                 self._state.start_next_cycle()
             except h11.ProtocolError:
-                raise Nonsense from None
+                raise BadProxyRequestError from None
 
-    async def tunnel(self, reader: Source, writer: asyncio.StreamWriter, count: Count = uncounted) -> None:
+    async def tunnel(self, reader: ByteReader, writer: asyncio.StreamWriter, count: Count = ignore_size) -> None:
         """Bytes both ways, until either side ends or `count` ends both."""
         self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
         early, _ = self._state.trailing_data
@@ -138,16 +142,16 @@ class Talk:
             back.add_done_callback(lambda _: forth.cancel())  # a server that is done has no use for more
 
     async def forward(
-        self, asked: Asked, reader: Source, writer: asyncio.StreamWriter, count: Count = uncounted
+        self, request: ProxyRequest, reader: ByteReader, writer: asyncio.StreamWriter, count: Count = ignore_size
     ) -> None:
         """The request to the server and its answer back."""
         theirs = h11.Connection(h11.CLIENT, max_incomplete_event_size=self._max_head)
         try:
-            head = h11.Request(method=asked.request.method, target=asked.target, headers=_request_headers(asked))
+            head = h11.Request(method=request.head.method, target=request.target, headers=_request_headers(request))
             _write(writer, theirs.send(head))
             if self._state.they_are_waiting_for_100_continue:
                 self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
-            while (event := await self._event()) is not None:
+            while (event := await self._next_event()) is not None:
                 if isinstance(event, h11.Data):
                     count(len(event.data))
                 if isinstance(event, h11.Data | h11.EndOfMessage):
@@ -155,7 +159,7 @@ class Talk:
                     await writer.drain()
                 if isinstance(event, h11.EndOfMessage):
                     break
-                await self._took(1)
+                await self._count_events(1)
             await self._answer(theirs, reader, count)
         except (h11.ProtocolError, OSError):
             if self._state.our_state is not h11.SEND_RESPONSE:
@@ -163,17 +167,17 @@ class Talk:
                 return
             await self.refuse(502)
 
-    async def _answer(self, theirs: h11.Connection, reader: Source, count: Count) -> None:
+    async def _answer(self, theirs: h11.Connection, reader: ByteReader, count: Count) -> None:
         while True:
             event = theirs.next_event()
-            await self._took(len(event.headers) if isinstance(event, h11.Response) else 1)
+            await self._count_events(len(event.headers) if isinstance(event, h11.Response) else 1)
             if event is h11.NEED_DATA:
                 data = await reader.read(CHUNK)
                 count(len(data))
                 theirs.receive_data(data)
             elif isinstance(event, h11.Response):
                 status = 502 if event.status_code == 407 else event.status_code  # only we may ask for the credentials
-                headers = [*_kept(event.headers), (b"connection", b"close")]
+                headers = [*_end_to_end_headers(event.headers), (b"connection", b"close")]
                 self._send(h11.Response(status_code=status, headers=headers, reason=event.reason))
             elif isinstance(event, h11.Data):
                 self._send(event)
@@ -185,22 +189,22 @@ class Talk:
             elif not isinstance(event, h11.InformationalResponse):
                 raise h11.RemoteProtocolError("no answer")
 
-    async def _took(self, events: int) -> None:
+    async def _count_events(self, events: int) -> None:
         self._events += events
         if self._events >= EVENTS:
             events, self._events = self._events, 0
-            await self._turn(events)
+            await self._on_events(events)
 
     def _send(self, event: h11.Event) -> None:
         _write(self._writer, self._state.send(event))
 
-    async def _event(self) -> h11.Event | None:
+    async def _next_event(self) -> h11.Event | None:
         """The next of the client's; None at the end."""
         while True:
             try:
                 event = self._state.next_event()
             except h11.ProtocolError:
-                raise Nonsense from None
+                raise BadProxyRequestError from None
             if event is h11.NEED_DATA:
                 self._state.receive_data(await self._reader.read(CHUNK))
             elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
@@ -210,7 +214,7 @@ class Talk:
                 return event
 
 
-def _asked(request: h11.Request) -> Asked:
+def _parse_request(request: h11.Request) -> ProxyRequest:
     """Raises ValueError for what is no request to a proxy."""
     target = request.target.decode("ascii")
     given = dict(request.headers)
@@ -220,20 +224,20 @@ def _asked(request: h11.Request) -> Asked:
     if parts.hostname is None or (not is_tunnel and parts.scheme != "http") or "@" in parts.netloc:
         raise ValueError
     path = (parts.path or "/") + (f"?{parts.query}" if "?" in target else "")
-    return Asked(request, parts.hostname, parts.port or 80, path, is_tunnel, credentials)
+    return ProxyRequest(request, parts.hostname, parts.port or 80, path, is_tunnel, credentials)
 
 
-def _request_headers(asked: Asked) -> Headers:
-    headers = [*_kept(asked.request.headers), (b"connection", b"close")]
-    if any(name == b"transfer-encoding" for name, _ in asked.request.headers):
+def _request_headers(request: ProxyRequest) -> Headers:
+    headers = [*_end_to_end_headers(request.head.headers), (b"connection", b"close")]
+    if any(name == b"transfer-encoding" for name, _ in request.head.headers):
         headers.append((b"transfer-encoding", b"chunked"))
     return headers
 
 
-def _kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+def _end_to_end_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """What goes on to the other side. A length beside chunks does not (RFC 9112, 6.3)."""
     rows = list(headers)
-    dropped = OURS | {b"content-length"} if any(name == b"transfer-encoding" for name, _ in rows) else OURS
+    dropped = HOP_BY_HOP | {b"content-length"} if any(name == b"transfer-encoding" for name, _ in rows) else HOP_BY_HOP
     return [(name, value) for name, value in rows if name not in dropped]
 
 
@@ -249,7 +253,7 @@ def _write(writer: asyncio.StreamWriter, data: bytes | None) -> None:
     writer.write(data or b"")
 
 
-async def _relay(reader: Source, writer: asyncio.StreamWriter, count: Count) -> None:
+async def _relay(reader: ByteReader, writer: asyncio.StreamWriter, count: Count) -> None:
     try:
         while data := await reader.read(CHUNK):
             if writer.is_closing():

@@ -19,7 +19,7 @@ RECENT = 1.0  # seconds for which an outlet counts as busy
 MOST = 2**20  # bytes; more than a StreamReader ever holds, so that a read empties it
 
 
-class Pace:
+class ByteRateLimiter:
     """The account of one outlet. `rate` says how many bytes a second it may have now."""
 
     def __init__(self, rate: Callable[[], float]) -> None:
@@ -33,44 +33,48 @@ class Pace:
         return self._due
 
     @staticmethod
-    async def until(due: float) -> None:
+    async def wait_until(due: float) -> None:
         """Wait for what `charge` gave; at least, let others have their turn."""
         await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-    async def turn(self) -> None:
+    async def wait_turn(self) -> None:
         """Wait for one's own pass of the loop: what 256 connections bring at once is not to be parsed in one."""
         async with self._turns:
-            await self.until(self._due - DEBT)
+            await self.wait_until(self._due - DEBT)
 
     def is_busy(self, now: float) -> bool:
         return self._due > now - RECENT
 
 
-class Paced:
+class RateLimitedReader:
     """The reading side of a connection. `moved` is called whenever something came."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pace: Pace, moved: Callable[[], None]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        rate: ByteRateLimiter,
+        on_data: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._transport: asyncio.Transport = writer.transport  # type: ignore[assignment]  # reads too, it is a socket's
-        self._pace = pace
-        self._moved = moved
+        self._pace = rate
+        self._moved = on_data
         self._due = 0.0
-        self._left = b""
+        self._unread = b""
         self._halt()
 
     async def read(self, most: int) -> bytes:
         """Up to `most` bytes, b"" at the end. Raises OSError."""
-        await self._pace.until(self._due)
-        data = self._left or await self._pulled()
-        await self._pace.turn()
-        piece, self._left = data[:most], data[most:]
+        await self._pace.wait_until(self._due)
+        data = self._unread or await self._read_available()
+        await self._pace.wait_turn()
+        piece, self._unread = data[:most], data[most:]
         self._due = self._pace.charge(len(piece))
         self._moved()
         return piece
 
-    async def _pulled(self) -> bytes:
+    async def _read_available(self) -> bytes:
         """What the kernel has, read only now: else a reader takes what comes, a byte at a time if it comes so."""
         with contextlib.suppress(RuntimeError):  # the connection has ended, as the read will say
             self._transport.resume_reading()

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.egress.connect import CHUNK, Streams, reached
-from toolgate.tools.egress.rate import Pace, Paced
-from toolgate.tools.egress.shared_limits import Room
-from toolgate.tools.web.address_policy import Allowed
-from toolgate.tools.web.dns import Names
-from toolgate.tools.web.fetch import Refused, Resolve
+from toolgate.tools.egress.connect import CHUNK, Streams, open_connection
+from toolgate.tools.egress.rate import ByteRateLimiter, RateLimitedReader
+from toolgate.tools.egress.shared_limits import SharedProxyLimits
+from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.web.dns import Resolver
+from toolgate.tools.web.fetch import AddressRefusedError, Resolve
 
 if TYPE_CHECKING:
-    from toolgate.tools.egress.http import Asked, Talk
+    from toolgate.tools.egress.http import ProxyConnection, ProxyRequest
 
 logger = logging.getLogger(__name__)
 
@@ -37,23 +37,27 @@ MAX_HEAD = 2**15  # bytes, what most servers accept
 PARTING = 1.0  # seconds to read on after a refusal, so that a client that is still sending gets to see it
 REST = 0.5  # seconds until the next try when no connection can be taken
 PORTS = {25: "port 25 is for mail between servers: not reached from a sandbox, for it would be spam"}
-NO_QUESTION = "a proxy is asked for http://host/path, or by CONNECT for host:port"
+USAGE = "a proxy is asked for http://host/path, or by CONNECT for host:port"
 RULE = "with --sandbox-network public, commands reach public addresses only"
 GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # nobody listens any more
 HERE = "localhost,127.0.0.1,::1"  # what a command finds inside, without a proxy
 
 
-class Outlet:
+class SandboxProxy:
     """The proxy behind one listening socket, which it owns. `room` is what the outlets of a server share."""
 
     def __init__(
-        self, listener: socket.socket, allowed: Allowed, resolve: Resolve | None = None, room: Room | None = None
+        self,
+        listener: socket.socket,
+        allowed: AddressPolicy,
+        resolve: Resolve | None = None,
+        shared: SharedProxyLimits | None = None,
     ) -> None:
         self._listener = listener
         self._allowed = allowed
-        self._resolve = resolve or Names(LOOKUPS).addresses
-        self._room = room or Room()
-        self._pace: Pace = self._room.join()
+        self._resolve = resolve or Resolver(LOOKUPS).addresses
+        self._shared = shared or SharedProxyLimits()
+        self._rate: ByteRateLimiter = self._shared.join()
         self._lookups = asyncio.Semaphore(LOOKUPS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
@@ -73,7 +77,7 @@ class Outlet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._room.leave(self._pace)
+        self._shared.leave(self._rate)
         self._listener.close()
 
     @staticmethod
@@ -100,51 +104,51 @@ class Outlet:
     async def _admit(self, taken: socket.socket) -> None:
         """Serve it as soon as there is room; until then, others wait in the backlog."""
         try:
-            await self._room.enter(self._tasks)
+            await self._shared.enter(self._tasks)
         except BaseException:
             taken.close()
             raise
         task = asyncio.get_running_loop().create_task(self._serve(taken))
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._ended(task, taken))
-        await self._pace.until(self._pace.charge(CONNECTION))
+        task.add_done_callback(lambda task: self._on_connection_end(task, taken))
+        await self._rate.wait_until(self._rate.charge(CONNECTION))
 
-    def _ended(self, task: asyncio.Task[None], taken: socket.socket) -> None:
+    def _on_connection_end(self, task: asyncio.Task[None], taken: socket.socket) -> None:
         self._tasks.discard(task)
         taken.close()  # one that was cancelled before it began; else it is closed
-        self._room.exit()
+        self._shared.exit()
 
     async def _serve(self, taken: socket.socket) -> None:
-        from toolgate.tools.egress.http import Nonsense, Talk  # start-up: h11
+        from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection  # start-up: h11
 
         reader, writer = await _streams(taken)
         try:
             async with asyncio.timeout(IDLE) as idle:
-                ours = Paced(reader, writer, self._pace, lambda: _put_off(idle))
-                talk = Talk(ours, writer, MAX_HEAD, self._turn)
+                ours = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
+                talk = ProxyConnection(ours, writer, MAX_HEAD, self._on_events)
                 try:
                     await self._answer(talk, idle)
-                except Nonsense:
-                    await talk.refuse(400, NO_QUESTION)
-                await _part(ours, writer)
+                except BadProxyRequestError:
+                    await talk.refuse(400, USAGE)
+                await _close_gracefully(ours, writer)
         except (OSError, EOFError):
             pass  # TimeoutError is one. What can be answered has been: the rest is the end of a connection
         finally:
             writer.transport.abort()  # all that was to be sent has been: every drain waits for it
 
-    async def _answer(self, talk: "Talk", idle: asyncio.Timeout) -> None:
+    async def _answer(self, talk: "ProxyConnection", idle: asyncio.Timeout) -> None:
         async with asyncio.timeout(HEAD_TIME):
-            asked = await talk.asked()
-        await self._pass_on(talk, asked, idle)
+            asked = await talk.read_request()
+        await self._forward(talk, asked, idle)
 
-    async def _pass_on(self, talk: "Talk", asked: "Asked", idle: asyncio.Timeout) -> None:
+    async def _forward(self, talk: "ProxyConnection", asked: "ProxyRequest", idle: asyncio.Timeout) -> None:
         try:
-            reader, writer = await self._reached(asked)
+            reader, writer = await self._connect(asked)
         except ToolError as error:
-            is_rule = isinstance(error, Refused)
+            is_rule = isinstance(error, AddressRefusedError)
             await talk.refuse(403 if is_rule else 502, f"{error} ({RULE})" if is_rule else str(error))
             return
-        theirs = Paced(reader, writer, self._pace, lambda: _put_off(idle))
+        theirs = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
         try:
             if asked.is_tunnel:
                 await talk.tunnel(theirs, writer)
@@ -153,15 +157,15 @@ class Outlet:
         finally:
             writer.transport.abort()
 
-    async def _reached(self, asked: "Asked") -> Streams:
+    async def _connect(self, asked: "ProxyRequest") -> Streams:
         if asked.port in PORTS:
-            raise Refused(PORTS[asked.port])
-        reader, writer = await reached(asked.host, asked.port, self._allowed, self._addresses)
+            raise AddressRefusedError(PORTS[asked.port])
+        reader, writer = await open_connection(asked.host, asked.port, self._allowed, self._addresses)
         writer.transport.set_write_buffer_limits(0)
         return reader, writer
 
-    async def _turn(self, events: int) -> None:
-        await self._pace.until(self._pace.charge(events * EVENT))
+    async def _on_events(self, events: int) -> None:
+        await self._rate.wait_until(self._rate.charge(events * EVENT))
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         async with asyncio.timeout(LOOKUP), self._lookups:
@@ -177,7 +181,7 @@ async def _streams(taken: socket.socket) -> Streams:
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-async def _part(reader: Paced, writer: asyncio.StreamWriter) -> None:
+async def _close_gracefully(reader: RateLimitedReader, writer: asyncio.StreamWriter) -> None:
     """Say that this was all, and read what still comes: to close on it could take the answer away from the client."""
     await writer.drain()
     if writer.is_closing():
@@ -189,7 +193,7 @@ async def _part(reader: Paced, writer: asyncio.StreamWriter) -> None:
                 pass
 
 
-def _put_off(idle: asyncio.Timeout) -> None:
+def _extend_idle(idle: asyncio.Timeout) -> None:
     now = asyncio.get_running_loop().time()
     if not idle.expired() and (idle.when() or 0.0) < now + IDLE * 0.9:  # not a new timer for each read
         idle.reschedule(now + IDLE)

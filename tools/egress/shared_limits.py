@@ -7,40 +7,40 @@ import resource
 import time
 from collections.abc import Sized
 
-from toolgate.tools.egress.rate import RATE, Pace
+from toolgate.tools.egress.rate import RATE, ByteRateLimiter
 
 MAX_EACH = 256  # connections of one outlet at once; those beyond wait in its backlog
 MAX_ALL = 1_024  # of all outlets, if the server may have so many descriptors
-SURE = 16  # that an outlet may have at once however many the others have
+GUARANTEED = 16  # that an outlet may have at once however many the others have
 PART = 8  # a connection takes two descriptors: so a quarter of the server's
 ALL_RATE = 64 * 2**20  # bytes a second of all outlets, shared evenly by those that are busy
 COUNT_EVERY = 0.1  # seconds
 
 
-class Room:
+class SharedProxyLimits:
     """One for a server. `most` connections are open at once, and up to SURE of each outlet beyond."""
 
     def __init__(self, most: int | None = None, rate: float = ALL_RATE) -> None:
-        self._most = _fitting() if most is None else most
+        self._most = _default_connections() if most is None else most
         self._rate = rate
         self._open = 0
         self._waiting: list[asyncio.Future[None]] = []
-        self._paces: set[Pace] = set()
+        self._paces: set[ByteRateLimiter] = set()
         self._busy = 1
         self._counted = 0.0
 
-    def join(self) -> Pace:
+    def join(self) -> ByteRateLimiter:
         """The account of an outlet, until it leaves."""
-        pace = Pace(self._share)
+        pace = ByteRateLimiter(self._share)
         self._paces.add(pace)
         return pace
 
-    def leave(self, pace: Pace) -> None:
+    def leave(self, pace: ByteRateLimiter) -> None:
         self._paces.discard(pace)
 
-    async def enter(self, held: Sized) -> None:
+    async def enter(self, connections: Sized) -> None:
         """Wait until an outlet that has the connections `held` may have one more, and count it."""
-        while len(held) >= MAX_EACH or (len(held) >= SURE and self._open >= self._most):
+        while len(connections) >= MAX_EACH or (len(connections) >= GUARANTEED and self._open >= self._most):
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             await waiter
@@ -62,6 +62,6 @@ class Room:
         return min(RATE, self._rate / self._busy)
 
 
-def _fitting() -> int:
+def _default_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_ALL if soft == resource.RLIM_INFINITY else min(MAX_ALL, soft // PART)

@@ -33,16 +33,16 @@ USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SandboxView:
     """`root` is the workspace, `spool` its commands' output, `hidden` files and folders that stay out of sight,
     `shown` further ones that may be read, `files` contents by the path they have inside. `uid` is the user's inside.
     `network`: whether the machine's is there."""
 
     root: Path
     spool: Path
-    places: Path
-    hidden: Sequence[Path]
-    shown: Sequence[Path]
+    cwd_folder: Path
+    hidden_paths: Sequence[Path]
+    readable_paths: Sequence[Path]
     uid: int
     gid: int
     tmp: int  # bytes, of /tmp and /dev/shm each; 0: no limit
@@ -50,32 +50,32 @@ class View:
     user_namespace: bool
 
 
-def arguments(view: View, files: Mapping[str, int]) -> list[str]:
+def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
     """For bwrap. `files` are descriptors of contents by the path they have inside."""
-    seen = [*map(Path, SYSTEM), *view.shown, view.root]
-    hidden = [path for path in view.hidden if any(path.is_relative_to(tree) for tree in seen) and path.exists()]
+    seen = [*map(Path, SYSTEM), *view.readable_paths, view.root]
+    hidden = [path for path in view.hidden_paths if any(path.is_relative_to(tree) for tree in seen) and path.exists()]
     return [
-        *_namespaces(view),
-        *(word for path in SYSTEM for word in _system(path)),
-        *(word for path in _etc() for word in _bound("--ro-bind", path)),
+        *_namespace_arguments(view),
+        *(word for path in SYSTEM for word in _system_arguments(path)),
+        *(word for path in _etc_paths() for word in _bind_arguments("--ro-bind", path)),
         *(word for path, fd in files.items() for word in ("--perms", "0444", "--ro-bind-data", str(fd), path)),
         *("--proc", "/proc", "--dev", "/dev"),
-        *_memory(DEVICES_SHM, view.tmp),
+        *_tmpfs_arguments(DEVICES_SHM, view.tmp),
         *("--remount-ro", "/dev"),
-        *_memory("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
+        *_tmpfs_arguments("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
         *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),  # noqa: S108
-        *(word for path in view.shown for word in _bound("--ro-bind", path)),
-        *_bound("--bind", view.root),
-        *(word for path in _above(hidden, view.root) for word in ("--bind", str(path), str(path))),
-        *(word for path in hidden for word in _covered(path)),
-        *_bound("--ro-bind", view.spool),
-        *_bound("--bind", view.places),
+        *(word for path in view.readable_paths for word in _bind_arguments("--ro-bind", path)),
+        *_bind_arguments("--bind", view.root),
+        *(word for path in _parents_of_hidden(hidden, view.root) for word in ("--bind", str(path), str(path))),
+        *(word for path in hidden for word in _hide_arguments(path)),
+        *_bind_arguments("--ro-bind", view.spool),
+        *_bind_arguments("--bind", view.cwd_folder),
         *(word for path in hidden if path.is_dir() for word in ("--remount-ro", str(path))),
         *("--remount-ro", "/", "--chdir", "/", "--clearenv"),
     ]
 
 
-def contents(view: View) -> dict[str, bytes]:
+def generate_files(view: SandboxView) -> dict[str, bytes]:
     """The files that are made up."""
     user = f"{USER}:x:{view.uid}:{view.gid}:{USER}:{view.root}:/bin/bash\n"
     rest = "root:x:0:0:root:/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
@@ -90,42 +90,42 @@ def contents(view: View) -> dict[str, bytes]:
     return made
 
 
-def _namespaces(view: View) -> list[str]:
+def _namespace_arguments(view: SandboxView) -> list[str]:
     kinds = ["pid", "ipc", "uts", "cgroup-try", *([] if view.network else ["net"])]
     if view.user_namespace:
         kinds.append("user")
     return [*(f"--unshare-{kind}" for kind in kinds), "--hostname", NAME, "--die-with-parent", "--new-session"]
 
 
-def _system(path: str) -> list[str]:
+def _system_arguments(path: str) -> list[str]:
     if os.path.islink(path):  # /bin is usr/bin nowadays
         return ["--symlink", os.readlink(path), path]
-    return _bound("--ro-bind", Path(path)) if os.path.isdir(path) else []
+    return _bind_arguments("--ro-bind", Path(path)) if os.path.isdir(path) else []
 
 
-def _etc() -> list[Path]:
+def _etc_paths() -> list[Path]:
     """Those there are. Links are followed: what they name may be out of sight."""
     return [path for name in ETC for path in sorted(Path("/etc").glob(name)) if path.exists()]
 
 
-def _memory(path: str, size: int) -> list[str]:
+def _tmpfs_arguments(path: str, size: int) -> list[str]:
     return ["--perms", "1777", *(["--size", str(size)] if size else []), "--tmpfs", path]
 
 
-def _bound(how: str, path: Path) -> list[str]:
+def _bind_arguments(how: str, path: Path) -> list[str]:
     """With the folders above it, which may be entered but are empty otherwise."""
     above = [word for parent in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", str(parent))]
     return [*above, how, str(path), str(path)]
 
 
-def _above(hidden: Sequence[Path], root: Path) -> list[Path]:
+def _parents_of_hidden(hidden: Sequence[Path], root: Path) -> list[Path]:
     """The folders between the workspace and what is hidden in it. As mounts they can't be renamed: a command could
     else have the cover over an empty folder next time, and what was hidden under another name."""
     between = {parent for path in hidden for parent in path.parents if parent.is_relative_to(root) and parent != root}
     return sorted(between)
 
 
-def _covered(path: Path) -> list[str]:
+def _hide_arguments(path: Path) -> list[str]:
     return ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
 
 

@@ -47,7 +47,7 @@ NICE = 5  # the server, and whoever else is on the machine, comes first
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Program(ctypes.Structure):
+class SockFprog(ctypes.Structure):
     """struct sock_fprog"""
 
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
@@ -55,20 +55,20 @@ class Program(ctypes.Structure):
 
 def main() -> None:
     stage, fd = sys.argv[1], int(sys.argv[2])
-    told = _told(fd)
+    told = _read_config(fd)
     if stage == "outside":
-        _outside(told, fd)
+        _run_outside(told, fd)
     os.close(fd)
-    _inside(told)
+    _run_inside(told)
 
 
-def _told(fd: int) -> dict[str, Any]:
+def _read_config(fd: int) -> dict[str, Any]:
     size = os.fstat(fd).st_size
     told: dict[str, Any] = marshal.loads(os.pread(fd, size, 0))  # noqa: S302  # the server's own words
     return told
 
 
-def _outside(told: dict[str, Any], fd: int) -> None:
+def _run_outside(told: dict[str, Any], fd: int) -> None:
     """Returns where there is no bwrap to go through."""
     for group in told["groups"]:
         with open(group, "wb") as file:
@@ -79,24 +79,24 @@ def _outside(told: dict[str, Any], fd: int) -> None:
         os.execve(command[0], command, {})  # noqa: S606  # the arguments are a list
 
 
-def _inside(told: dict[str, Any]) -> None:
-    supervisor = _loaded(told["supervisor"])  # now: later it may be out of reach
+def _run_inside(told: dict[str, Any]) -> None:
+    supervisor = _load_module(told["supervisor"])  # now: later it may be out of reach
     if told["uid"] >= 0:
         drop_bounding()  # now: who is not root may not
         os.setgroups([])
         os.setresgid(told["uid"], told["uid"], told["uid"])
         os.setresuid(told["uid"], told["uid"], told["uid"])
     if told["namespace"]:
-        _own_namespace(told["uid"])
+        _enter_user_namespace(told["uid"])
     drop_capabilities()
     os.umask(0o022)
     os.chdir("/")
     for number, value in told["limits"]:
         resource.setrlimit(number, (value, value))
-    listener = _listener(told["port"]) if told["port"] else None
+    listener = _open_listener(told["port"]) if told["port"] else None
     if told["filter"]:
         load_filter(told["filter"])
-    _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user: they don't get to look in here
+    _call_libc("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user: they don't get to look in here
     report = socket.socket(fileno=told["report"])
     socket.send_fds(report, [b"ready"], [listener.fileno()] if listener else [])
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -108,10 +108,10 @@ def _inside(told: dict[str, Any]) -> None:
     supervisor.serve(told["channel"])
 
 
-def _own_namespace(uid: int) -> None:
+def _enter_user_namespace(uid: int) -> None:
     """One in which this user is the only one there is."""
-    _call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else the maps belong to root
-    _call("unshare", CLONE_NEWUSER)
+    _call_libc("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else the maps belong to root
+    _call_libc("unshare", CLONE_NEWUSER)
     for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{uid} {uid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(line)
@@ -129,22 +129,22 @@ def drop_capabilities() -> None:
     drop_bounding()
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
-    _call("capset", header, bytes(24))
-    _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _call_libc("capset", header, bytes(24))
+    _call_libc("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def load_filter(program: bytes) -> None:
-    loaded = Program(len(program) // 8, program)
-    _call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0)
+    loaded = SockFprog(len(program) // 8, program)
+    _call_libc("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0)
 
 
-def _listener(port: int) -> socket.socket:
+def _open_listener(port: int) -> socket.socket:
     listener = socket.create_server(("127.0.0.1", port), backlog=128)
     listener.setblocking(False)
     return listener
 
 
-def _loaded(path: str) -> "ModuleType":
+def _load_module(path: str) -> "ModuleType":
     """supervisor.py, which has no name here."""
     spec = importlib.util.spec_from_file_location("supervisor", path)
     if spec is None or spec.loader is None:
@@ -154,7 +154,7 @@ def _loaded(path: str) -> "ModuleType":
     return module
 
 
-def _call(name: str, *arguments: Any) -> None:
+def _call_libc(name: str, *arguments: Any) -> None:
     """A function of libc that gives 0 when it worked. Raises OSError."""
     if getattr(libc, name)(*arguments) != 0:
         number = ctypes.get_errno()

@@ -15,24 +15,24 @@ from typing import Protocol
 
 from toolgate.tools.cgroups import Group
 from toolgate.tools.sandbox.levels import Sandbox
-from toolgate.tools.sandbox.process import Cell, end
-from toolgate.tools.sandbox.users import active, settled
-from toolgate.tools.workspace.environment import resources
-from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.sandbox.process import SandboxProcess, kill_user
+from toolgate.tools.sandbox.users import assign_user, list_active_users
+from toolgate.tools.workspace.environment import resource_limits
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.limits import Limits
-from toolgate.tools.workspace.safe_walk import opened
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.safe_walk import open_folder
+from toolgate.tools.workspace.zygote import CommandRunner
 
-PLACES = "places"  # of the spool: where commands leave word of where they are, and all they may write there
+CWD_FOLDER = "places"  # of the spool: where commands leave word of where they are, and all they may write there
 
 
-class Outlet(Protocol):
+class ProxyHandle(Protocol):
     """A sandbox's way out (tools/gateway/)."""
 
     async def close(self) -> None: ...
 
 
-class Sandboxed:
+class SandboxedEnvironment:
     """`alone`: the folder is this principal's, and in `root.parent` are only such folders.
 
     `outlet` makes the way out from the listener of a sandbox that has one; `group` its control group, where there are
@@ -45,87 +45,89 @@ class Sandboxed:
         root: Path,
         spool: Path,
         *,
-        alone: bool,
-        outside: Processes,
-        outlet: Callable[[socket.socket], Outlet],
-        group: Callable[[Limits], Group | None],
+        is_exclusive: bool,
+        server_runner: CommandRunner,
+        make_proxy: Callable[[socket.socket], ProxyHandle],
+        make_group: Callable[[Limits], Group | None],
         memory: bool,
-        resting: Resting,
+        idle_sandboxes: IdleSandboxes,
     ) -> None:
         self.level: str = sandbox.level
         self.limits = sandbox.limits
-        self.places: Path | None = spool / PLACES
+        self.cwd_folder: Path | None = spool / CWD_FOLDER
         self.uid: int | None = None
-        self.resources: Mapping[int, int] = resources(sandbox.limits, memory=memory)
-        self._make_group = group
-        self.outside = outside
+        self.resources: Mapping[int, int] = resource_limits(sandbox.limits, memory=memory)
+        self._make_group = make_group
+        self.server_runner = server_runner
         self._sandbox = sandbox
         self._root = root
         self._spool = spool
-        self._alone = alone
-        self._outlet = outlet
-        self._resting = resting
-        self._way_out: Outlet | None = None
+        self._is_exclusive = is_exclusive
+        self._make_proxy = make_proxy
+        self._idle_sandboxes = idle_sandboxes
+        self._proxy: ProxyHandle | None = None
         self._group: Group | None = None
-        self._cell: Cell | None = None
-        self._places: tuple[int, int] | None = None  # which folder that is
+        self._process: SandboxProcess | None = None
+        self._cwd_folder_identity: tuple[int, int] | None = None  # which folder that is
         self._is_stale = False  # the sandbox there is has another
         self._given: Mapping[str, str] | None = None
-        self._environment: Mapping[str, str] | None = None
-        self._processes: Processes | None = None
+        self._variables: Mapping[str, str] | None = None
+        self._runner: CommandRunner | None = None
         self._closing: set[asyncio.Future[None]] = set()
 
     @property
-    def processes(self) -> Processes:
+    def runner(self) -> CommandRunner:
         """Those of this sandbox, which begins with the first; `settle` comes before."""
-        if self._processes is None:
-            self._processes = Processes(self, self._entered, self._left, self._resting)
-        return self._processes
+        if self._runner is None:
+            self._runner = CommandRunner(self, self._on_enter, self._on_exit, self._idle_sandboxes)
+        return self._runner
 
-    def settle(self) -> None:
+    def prepare(self) -> None:
         """Give the folders to the user that commands run as. Blocking; raises OSError."""
-        if self._cell is not None:
+        if self._process is not None:
             return
-        self.uid = self._user()
-        self._furnish()
+        self.uid = self._choose_uid()
+        self._make_folders()
         self._group = self._make_group(self.limits)
-        entrances = [] if self._group is None else self._group.entrances
-        places = self._spool / PLACES
-        self._cell = self._sandbox.cell(self._root, self._spool, places, self.uid, entrances, alone=self._alone)
+        entrances = [] if self._group is None else self._group.procs_files
+        places = self._spool / CWD_FOLDER
+        self._process = self._sandbox.make_process(
+            self._root, self._spool, places, self.uid, entrances, is_exclusive=self._is_exclusive
+        )
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """A sandbox keeps the folders it began with: where they are others now, it ends as soon as nothing runs in it.
         Until then its commands leave no word."""
-        if _identity(self._spool / PLACES) != self._places:
-            self._furnish()
+        if _identity(self._spool / CWD_FOLDER) != self._cwd_folder_identity:
+            self._make_folders()
             self._is_stale = True
         if self._is_stale:
-            self.processes.retire()
+            self.runner.retire()
 
     def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]":
         """Begin a sandbox, with the folders as they are now."""
-        assert self._cell is not None
-        self._furnish()
+        assert self._process is not None
+        self._make_folders()
         self._is_stale = False
-        return self._cell.spawn(channel, report)
+        return self._process.spawn(channel, report)
 
     def kill(self) -> None:
-        if self._cell is not None:
-            self._cell.kill()
+        if self._process is not None:
+            self._process.kill()
 
-    def clear(self) -> None:
+    def end_leftovers(self) -> None:
         """Those who lost their sandbox with its server, and kept it from ending them. Blocking."""
         uids = self._sandbox.uids
-        if self._alone and uids is not None and self.uid is not None and self.uid in active():
-            end(self.uid, uids[-1])
+        if self._is_exclusive and uids is not None and self.uid is not None and self.uid in list_active_users():
+            kill_user(self.uid, uids[-1])
 
-    def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        if self._given is not given or self._environment is None:  # it is the same for each command, and takes a while
-            assert self._cell is not None
-            self._given, self._environment = given, self._cell.environment(given)
-        return self._environment
+    def variables(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        if self._given is not given or self._variables is None:  # it is the same for each command, and takes a while
+            assert self._process is not None
+            self._given, self._variables = given, self._process.variables(given)
+        return self._variables
 
-    def hits(self) -> list[str]:
+    def reached_limits(self) -> list[str]:
         if self._group is None:
             return []
         hits, limits = self._group.hits(), self.limits
@@ -136,16 +138,16 @@ class Sandboxed:
 
     async def close(self) -> None:
         """End the sandbox, with all that runs there."""
-        if self._processes is not None:
-            await self._processes.close()
+        if self._runner is not None:
+            await self._runner.close()
         if self._closing:
             await asyncio.wait(self._closing)
         if self._group is not None:
             await asyncio.to_thread(self._group.close)
 
-    def _furnish(self) -> None:
+    def _make_folders(self) -> None:
         """Make the folders, where they are not there."""
-        places = self._spool / PLACES
+        places = self._spool / CWD_FOLDER
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         if places.is_symlink():  # nobody but us makes anything there: it came with a copy that was tampered with
             places.unlink()
@@ -154,34 +156,34 @@ class Sandboxed:
             os.chown(places, self.uid, self.uid, follow_symlinks=False)
             os.chown(self._spool, -1, self.uid, follow_symlinks=False)
             self._spool.chmod(0o710)
-        self._places = _identity(places)
+        self._cwd_folder_identity = _identity(places)
 
-    def _user(self) -> int | None:
+    def _choose_uid(self) -> int | None:
         if self._sandbox.uids is None:
             return None
-        if not self._alone:
+        if not self._is_exclusive:
             return self._root.stat().st_uid
-        return settled(self._root, self._sandbox.uids)
+        return assign_user(self._root, self._sandbox.uids)
 
-    def _entered(self, listener: socket.socket) -> None:
-        self._way_out = self._outlet(listener)
+    def _on_enter(self, listener: socket.socket) -> None:
+        self._proxy = self._make_proxy(listener)
 
-    def _left(self) -> None:
-        way_out, self._way_out = self._way_out, None
+    def _on_exit(self) -> None:
+        way_out, self._proxy = self._proxy, None
         if way_out is not None:
-            self._later(way_out.close())
-        self._later(asyncio.to_thread(self._clear_places, time.time()))
+            self._in_background(way_out.close())
+        self._in_background(asyncio.to_thread(self._clear_cwd_folder, time.time()))
 
-    def _clear_places(self, before: float) -> None:
+    def _clear_cwd_folder(self, before: float) -> None:
         """What commands wrote there is of no use any more. Blocking: they may have written any number of files. Those
         of the next sandbox may come meanwhile: when a file was made nobody can lie about."""
-        with suppress(OSError), opened(self._spool / PLACES) as places, os.scandir(places) as entries:
+        with suppress(OSError), open_folder(self._spool / CWD_FOLDER) as places, os.scandir(places) as entries:
             for entry in entries:
                 found = entry.stat(follow_symlinks=False)
                 if found.st_ctime < before and not stat.S_ISDIR(found.st_mode):
                     os.unlink(entry.name, dir_fd=places)
 
-    def _later(self, work: Awaitable[None]) -> None:
+    def _in_background(self, work: Awaitable[None]) -> None:
         closing = asyncio.ensure_future(work)
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

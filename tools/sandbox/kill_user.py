@@ -26,15 +26,15 @@ def main() -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)  # all at once: no fork is between two of them
     libc = ctypes.CDLL(None)
-    for number in made("shm", uid):
+    for number in list_ipc_objects("shm", uid):
         libc.shmctl(number, IPC_RMID, None)  # it may be gone
-    for number in made("sem", uid):
+    for number in list_ipc_objects("sem", uid):
         libc.semctl(number, 0, IPC_RMID)
-    for number in made("msg", uid):
+    for number in list_ipc_objects("msg", uid):
         libc.msgctl(number, IPC_RMID, None)
 
 
-def made(kind: str, uid: int) -> list[int]:
+def list_ipc_objects(kind: str, uid: int) -> list[int]:
     """Return the numbers of what `uid` made, whoever owns it now (proc(5), /proc/sysvipc)."""
     try:
         with open(f"/proc/sysvipc/{kind}") as listing:

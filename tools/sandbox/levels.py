@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from toolgate.tools.sandbox import syscalls, trial
-from toolgate.tools.sandbox.bwrap_args import SYSTEM, View
-from toolgate.tools.sandbox.process import PROGRAM, Cell
+from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView
+from toolgate.tools.sandbox.process import PYTHON, SandboxProcess
 from toolgate.tools.workspace.limits import Limits
 
 Level = Literal["bwrap", "uid", "none"]
@@ -36,30 +36,30 @@ INSTALL = "apt-get install bubblewrap"
 log = logging.getLogger("toolgate.sandbox")
 
 
-class Unavailable(Exception):
+class SandboxUnavailableError(Exception):
     """The level that is wanted can't be had; the text says why and what helps."""
 
 
-class UnreachableError(Unavailable):
+class StateUnreachableError(SandboxUnavailableError):
     """The level works on this machine, but not where the state is. `auto` does not end up as `none` for that."""
 
 
-Ground = Callable[[Level], Path | None]  # the folder that a level is tried in; None: the one for temporary files
+TrialFolder = Callable[[Level], Path | None]  # the folder that a level is tried in; None: the one for temporary files
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SandboxOptions:
     """What the options say. `unsandboxed`: whether `auto` may end up as `none`. `network` None: nothing was said."""
 
     level: Literal["auto", "bwrap", "uid", "none"]
     network: Network | None
-    unsandboxed: bool
+    allow_none: bool
     limits: Limits
     path: str | None  # PATH, where bwrap is looked for
-    shown: Sequence[Path] = ()
-    hidden: Sequence[Path] = ()
+    readable_paths: Sequence[Path] = ()
+    hidden_paths: Sequence[Path] = ()
     uids: range = UIDS
-    ground: Ground = lambda level: None
+    trial_folder: TrialFolder = lambda level: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,38 +72,38 @@ class Sandbox:
     uids: range | None = None  # whom commands run as; the first to try it, the last nobody. None: the server's user
     bwrap: str | None = None
     filter: bytes = b""
-    shown: Sequence[Path] = ()
-    hidden: Sequence[Path] = ()
+    readable_paths: Sequence[Path] = ()
+    hidden_paths: Sequence[Path] = ()
     lacking: Sequence[str] = field(default=())
 
-    def cell(
+    def make_process(
         self,
         root: Path,
         spool: Path,
-        places: Path,
+        cwd_folder: Path,
         uid: int | None,
         groups: Sequence[Path] = (),
         *,
-        alone: bool = True,
-    ) -> Cell:
+        is_exclusive: bool = True,
+    ) -> SandboxProcess:
         """The sandbox of a principal whose workspace is `root`. `alone`: nothing else runs as `uid`."""
         inside = os.getuid() if uid is None else uid
-        view = View(
+        view = SandboxView(
             root,
             spool,
-            places,
-            hidden=self.hidden,
-            shown=[*_interpreter(), *self.shown],
+            cwd_folder,
+            hidden_paths=self.hidden_paths,
+            readable_paths=[*_interpreter_paths(), *self.readable_paths],
             uid=inside,
             gid=os.getgid() if uid is None else uid,
             tmp=self.limits.tmp,
             network=self.network == "all",
             user_namespace=self.uids is None,
         )
-        cell = Cell(view, self.bwrap, uid, self.filter, self.network == "public", groups, alone)
-        return cell if self.uids is None else replace(cell, nobody=self.uids[-1])
+        cell = SandboxProcess(view, self.bwrap, uid, self.filter, self.network == "public", groups, is_exclusive)
+        return cell if self.uids is None else replace(cell, unused_uid=self.uids[-1])
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """A line for the log and the doctor."""
         match self.level:
             case "none":
@@ -115,134 +115,140 @@ class Sandbox:
                 return f"bwrap: namespaces and a system call filter, {whose}, network {self.network}"
 
 
-def chosen(wanted: Wanted) -> Sandbox:
+def choose_sandbox(options: SandboxOptions) -> Sandbox:
     """The sandbox, tried out. Raises Unavailable."""
-    match wanted.level:
+    match options.level:
         case "none":
-            return _none(wanted, [])
+            return _none(options, [])
         case "bwrap":
-            return _bwrap(wanted)
+            return _bwrap(options)
         case "uid":
-            return _uid(wanted, [])
+            return _uid(options, [])
         case _:
-            return _strongest(wanted)
+            return _choose_strongest(options)
 
 
-def _strongest(wanted: Wanted) -> Sandbox:
+def _choose_strongest(options: SandboxOptions) -> Sandbox:
     lacking: list[str] = []
-    unreachable: UnreachableError | None = None
-    tries: list[Callable[[], Sandbox]] = [lambda: _bwrap(wanted), lambda: _uid(wanted, lacking)]
+    unreachable: StateUnreachableError | None = None
+    tries: list[Callable[[], Sandbox]] = [lambda: _bwrap(options), lambda: _uid(options, lacking)]
     for attempt in tries:
         try:
             return attempt()
-        except Unavailable as error:
+        except SandboxUnavailableError as error:
             lacking.append(str(error))
-            if isinstance(error, UnreachableError):
+            if isinstance(error, StateUnreachableError):
                 unreachable = unreachable or error
     if unreachable is not None:
         raise unreachable
-    if not wanted.unsandboxed or wanted.network not in (None, "all"):
-        raise Unavailable("; ".join(lacking))
-    return _none(wanted, lacking)
+    if not options.allow_none or options.network not in (None, "all"):
+        raise SandboxUnavailableError("; ".join(lacking))
+    return _none(options, lacking)
 
 
-def _none(wanted: Wanted, lacking: Sequence[str]) -> Sandbox:
-    if wanted.network not in (None, "all"):
-        raise Unavailable(f"without a sandbox commands have all the network there is, not {wanted.network}")
-    return Sandbox("none", "all", wanted.limits, lacking=lacking)
+def _none(options: SandboxOptions, lacking: Sequence[str]) -> Sandbox:
+    if options.network not in (None, "all"):
+        raise SandboxUnavailableError(
+            f"without a sandbox commands have all the network there is, not {options.network}"
+        )
+    return Sandbox("none", "all", options.limits, lacking=lacking)
 
 
-def _bwrap(wanted: Wanted) -> Sandbox:
+def _bwrap(options: SandboxOptions) -> Sandbox:
     if sys.platform != "linux":
-        raise Unavailable("bwrap: there is none but on Linux")
-    program = shutil.which("bwrap", path=wanted.path)
+        raise SandboxUnavailableError("bwrap: there is none but on Linux")
+    program = shutil.which("bwrap", path=options.path)
     if program is None:
-        raise Unavailable(f"bwrap: it is not installed: {INSTALL}")
-    network = wanted.network or "public"
+        raise SandboxUnavailableError(f"bwrap: it is not installed: {INSTALL}")
+    network = options.network or "public"
     found = Sandbox(
         "bwrap",
         network,
-        wanted.limits,
-        uids=wanted.uids if os.geteuid() == 0 else None,
+        options.limits,
+        uids=options.uids if os.geteuid() == 0 else None,
         bwrap=program,
         filter=_filter("bwrap"),
-        shown=wanted.shown,
-        hidden=wanted.hidden,
+        readable_paths=options.readable_paths,
+        hidden_paths=options.hidden_paths,
     )
-    _try(found, wanted)
+    _check_sandbox(found, options)
     return found
 
 
-def _uid(wanted: Wanted, lacking: Sequence[str]) -> Sandbox:
+def _uid(options: SandboxOptions, lacking: Sequence[str]) -> Sandbox:
     """Without namespaces no network can be had that is public only; where nothing was said there is none."""
     if sys.platform != "linux" or os.geteuid() != 0:
-        raise Unavailable("uid: only root can run commands as other users")
-    if wanted.network == "public":
-        raise Unavailable("uid: without namespaces the network is all or none; say which with --sandbox-network")
-    network = wanted.network or "none"
+        raise SandboxUnavailableError("uid: only root can run commands as other users")
+    if options.network == "public":
+        raise SandboxUnavailableError(
+            "uid: without namespaces the network is all or none; say which with --sandbox-network"
+        )
+    network = options.network or "none"
     found = Sandbox(
         "uid",
         network,
-        wanted.limits,
-        uids=wanted.uids,
+        options.limits,
+        uids=options.uids,
         filter=_filter("uid", offline=network == "none"),
-        hidden=wanted.hidden,
+        hidden_paths=options.hidden_paths,
         lacking=lacking,
     )
-    _try(found, wanted)
+    _check_sandbox(found, options)
     return found
 
 
 def _filter(level: str, *, offline: bool = False) -> bytes:
     try:
         return syscalls.program(offline=offline)
-    except syscalls.NoFilter as error:
-        raise Unavailable(f"{level}: {error}") from None
+    except syscalls.FilterUnavailableError as error:
+        raise SandboxUnavailableError(f"{level}: {error}") from None
 
 
-def _try(sandbox: Sandbox, wanted: Wanted) -> None:
+def _check_sandbox(sandbox: Sandbox, options: SandboxOptions) -> None:
     """Run a command in one, where those of principals will run. Raises Unavailable."""
-    place = wanted.ground(sandbox.level)
-    said = _tried(sandbox, wanted, place)
+    place = options.trial_folder(sandbox.level)
+    said = _run_trial(sandbox, options, place)
     if said == trial.NO_ROOM and place is not None:  # a full disk takes no sandbox away
-        said = _tried(sandbox, wanted, None)
+        said = _run_trial(sandbox, options, None)
     if said is None:
         return
-    if place is not None and _tried(sandbox, wanted, None) is None:
-        closed = None if sandbox.uids is None else trial.closed_folder(place, sandbox.uids[0])
+    if place is not None and _run_trial(sandbox, options, None) is None:
+        closed = None if sandbox.uids is None else trial.find_closed_folder(place, sandbox.uids[0])
         if sandbox.level == "uid" and closed is not None:
-            raise UnreachableError(f"users that commands run as can't pass through {closed}")
-        raise UnreachableError(f"{sandbox.level}: no command runs in {place}: {said}")
-    raise Unavailable(f"{sandbox.level}: {said}{_help(said)}")
+            raise StateUnreachableError(f"users that commands run as can't pass through {closed}")
+        raise StateUnreachableError(f"{sandbox.level}: no command runs in {place}: {said}")
+    raise SandboxUnavailableError(f"{sandbox.level}: {said}{_format_help(said)}")
 
 
-def _tried(sandbox: Sandbox, wanted: Wanted, place: Path | None) -> str | None:
+def _run_trial(sandbox: Sandbox, options: SandboxOptions, place: Path | None) -> str | None:
     """Return what went wrong."""
     uid = None if sandbox.uids is None else sandbox.uids[0]
 
-    def build(root: Path, spool: Path, places: Path) -> Cell:
-        return sandbox.cell(root, spool, places, uid, alone=False)  # another server may try as the same user now
+    def build(root: Path, spool: Path, places: Path) -> SandboxProcess:
+        return sandbox.make_process(
+            root, spool, places, uid, is_exclusive=False
+        )  # another server may try as the same user now
 
     try:
-        return trial.attempt(build, place, uid, wanted.path or "")
+        return trial.run_trial(build, place, uid, options.path or "")
     except PermissionError as error:  # root has less than all it takes
         return f"{error.strerror}, though this is root: it lacks {RIGHTS}; {GUIDE}"
     except OSError as error:
         return error.strerror or str(error)
 
 
-def _help(said: str) -> str:
+def _format_help(said: str) -> str:
     found = [help for mark, help in HELP.items() if mark in said.lower()]
     return f" ({found[0]})" if found else ""
 
 
-def _interpreter() -> list[Path]:
+def _interpreter_paths() -> list[Path]:
     """Where the interpreter lies that goes in, as far as that is not seen anyhow."""
-    prefixes = {Path(sys.base_prefix).resolve(), Path(PROGRAM).parent.parent}
+    prefixes = {Path(sys.base_prefix).resolve(), Path(PYTHON).parent.parent}
     return [path for path in sorted(prefixes) if not any(path.is_relative_to(tree) for tree in SYSTEM)]
 
 
-def free(uid: int) -> bool:
+def is_free_uid(uid: int) -> bool:
     """Whether the system knows no such user."""
     with contextlib.suppress(KeyError):
         pwd.getpwuid(uid)

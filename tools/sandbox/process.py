@@ -14,59 +14,59 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolgate.tools.egress.sandbox_proxy import Outlet
-from toolgate.tools.sandbox.bwrap_args import SYSTEM, View, arguments, contents
+from toolgate.tools.egress.sandbox_proxy import SandboxProxy
+from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
 
-ENTRY = Path(__file__).with_name("enter.py")
-ENDING = Path(__file__).with_name("kill_user.py")
-SUPERVISOR = ENTRY.parents[1] / "workspace" / "supervisor.py"
-INSIDE = {"/.toolgate/enter.py": ENTRY, "/.toolgate/supervisor.py": SUPERVISOR}
+ENTER = Path(__file__).with_name("enter.py")
+KILL_USER = Path(__file__).with_name("kill_user.py")
+SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
+FILES_INSIDE = {"/.toolgate/enter.py": ENTER, "/.toolgate/supervisor.py": SUPERVISOR}
 PORT = 3128  # of the proxy on the sandbox's own loopback, where programs that have one by convention look for it
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 PATH = "/usr/local/bin:/usr/bin:/bin"
-PROGRAM = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv's, the one it stands on
+PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv's, the one it stands on
 END_WITHIN = 5.0  # seconds; nothing of the user's can delay it
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SandboxProcess:
     """`bwrap` is its path, None without it. `uid` is whom commands run as; None: the server's user. `proxied` is
     whether a proxy's listener comes with it. `groups` are files that take a process id. `alone`: nothing but this
     sandbox runs as `uid`. `nobody` is a user that nothing runs as."""
 
-    view: View
+    view: SandboxView
     bwrap: str | None
     uid: int | None
     filter: bytes
-    proxied: bool
+    has_proxy: bool
     groups: Sequence[Path] = ()
-    alone: bool = True
-    nobody: int | None = None
+    is_exclusive: bool = True
+    unused_uid: int | None = None
 
-    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+    def variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """What commands get."""
         home = str(self.view.root)
         own = {**given, "HOME": home, "USER": "user", "LOGNAME": "user", "SHELL": "/bin/bash"}
         own = {name: value for name, value in own.items() if name not in PROXIES}
-        own["PATH"] = self._path(given.get("PATH", ""))
-        if self.proxied:
-            own |= Outlet.environment(PORT)
+        own["PATH"] = self._visible_path(given.get("PATH", ""))
+        if self.has_proxy:
+            own |= SandboxProxy.environment(PORT)
         return own
 
-    def _path(self, path: str) -> str:
+    def _visible_path(self, path: str) -> str:
         """Of the folders that programs are looked for in, those that can be seen."""
         if self.bwrap is None:
             return path or PATH
-        trees = [*map(Path, SYSTEM), *self.view.shown, self.view.root]
+        trees = [*map(Path, SYSTEM), *self.view.readable_paths, self.view.root]
         seen = [each for each in path.split(":") if any(Path(each).is_relative_to(tree) for tree in trees)]
         return ":".join(seen) or PATH
 
     def spawn(self, channel: socket.socket, report: socket.socket) -> subprocess.Popen[bytes]:
         """Start the zygote, which answers on `report`. Raises OSError."""
         with contextlib.ExitStack() as held:
-            files = {name: held.enter_context(_file(data)) for name, data in self._files().items()}
+            files = {name: held.enter_context(_memory_file(data)) for name, data in self._files().items()}
             told = {
                 "report": report.fileno(),
                 "channel": channel.fileno(),
@@ -74,26 +74,26 @@ class Cell:
                 "bwrap": [],
                 "uid": -1 if self.uid is None else self.uid,
                 "namespace": self.bwrap is not None and self.uid is not None,
-                "port": PORT if self.proxied else 0,
+                "port": PORT if self.has_proxy else 0,
                 "filter": self.filter,
                 "limits": [(resource.RLIMIT_CORE, 0)],
                 "supervisor": str(SUPERVISOR),
                 "python": [],
             }
             if self.bwrap is not None:
-                words = arguments(self.view, files)
+                words = bwrap_arguments(self.view, files)
                 if self.uid is None:  # pid 1 runs as the same user as commands, who would use it to go without
-                    files["filter"] = held.enter_context(_file(self.filter))
+                    files["filter"] = held.enter_context(_memory_file(self.filter))
                     words += ["--seccomp", str(files["filter"])]
                     told["filter"] = b""
                 listed = "\0".join(words).encode("utf-8", "surrogateescape")
-                files["arguments"] = held.enter_context(_file(listed))
+                files["arguments"] = held.enter_context(_memory_file(listed))
                 told["bwrap"] = [self.bwrap, "--args", str(files["arguments"])]
-                told["python"] = [PROGRAM, "-I", "-S", "/.toolgate/enter.py"]
+                told["python"] = [PYTHON, "-I", "-S", "/.toolgate/enter.py"]
                 told["supervisor"] = "/.toolgate/supervisor.py"
-            fd = held.enter_context(_file(marshal.dumps(told)))
+            fd = held.enter_context(_memory_file(marshal.dumps(told)))
             return subprocess.Popen(
-                [PROGRAM, "-I", "-S", str(ENTRY), "outside", str(fd)],
+                [PYTHON, "-I", "-S", str(ENTER), "outside", str(fd)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # the server's own carries the protocol
                 stderr=report.fileno(),
@@ -106,20 +106,20 @@ class Cell:
     def kill(self) -> None:
         """SIGKILL to whatever runs as its user, where that user is this principal's alone. What bwrap holds ends with
         bwrap. Blocking."""
-        if self.uid is not None and self.nobody is not None and self.bwrap is None and self.alone:
-            end(self.uid, self.nobody)
+        if self.uid is not None and self.unused_uid is not None and self.bwrap is None and self.is_exclusive:
+            kill_user(self.uid, self.unused_uid)
 
     def _files(self) -> dict[str, bytes]:
         if self.bwrap is None:
             return {}
-        return contents(self.view) | {name: path.read_bytes() for name, path in INSIDE.items()}
+        return generate_files(self.view) | {name: path.read_bytes() for name, path in FILES_INSIDE.items()}
 
 
-def end(uid: int, nobody: int) -> None:
+def kill_user(uid: int, unused_uid: int) -> None:
     """SIGKILL to whatever runs as `uid`; `nobody` is a user that nothing runs as. Blocking, for some hundredths."""
     try:
         subprocess.run(
-            [PROGRAM, "-I", "-S", str(ENDING), str(uid), str(nobody)],
+            [PYTHON, "-I", "-S", str(KILL_USER), str(uid), str(unused_uid)],
             check=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -133,7 +133,7 @@ def end(uid: int, nobody: int) -> None:
 
 
 @contextlib.contextmanager
-def _file(data: bytes) -> Generator[int, None, None]:
+def _memory_file(data: bytes) -> Generator[int, None, None]:
     """A file in memory, at its beginning."""
     fd = os.memfd_create("toolgate", os.MFD_CLOEXEC)
     try:

@@ -80,7 +80,7 @@ HIGHEST = 64  # address families end below 50 (linux/socket.h)
 LOW = 0xFFFF_FFFF  # of an argument the kernel takes as 32 bits; what is above them it does not look at
 
 
-class NoFilter(Exception):
+class FilterUnavailableError(Exception):
     """There is no library to make the filter with; the text says what to install."""
 
 
@@ -122,10 +122,10 @@ def program(*, offline: bool = False) -> bytes:
         rule(unsupported, "ioctl", masked(1, LOW, request))
     rule(pyseccomp.ERRNO(errno.EINVAL), "shmget", pyseccomp.Arg(1, pyseccomp.GT, LARGEST_SEGMENT))
     for name in ("socket", "socketpair"):
-        for number in _others(OFFLINE if offline else FAMILIES):
+        for number in _other_numbers(OFFLINE if offline else FAMILIES):
             rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, masked(0, LOW, number))
         rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
-    return _exported(rules)
+    return _export(rules)
 
 
 def reader_program() -> bytes:
@@ -139,22 +139,22 @@ def reader_program() -> bytes:
     for name, arguments in allowed:
         if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:  # else this architecture has no such call
             rules.add_rule(pyseccomp.ALLOW, name, *arguments)
-    return _exported(rules)
+    return _export(rules)
 
 
 def _library() -> Any:
     try:
         import pyseccomp  # type: ignore[import-untyped]  # start-up: only a server that confines something needs it
     except (ImportError, OSError, RuntimeError) as error:
-        raise NoFilter("libseccomp is missing: apt-get install libseccomp2") from error
+        raise FilterUnavailableError("libseccomp is missing: apt-get install libseccomp2") from error
     return pyseccomp
 
 
-def _others(allowed: tuple[int, ...]) -> list[int]:
+def _other_numbers(allowed: tuple[int, ...]) -> list[int]:
     return [number for number in range(HIGHEST) if number not in allowed]
 
 
-def _exported(rules: object) -> bytes:
+def _export(rules: object) -> bytes:
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)  # type: ignore[attr-defined]  # pyseccomp has no types
         file.seek(0)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from toolgate.tools.sandbox.process import Cell
+from toolgate.tools.sandbox.process import SandboxProcess
 from toolgate.tools.workspace import cwd_tracking
-from toolgate.tools.workspace.process import Launch, NotStarted
+from toolgate.tools.workspace.process import CommandStartError, Launch
 from toolgate.tools.workspace.spool import Spool
 
 TRY_WITHIN = 10.0  # seconds for each half; it takes some hundredths
@@ -25,10 +25,10 @@ OUTPUT = b"ready\n"
 NO_ROOM = os.strerror(errno.ENOSPC)
 MAX_SAID = 4096  # bytes of output, or of why there is none
 
-Build = Callable[[Path, Path, Path], Cell]  # the sandbox of a workspace, a spool and the places in it
+BuildSandbox = Callable[[Path, Path, Path], SandboxProcess]  # the sandbox of a workspace, a spool and the places in it
 
 
-def attempt(build: Build, place: Path | None, uid: int | None, path: str) -> str | None:
+def run_trial(build: BuildSandbox, place: Path | None, uid: int | None, path: str) -> str | None:
     """Return what went wrong, or None.
 
     `place`: the folder to make those of the trial in; None is the system's for temporary files. `uid`: the user that
@@ -44,10 +44,10 @@ def attempt(build: Build, place: Path | None, uid: int | None, path: str) -> str
             if uid is not None:
                 os.chown(part, -1 if part is spool else uid, uid)
         cell = build(root, spool, places)
-        return _entered(cell, lambda channel: _used(channel, cell, root, spool, places, uid, path))
+        return _run_in_sandbox(cell, lambda channel: _run_command(channel, cell, root, spool, places, uid, path))
 
 
-def closed_folder(folder: Path, uid: int) -> Path | None:
+def find_closed_folder(folder: Path, uid: int) -> Path | None:
     """Return the first folder above `folder`, or itself, that lets `uid` not pass through, by its mode."""
     for each in reversed((folder.resolve(), *folder.resolve().parents)):
         try:
@@ -59,7 +59,7 @@ def closed_folder(folder: Path, uid: int) -> Path | None:
     return None
 
 
-def _entered(cell: Cell, then: Callable[[socket.socket], str | None]) -> str | None:
+def _run_in_sandbox(cell: SandboxProcess, then: Callable[[socket.socket], str | None]) -> str | None:
     """Start the sandbox, do `then` with the channel of its zygote, and end it."""
     channel, theirs = socket.socketpair()
     report, its_end = socket.socketpair()
@@ -82,11 +82,11 @@ def _entered(cell: Cell, then: Callable[[socket.socket], str | None]) -> str | N
         finally:
             process.kill()
             process.wait()
-    return _line(said) or "it can't be run"
+    return _one_line(said) or "it can't be run"
 
 
-def _used(
-    channel: socket.socket, cell: Cell, root: Path, folder: Path, places: Path, uid: int | None, path: str
+def _run_command(
+    channel: socket.socket, cell: SandboxProcess, root: Path, folder: Path, places: Path, uid: int | None, path: str
 ) -> str | None:
     """Run a command as a workspace does: with a file that bash reads first, and a place for its word."""
     spool = Spool(folder)
@@ -96,12 +96,12 @@ def _used(
         run, output = spool.claim(COMMAND, None, background=False)
         output.close()
         rc, word = spool.path(run.id, "rc"), places / str(run.id)
-        environment = cwd_tracking.followed(cell.environment({"PATH": path} if path else {}), rc, word)
-        spool.lend(rc)
+        environment = cwd_tracking.add_cwd_trap(cell.variables({"PATH": path} if path else {}), rc, word)
+        spool.share(rc)
         try:
             launch = Launch(["bash", "-c", COMMAND], root, root, environment)
-            failure, said = _run(channel, launch.encoded())
-        except NotStarted as error:
+            failure, said = _run_in_zygote(channel, launch.encode())
+        except CommandStartError as error:
             return str(error)
     finally:
         spool.close()
@@ -110,13 +110,13 @@ def _used(
     if NO_ROOM.encode() in said:
         return NO_ROOM
     if said != OUTPUT:
-        return _line(said) or "a command in it ended without a word"
+        return _one_line(said) or "a command in it ended without a word"
     if not (root / "written").exists() or not word.exists():
         return "a command in it left nothing where it may write"
     return None
 
 
-def _run(channel: socket.socket, request: bytes) -> tuple[str | None, bytes]:
+def _run_in_zygote(channel: socket.socket, request: bytes) -> tuple[str | None, bytes]:
     """Have the zygote run a command: why it did not start, and its output. Raises OSError."""
     control, theirs = socket.socketpair()
     output, write_end = os.pipe()
@@ -142,5 +142,5 @@ def _run(channel: socket.socket, request: bytes) -> tuple[str | None, bytes]:
     return None if heard.endswith(b"gone\n") else "a command in it does not end", said
 
 
-def _line(said: bytes) -> str:
+def _one_line(said: bytes) -> str:
     return " ".join(said.decode("utf-8", "replace").split())

@@ -16,8 +16,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from toolgate.tools.sandbox.levels import free
-from toolgate.tools.workspace.safe_walk import descend
+from toolgate.tools.sandbox.levels import is_free_uid
+from toolgate.tools.workspace.safe_walk import walk_folders
 from toolgate.tools.workspace.spool import Spool
 
 LOCK = ".users"
@@ -25,54 +25,54 @@ NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a con
 CLAIMS = Path("/run/toolgate-users")  # a link a uid, to the folder whose user that is
 
 
-class Crowded(OSError):
+class NoFreeUserError(OSError):
     """Every uid of the range has a workspace."""
 
 
-def settled(root: Path, uids: range) -> int:
+def assign_user(root: Path, uids: range) -> int:
     """The uid of `root`, a folder among those of other principals; given to it, and to all in it, when it has none."""
-    with _alone(root.parent) as record:  # another server on this state may be at it
+    with _lock(root.parent) as record:  # another server on this state may be at it
         found = root.lstat()
-        if found.st_uid in uids and _claimed(found.st_uid, root):
+        if found.st_uid in uids and _claim(found.st_uid, root):
             return found.st_uid
         uid = found.st_gid  # whom it was about to be given to, where that was broken off
-        if uid not in uids or uid == found.st_uid or not _claimed(uid, root):
-            uid = _unused(root, uids, _last(record))
+        if uid not in uids or uid == found.st_uid or not _claim(uid, root):
+            uid = _choose_uid(root, uids, _read_last(record))
             os.pwrite(record, b"%010d" % uid, 0)
-        _give(root, uid)
+        _change_owner(root, uid)
         return uid
 
 
-def active() -> set[int]:
+def list_active_users() -> set[int]:
     """The users that something runs as."""
     users: set[int] = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
             with suppress(OSError):  # it has ended
-                users |= _users(Path(entry.path, "status").read_bytes())
+                users |= _parse_uids(Path(entry.path, "status").read_bytes())
     return users
 
 
-def _users(status: bytes) -> set[int]:
+def _parse_uids(status: bytes) -> set[int]:
     """The real and the effective one: whose process it is by its folder is root's where it may not be looked into."""
     line = next((line for line in status.splitlines() if line.startswith(b"Uid:")), b"Uid:")
     return set(map(int, line.split()[1:3]))
 
 
-def deserted(workspaces: Path, spools: Path, uids: range, end: Callable[[int], None]) -> list[str]:
+def end_deserted(workspaces: Path, spools: Path, uids: range, end: Callable[[int], None]) -> list[str]:
     """Have all ended that runs as the user of a workspace which no living server has in use; whose they are. Raises
     OSError."""
     with os.scandir(workspaces) as found:
         owners = {entry.name: entry.stat(follow_symlinks=False).st_uid for entry in found}
-    running = active()
+    running = list_active_users()
     swept: list[str] = []
     for name, uid in owners.items():
-        if uid in uids and uid in running and _ended(Spool(spools / name), partial(end, uid)):
+        if uid in uids and uid in running and _end_if_deserted(Spool(spools / name), partial(end, uid)):
             swept.append(name)
     return swept
 
 
-def _ended(spool: Spool, end: Callable[[], None]) -> bool:
+def _end_if_deserted(spool: Spool, end: Callable[[], None]) -> bool:
     try:
         return spool.if_deserted(end)
     except FileNotFoundError:  # no command of it ever ran, or the spool was removed: it has no server
@@ -80,25 +80,25 @@ def _ended(spool: Spool, end: Callable[[], None]) -> bool:
         return True
 
 
-def _unused(root: Path, uids: range, last: int) -> int:
+def _choose_uid(root: Path, uids: range, last: int) -> int:
     """The next after the one that was given last: what its former owner left somewhere is not soon another's."""
     with os.scandir(root.parent) as found:
         status = [entry.stat(follow_symlinks=False) for entry in found]
-    taken = {each.st_uid for each in status} | {each.st_gid for each in status} | active()
+    taken = {each.st_uid for each in status} | {each.st_gid for each in status} | list_active_users()
     pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
-    begin = pool.index(last) + 1 if last in pool else _beginning(root.parent, len(pool))
+    begin = pool.index(last) + 1 if last in pool else _first_index(root.parent, len(pool))
     for uid in chain(pool[begin:], pool[:begin]):
-        if uid not in taken and free(uid) and _claimed(uid, root):
+        if uid not in taken and is_free_uid(uid) and _claim(uid, root):
             return uid
-    raise Crowded(f"all of {len(pool)} users for sandboxes are taken: remove workspaces that nobody needs")
+    raise NoFreeUserError(f"all of {len(pool)} users for sandboxes are taken: remove workspaces that nobody needs")
 
 
-def _claimed(uid: int, root: Path) -> bool:
+def _claim(uid: int, root: Path) -> bool:
     """Whether the user is this folder's from now on, for all servers here; no, if it is another's that is there."""
     try:
         CLAIMS.mkdir(mode=0o700, exist_ok=True)
-        _check(CLAIMS)
-        with _alone(CLAIMS):
+        _check_private(CLAIMS)
+        with _lock(CLAIMS):
             claim, mine = CLAIMS / str(uid), os.path.realpath(root)
             if claim.is_symlink():
                 whose = os.readlink(claim)
@@ -112,7 +112,7 @@ def _claimed(uid: int, root: Path) -> bool:
     return True
 
 
-def _check(folder: Path) -> None:
+def _check_private(folder: Path) -> None:
     """Raises OSError where somebody else could write."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -125,22 +125,22 @@ def _owner(folder: str) -> int | None:
     return None
 
 
-def _beginning(folder: Path, size: int) -> int:
+def _first_index(folder: Path, size: int) -> int:
     """Somewhere else for each state folder, so that servers of two seldom meet."""
     return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(folder))).digest()[:8], "big") % max(1, size)
 
 
-def _last(record: int) -> int:
+def _read_last(record: int) -> int:
     said = os.pread(record, 10, 0)
     return int(said) if said.isdigit() else -1
 
 
-def _give(root: Path, uid: int) -> None:
+def _change_owner(root: Path, uid: int) -> None:
     """What was the owner's: a hard link can be to a file of anybody's. No link is followed. The root's group says first
     who is to have it, and its owner last that it is done."""
     owner = root.lstat().st_uid
     os.chown(root, -1, uid, follow_symlinks=False)
-    for here, _ in descend(root):
+    for here, _ in walk_folders(root):
         for name in os.listdir(here):
             _pass_on(name, here, owner, uid)
     os.chown(root, uid, uid, follow_symlinks=False)
@@ -157,7 +157,7 @@ def _pass_on(name: str, folder: int, owner: int, uid: int) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Generator[int, None, None]:
+def _lock(folder: Path) -> Generator[int, None, None]:
     """The file that holds the uid given last."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -7,9 +7,9 @@
 file if neither kind fits.
 """
 
-from toolgate.tools.search.api_keys import read as read_keys
-from toolgate.tools.search.engines import chosen
+from toolgate.tools.search.api_keys import read_api_keys as read_keys
+from toolgate.tools.search.engines import choose_engines
 from toolgate.tools.search.search import Search
 from toolgate.tools.search.tool import web_search
 
-__all__ = ["Search", "chosen", "read_keys", "web_search"]
+__all__ = ["Search", "choose_engines", "read_keys", "web_search"]

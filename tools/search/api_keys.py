@@ -3,22 +3,22 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.search.engines import KEYED, variable
+from toolgate.tools.search.engines import KEYED, key_variable
 
 MAX_KEY = 500  # characters
 MAX_FILE = 64 * 1024  # bytes; it holds a few lines
 
 
-def read(path: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
+def read_api_keys(path: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
     """Engine → key. The environment's `TOOLGATE_…_API_KEY` beats the file's lines `engine = key`.
 
     Raises ValueError, whose text never has a key in it.
     """
     keys = _lines(path) if path is not None else {}
     for name in KEYED:
-        given = environment.get(f"TOOLGATE_{variable(name)}", "").strip()
+        given = environment.get(f"TOOLGATE_{key_variable(name)}", "").strip()
         if given:
-            keys[name] = _checked(name, given)
+            keys[name] = _check_key(name, given)
     return keys
 
 
@@ -36,11 +36,11 @@ def _lines(path: Path) -> dict[str, str]:
             continue
         if not equals or name.lower() not in KEYED:
             raise ValueError(f"line {number} of {path} is no `ENGINE = KEY`, with one of {', '.join(KEYED)}")
-        keys[name.lower()] = _checked(name.lower(), value.strip("\"'"))
+        keys[name.lower()] = _check_key(name.lower(), value.strip("\"'"))
     return keys
 
 
-def _checked(name: str, key: str) -> str:
+def _check_key(name: str, key: str) -> str:
     """It goes into a header."""
     if not key or len(key) > MAX_KEY or not key.isascii() or not key.isprintable():
         raise ValueError(f"the key for {name} must be 1 to {MAX_KEY} printable ASCII characters")

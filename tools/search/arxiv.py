@@ -1,11 +1,11 @@
 """Reads arXiv's answer, an Atom feed (info.arxiv.org/help/api)."""
 
-from toolgate.tools.search.engine import Reading, found
+from toolgate.tools.search.engine import EngineAnswer, clean_results
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 
 
-def parse(body: bytes) -> Reading:
+def parse(body: bytes) -> EngineAnswer:
     """Raises ValueError for what is no Atom feed, or has a document type: entities are how XML attacks."""
     from xml.etree import ElementTree  # start-up
 
@@ -20,4 +20,4 @@ def parse(body: bytes) -> Reading:
         raise ValueError("not an Atom feed")
     names = [f"{ATOM}{name}" for name in ("title", "id", "summary")]
     entries = ([entry.findtext(name, "") for name in names] for entry in feed.iterfind(f"{ATOM}entry"))
-    return Reading(found((title, url, snippet) for title, url, snippet in entries))
+    return EngineAnswer(clean_results((title, url, snippet) for title, url, snippet in entries))

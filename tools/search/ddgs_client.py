@@ -9,51 +9,51 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from toolgate.tools.search.html_engine import Done, Fault, Jobs, Results, Wording
+from toolgate.tools.search.html_engine import BuildRequestJob, DdgsResult, JobBatch, JobFailure, ReadResultsJob
 
 if TYPE_CHECKING:
-    from toolgate.tools.workers.pool import Turn, Workers
+    from toolgate.tools.workers.pool import Workers, WorkerTurn
 
 T = TypeVar("T")
 
 TOGETHER = 2 * 2**20  # bytes of pages in one job, or one page
 
 
-class Waiting(NamedTuple):
-    job: Wording | Results
-    begin: Callable[[], None]
-    done: "asyncio.Future[Done]"
+class PendingJob(NamedTuple):
+    job: BuildRequestJob | ReadResultsJob
+    on_start: Callable[[], None]
+    result: "asyncio.Future[DdgsResult]"
 
 
-class Reader:
+class DdgsClient:
     """Of one engine, which has its turn among all engines. A job has `seconds`."""
 
     def __init__(self, name: str, workers: "Workers", seconds: float) -> None:
         self._name = name
         self._workers = workers
         self._seconds = seconds
-        self._waiting: deque[Waiting] = deque()
-        self._together: list[Waiting] = []  # at the worker
+        self._waiting: deque[PendingJob] = deque()
+        self._together: list[PendingJob] = []  # at the worker
         self._task: asyncio.Task[None] | None = None
 
-    async def read(self, job: Wording | Results, kind: type[T], begin: Callable[[], None]) -> T:
+    async def read(self, job: BuildRequestJob | ReadResultsJob, kind: type[T], on_start: Callable[[], None]) -> T:
         """What the worker makes of it; `begin` is called when it gets there. Raises Overtaxed and ToolError, and
         ValueError for a page it stumbles over. When nobody waits any more the worker is ended."""
-        waiting = Waiting(job, begin, asyncio.get_running_loop().create_future())
+        waiting = PendingJob(job, on_start, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._work())
         try:
-            done = await waiting.done
+            done = await waiting.result
         except asyncio.CancelledError:
-            self._left()
+            self._cancel_unless_awaited()
             raise
         if not isinstance(done, kind):
-            raise ValueError(done.text if isinstance(done, Fault) else f"{kind.__name__} was asked for")
+            raise ValueError(done.text if isinstance(done, JobFailure) else f"{kind.__name__} was asked for")
         return done
 
-    def _left(self) -> None:
-        if self._task is not None and all(one.done.done() for one in (*self._waiting, *self._together)):
+    def _cancel_unless_awaited(self) -> None:
+        if self._task is not None and all(one.result.done() for one in (*self._waiting, *self._together)):
             self._task.cancel()
             self._task = None
             self._waiting.clear()
@@ -68,31 +68,31 @@ class Reader:
         if self._task is mine:
             self._task = None
 
-    async def _read(self, together: list[Waiting], turn: "Turn") -> None:
+    async def _read(self, together: list[PendingJob], turn: "WorkerTurn") -> None:
         for one in together:
-            one.begin()
+            one.on_start()
         try:
-            jobs = Jobs([one.job for one in together])
-            done = await turn.run(jobs, list[Done], timeout=self._seconds)
+            jobs = JobBatch([one.job for one in together])
+            done = await turn.run(jobs, list[DdgsResult], timeout=self._seconds)
         except Exception as error:  # noqa: BLE001  # each of those who wait is told
             for one in together:
-                if not one.done.done():
-                    one.done.set_exception(error)
+                if not one.result.done():
+                    one.result.set_exception(error)
             return
         for one, result in zip(together, done, strict=True):
-            if not one.done.done():
-                one.done.set_result(result)
+            if not one.result.done():
+                one.result.set_result(result)
 
-    def _next(self) -> list[Waiting]:
-        together: list[Waiting] = []
+    def _next(self) -> list[PendingJob]:
+        together: list[PendingJob] = []
         size = 0
         while self._waiting and (not together or size + _size(self._waiting[0].job) <= TOGETHER):
             one = self._waiting.popleft()
-            if not one.done.done():
+            if not one.result.done():
                 together.append(one)
                 size += _size(one.job)
         return together
 
 
-def _size(job: Wording | Results) -> int:
-    return len(job.body) if isinstance(job, Results) else sum(map(len, job.pages.values()))
+def _size(job: BuildRequestJob | ReadResultsJob) -> int:
+    return len(job.body) if isinstance(job, ReadResultsJob) else sum(map(len, job.pages.values()))

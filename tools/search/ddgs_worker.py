@@ -12,8 +12,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.search.engine import REFUSAL, REFUSALS_WITHIN, Reading, Request, found
-from toolgate.tools.search.html_engine import Done, Fault, Jobs, Read, Results, Worded, Wording
+from toolgate.tools.search.engine import REFUSAL, REFUSALS_WITHIN, EngineAnswer, EngineRequest, clean_results
+from toolgate.tools.search.html_engine import (
+    BuildRequestJob,
+    BuiltRequest,
+    DdgsResult,
+    JobBatch,
+    JobFailure,
+    ReadResults,
+    ReadResultsJob,
+)
 from toolgate.tools.web import article
 
 REGION = "us-en"  # the tool's answers are in English; elsewhere engines prefer the server's country
@@ -25,15 +33,15 @@ NOTHING = re.compile(
 )
 
 
-class Needed(Exception):
+class PageNeededError(Exception):
     """A page that is not there yet."""
 
     def __init__(self, method: str, url: str) -> None:
         super().__init__(url)
-        self.request = Request(url, method)
+        self.request = EngineRequest(url, method)
 
 
-class Transport:
+class PageTransport:
     """What the classes take for their connection."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
@@ -46,7 +54,7 @@ class Transport:
 
     def request(self, method: str, url: str, **given: Any) -> Any:
         if url not in self.pages:
-            raise Needed(method, url)
+            raise PageNeededError(method, url)
         text = self.pages[url][:PAGE].decode("utf-8", "replace")
         return SimpleNamespace(status_code=200, text=text, content=self.pages[url])
 
@@ -55,50 +63,50 @@ def prepare() -> None:
     importlib.import_module("ddgs.engines")  # 0.1 s
 
 
-def answered(jobs: Jobs) -> list[Done]:
-    return [_done(job) for job in jobs.jobs]
+def run_jobs(jobs: JobBatch) -> list[DdgsResult]:
+    return [_run_job(job) for job in jobs.jobs]
 
 
-def _done(job: Wording | Results) -> Done:
+def _run_job(job: BuildRequestJob | ReadResultsJob) -> DdgsResult:
     try:
-        return worded(job) if isinstance(job, Wording) else read(job)
+        return build_request(job) if isinstance(job, BuildRequestJob) else read_results(job)
     except (ToolError, MemoryError):
         raise
     except Exception:  # noqa: BLE001  # a page that it stumbles over costs the others of this engine nothing
-        return Fault(traceback.format_exc())
+        return JobFailure(traceback.format_exc())
 
 
-def worded(job: Wording) -> Worded:
-    transport = Transport(job.pages)
+def build_request(job: BuildRequestJob) -> BuiltRequest:
+    transport = PageTransport(job.pages)
     engine = _engine(job.engine, transport)
     try:
         payload = engine.build_payload(query=job.query, region=REGION, safesearch="moderate", timelimit=None, page=1)
-    except Needed as needed:
-        return Worded(needed.request, first=True)
+    except PageNeededError as needed:
+        return BuiltRequest(needed.request, is_preliminary=True)
     headers = {name.lower(): value for name, value in engine.headers_update.items()}
     if transport.cookies:
         headers["cookie"] = "; ".join(f"{name}={value}" for name, value in transport.cookies.items())
     form = urlencode(payload)
     if engine.search_method == "GET":
-        return Worded(Request(f"{engine.search_url}?{form}", headers=headers))
+        return BuiltRequest(EngineRequest(f"{engine.search_url}?{form}", headers=headers))
     headers["content-type"] = "application/x-www-form-urlencoded; charset=utf-8"
-    return Worded(Request(engine.search_url, "POST", headers, form.encode()))
+    return BuiltRequest(EngineRequest(engine.search_url, "POST", headers, form.encode()))
 
 
-def read(job: Results) -> Read:
-    engine = _engine(job.engine, Transport({}))
+def read_results(job: ReadResultsJob) -> ReadResults:
+    engine = _engine(job.engine, PageTransport({}))
     page = job.body.decode("utf-8", "replace")
     try:
         results = engine.post_extract_results(engine.extract_results(page))
     except Exception:
-        if article.parsed(page) is not None:
+        if article.parse_html(page) is not None:
             raise
-        return Read(Reading([]))  # an empty page is an error to lxml
-    reading = Reading(found((one.title, one.href, one.body) for one in results))
-    return Read(reading) if reading.found else _why(engine.extract_tree(page), job.query)
+        return ReadResults(EngineAnswer([]))  # an empty page is an error to lxml
+    reading = EngineAnswer(clean_results((one.title, one.href, one.body) for one in results))
+    return ReadResults(reading) if reading.results else _read_refusal(engine.extract_tree(page), job.query)
 
 
-def _why(tree: Any, query: str) -> Read:
+def _read_refusal(tree: Any, query: str) -> ReadResults:
     """What a page without results says instead: words of the query don't count, the page repeats them."""
     marks = " ".join(tree.xpath("//@id | //@class | //@action | //@src | //@name"))[:REFUSALS_WITHIN].lower()
     for element in tree.xpath("//script | //style"):
@@ -107,10 +115,10 @@ def _why(tree: Any, query: str) -> Read:
     words = words.replace(" ".join(query.lower().split()), "")
     nothing = NOTHING.search(words) is not None
     refused = REFUSAL.search(words) is not None or (not nothing and MARKS.search(marks) is not None)
-    return Read(Reading([]), nothing, refused)
+    return ReadResults(EngineAnswer([]), nothing, refused)
 
 
-def _engine(name: str, transport: Transport) -> Any:
+def _engine(name: str, transport: PageTransport) -> Any:
     from ddgs.engines import ENGINES
 
     kind = ENGINES["text"].get(name)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.tools.api.text import stripped
-from toolgate.tools.search.urls import page_key, untracked, unwrapped
+from toolgate.tools.api.text import strip_markup
+from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
 
 if TYPE_CHECKING:
     from toolgate.tools.web.fetch import Page
@@ -31,7 +31,7 @@ REFUSED_AT = re.compile(r"captcha|/sorry|/blocked|challenge")  # in the address 
 REFUSALS_WITHIN = 200_000  # bytes or characters
 
 
-class Found(msgspec.Struct, frozen=True):
+class EngineResult(msgspec.Struct, frozen=True):
     """One result, made plain: `url` is a usable http URL, the texts have no markup and one line."""
 
     title: str
@@ -39,21 +39,21 @@ class Found(msgspec.Struct, frozen=True):
     snippet: str
 
 
-class Reading(msgspec.Struct, frozen=True):
+class EngineAnswer(msgspec.Struct, frozen=True):
     """What an engine answered: results, best first, and the seconds it wants to be left alone for."""
 
-    found: list[Found]
+    results: list[EngineResult]
     wait: float = 0.0
 
 
-class Request(msgspec.Struct, frozen=True):
+class EngineRequest(msgspec.Struct, frozen=True):
     url: str
     method: str = "GET"
     headers: Mapping[str, str] = NO_HEADERS
     body: bytes = b""
 
 
-class Blocked(Exception):
+class EngineBlockedError(Exception):
     """It does not want to be asked. `wait`: for how many seconds, if it says so."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
@@ -61,18 +61,18 @@ class Blocked(Exception):
         self.reason, self.wait = reason, wait
 
 
-class Failed(Exception):
+class EngineFailedError(Exception):
     """It answered, but with nothing that helps. `faulty`: the fault is the engine's, not that of what it was asked."""
 
-    def __init__(self, reason: str, wait: float = 0.0, *, faulty: bool = True) -> None:
+    def __init__(self, reason: str, wait: float = 0.0, *, is_engine_fault: bool = True) -> None:
         super().__init__(reason)
-        self.reason, self.wait, self.faulty = reason, wait, faulty
+        self.reason, self.wait, self.is_engine_fault = reason, wait, is_engine_fault
 
 
-Fetch = Callable[[Request], Awaitable["Page"]]
+FetchPage = Callable[[EngineRequest], Awaitable["Page"]]
 
 
-class Work(Protocol):
+class RunJob(Protocol):
     """Has a worker do a job: read a page that was made to be read by a browser. Raises Overtaxed and ToolError."""
 
     async def __call__(self, job: Any, kind: type[T]) -> T: ...
@@ -94,45 +94,49 @@ class Engine(Protocol):
         """The same at another address."""
         ...
 
-    async def ask(self, query: str, fetch: Fetch, work: Work) -> Reading:
+    async def ask(self, query: str, fetch: FetchPage, work: RunJob) -> EngineAnswer:
         """Raises Blocked, Failed, ToolError; ValueError or msgspec.DecodeError for an answer that can't be read."""
         ...
 
 
-def found(results: Iterable[tuple[str, str, str]]) -> list[Found]:
+def clean_results(results: Iterable[tuple[str, str, str]]) -> list[EngineResult]:
     """The results worth having: (title, url, snippet) with whatever the engine put into them; each page once."""
-    pages: dict[str, Found] = {}
+    pages: dict[str, EngineResult] = {}
     for title, url, snippet in results:
-        target = untracked(unwrapped(url))
+        target = remove_tracking(unwrap_redirect(url))
         key = page_key(target)
         if key is not None and key not in pages:
-            pages[key] = Found(stripped(title, MAX_TITLE) or target, target, stripped(snippet, MAX_SNIPPET))
+            pages[key] = EngineResult(
+                strip_markup(title, MAX_TITLE) or target, target, strip_markup(snippet, MAX_SNIPPET)
+            )
         if len(pages) == MAX_FOUND:
             break
     return list(pages.values())
 
 
-def checked(page: "Page") -> "Page":
+def check_answer(page: "Page") -> "Page":
     """The page, if it is an answer. Raises Blocked or Failed otherwise."""
-    status, wait = page.status, wanted_wait(page)
+    status, wait = page.status, parse_wait(page)
     if status in BLOCKED or REFUSED_AT.search(page.headers.get("location", "")):
-        raise Blocked(f"HTTP {status}", wait)
-    if status >= 400 and refuses(page.body):
-        raise Blocked(f"HTTP {status}: it asks for patience or a proof of being human", wait)
+        raise EngineBlockedError(f"HTTP {status}", wait)
+    if status >= 400 and is_refusal(page.body):
+        raise EngineBlockedError(f"HTTP {status}: it asks for patience or a proof of being human", wait)
     if status >= 400:
         told = " (it does not take the key)" if status == 401 else ""
-        raise Failed(f"HTTP {status}{told}", wait, faulty=status >= 500 or status in (401, 402, 404, 410))
+        raise EngineFailedError(
+            f"HTTP {status}{told}", wait, is_engine_fault=status >= 500 or status in (401, 402, 404, 410)
+        )
     if status >= 300:
-        raise Failed(f"HTTP {status}: it sends a search elsewhere")
+        raise EngineFailedError(f"HTTP {status}: it sends a search elsewhere")
     return page
 
 
-def refuses(body: bytes) -> bool:
+def is_refusal(body: bytes) -> bool:
     """Whether an answer without results is a refusal."""
     return REFUSAL.search(body[:REFUSALS_WITHIN].decode("utf-8", "replace").lower()) is not None
 
 
-def wanted_wait(page: "Page") -> float:
+def parse_wait(page: "Page") -> float:
     """Seconds, from `Retry-After` (RFC 9110, 10.2.3: seconds or a date) or GitHub's x-ratelimit headers; else 0.
 
     A date is compared with the engine's own clock where it tells that, since ours may be off.

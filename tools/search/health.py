@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from toolgate.tools.search.query import Outcome, Status
+from toolgate.tools.search.query import EngineOutcome, Status
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,14 @@ MAX_WAIT = 3_600.0  # seconds; more than an hour is a quota, and worth a try eac
 Clock = Callable[[], float]
 
 
-class Asked(NamedTuple):
+class EngineAttempt(NamedTuple):
     """A question under way: whether it is the one try, and how many failures there had been when it was put."""
 
-    trial: bool
+    is_trial: bool
     failures: int
 
 
-class Health:
+class EngineHealth:
     """Of one engine, for all callers: what it refuses to one it refuses to the next."""
 
     def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
@@ -59,43 +59,45 @@ class Health:
             return "open"
         return "half-open" if self.is_open else "closed"
 
-    def held(self) -> Outcome | None:
+    def skip_outcome(self) -> EngineOutcome | None:
         """None: it may be asked. Else why it is not: under the status it had when it last was asked, since that is what
         is known of it."""
         left = self._until - self._clock()
         if left <= 0 and not self._trying:
             return None
         when = f"not asked for {left:.0f} s more" if left > 0 else "another search is trying it"
-        return Outcome(self._name, self._last, reason=f"{self._reason}; {when}")
+        return EngineOutcome(self._name, self._last, reason=f"{self._reason}; {when}")
 
-    def begin(self) -> Asked:
+    def begin(self) -> EngineAttempt:
         """It is being asked: `learn` or `forget` ends that."""
         self._trying = self.is_open
-        return Asked(self._trying, self._ever)
+        return EngineAttempt(self._trying, self._ever)
 
-    def learn(self, outcome: Outcome, asked: Asked) -> None:
+    def record(self, outcome: EngineOutcome, attempt: EngineAttempt) -> None:
         self.tally[outcome.status] += 1
         was_open = self.is_open
-        self._trying = self._trying and not asked.trial
+        self._trying = self._trying and not attempt.is_trial
         if outcome.status in ("ok", "empty"):
             self._failures, self._rest = 0, REST
             if was_open:
                 log.info("search engine %s answers again", self._name)
-        elif outcome.faulty and (outcome.status == "blocked" or asked.failures == self._ever):
+        elif outcome.is_engine_fault and (outcome.status == "blocked" or attempt.failures == self._ever):
             self._failures = FAILURES if outcome.status == "blocked" else self._failures + 1
             self._ever += 1
         wait = min(outcome.wait, MAX_WAIT)
-        if outcome.faulty and self.is_open and (asked.trial or not was_open):  # not what was asked before it opened
+        if (
+            outcome.is_engine_fault and self.is_open and (attempt.is_trial or not was_open)
+        ):  # not what was asked before it opened
             wait = wait or self._rest
-            self._rest = min(self._rest * 2, MAX_REST) if asked.trial else self._rest
+            self._rest = min(self._rest * 2, MAX_REST) if attempt.is_trial else self._rest
         if wait > 0:
-            self._hold(outcome, wait)
+            self._suspend(outcome, wait)
 
-    def forget(self, asked: Asked) -> None:
+    def cancel(self, attempt: EngineAttempt) -> None:
         """The search that asked was cancelled: nothing was learned."""
-        self._trying = self._trying and not asked.trial
+        self._trying = self._trying and not attempt.is_trial
 
-    def _hold(self, outcome: Outcome, wait: float) -> None:
+    def _suspend(self, outcome: EngineOutcome, wait: float) -> None:
         self._until = max(self._until, self._clock() + wait)
         is_fault = outcome.status not in ("ok", "empty")
         self._last = outcome.status if is_fault else "blocked"

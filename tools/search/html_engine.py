@@ -16,25 +16,25 @@ import msgspec
 from toolgate.tools.search.engine import (
     ENGINE_TIME,
     REFUSED_AT,
-    Blocked,
-    Failed,
-    Fetch,
-    Reading,
-    Request,
-    Work,
-    checked,
+    EngineAnswer,
+    EngineBlockedError,
+    EngineFailedError,
+    EngineRequest,
+    FetchPage,
+    RunJob,
+    check_answer,
 )
 
 T = TypeVar("T")
 
 MAX_FIRST = 2  # pages that have to be read before the one of results can be asked for: Startpage's own, for a token
-LIKE_A_PERSON = {
+BROWSER_HEADERS = {
     "accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5",
     "accept-language": "en-US,en;q=0.8",
 }
 
 
-class Wording(msgspec.Struct, frozen=True, tag=True):
+class BuildRequestJob(msgspec.Struct, frozen=True, tag=True):
     """How is `engine` asked for `query`? `pages` are those it has seen, by address."""
 
     engine: str
@@ -42,7 +42,7 @@ class Wording(msgspec.Struct, frozen=True, tag=True):
     pages: dict[str, bytes] = {}
 
 
-class Results(msgspec.Struct, frozen=True, tag=True):
+class ReadResultsJob(msgspec.Struct, frozen=True, tag=True):
     """What does this page of results say?"""
 
     engine: str
@@ -50,37 +50,37 @@ class Results(msgspec.Struct, frozen=True, tag=True):
     body: bytes
 
 
-class Jobs(msgspec.Struct, frozen=True):
+class JobBatch(msgspec.Struct, frozen=True):
     """What is asked of a worker at once; the answer is a list of as many."""
 
-    jobs: list[Wording | Results]
+    jobs: list[BuildRequestJob | ReadResultsJob]
 
 
-class Worded(msgspec.Struct, frozen=True, tag=True):
+class BuiltRequest(msgspec.Struct, frozen=True, tag=True):
     """The request; `first`: only to see its page."""
 
-    request: Request
-    first: bool = False
+    request: EngineRequest
+    is_preliminary: bool = False
 
 
-class Read(msgspec.Struct, frozen=True, tag=True):
+class ReadResults(msgspec.Struct, frozen=True, tag=True):
     """`nothing`: the page says that nothing was found; `refused`: that it does not want to be asked."""
 
-    reading: Reading
-    nothing: bool = False
-    refused: bool = False
+    answer: EngineAnswer
+    is_empty: bool = False
+    is_refusal: bool = False
 
 
-class Fault(msgspec.Struct, frozen=True, tag=True):
+class JobFailure(msgspec.Struct, frozen=True, tag=True):
     """It could not be done; `text` is a traceback."""
 
     text: str
 
 
-Done = Worded | Read | Fault
+DdgsResult = BuiltRequest | ReadResults | JobFailure
 
 
-class Scraped(msgspec.Struct, frozen=True):
+class HtmlEngine(msgspec.Struct, frozen=True):
     """A row of the table: `name` is `ddgs`'s, and so is the address, unless `url` is given in its place."""
 
     name: str
@@ -88,50 +88,50 @@ class Scraped(msgspec.Struct, frozen=True):
     seconds: float = ENGINE_TIME
     standard: bool = True
 
-    def at(self, url: str) -> "Scraped":
+    def at(self, url: str) -> "HtmlEngine":
         return msgspec.structs.replace(self, url=url)
 
-    async def ask(self, query: str, fetch: Fetch, work: Work) -> Reading:
-        page = checked(await fetch(await self._worded(query, fetch, work)))
+    async def ask(self, query: str, fetch: FetchPage, work: RunJob) -> EngineAnswer:
+        page = check_answer(await fetch(await self._build_request(query, fetch, work)))
         if page.truncated:
-            raise Failed("its page is too large")
-        read = await _had(work, Results(self.name, query, page.body), Read)
-        if read.reading.found:
-            return read.reading
-        if read.refused or REFUSED_AT.search(urlsplit(page.url).path):
-            raise Blocked("a proof of being human where results should be")
+            raise EngineFailedError("its page is too large")
+        read = await _run_job(work, ReadResultsJob(self.name, query, page.body), ReadResults)
+        if read.answer.results:
+            return read.answer
+        if read.is_refusal or REFUSED_AT.search(urlsplit(page.url).path):
+            raise EngineBlockedError("a proof of being human where results should be")
         if (
-            not read.nothing
+            not read.is_empty
         ):  # nothing hides: an engine that has changed its pages must not look like one without results
-            raise Failed("no results could be read from its page")
-        return read.reading
+            raise EngineFailedError("no results could be read from its page")
+        return read.answer
 
-    async def _worded(self, query: str, fetch: Fetch, work: Work) -> Request:
+    async def _build_request(self, query: str, fetch: FetchPage, work: RunJob) -> EngineRequest:
         pages: dict[str, bytes] = {}
         for _ in range(MAX_FIRST + 1):
-            worded = await _had(work, Wording(self.name, query, pages), Worded)
-            request = self._placed(worded)
-            if not worded.first:
+            worded = await _run_job(work, BuildRequestJob(self.name, query, pages), BuiltRequest)
+            request = self._with_address(worded)
+            if not worded.is_preliminary:
                 return request
-            pages[worded.request.url] = checked(await fetch(request)).body
-        raise Failed("it needs too many pages before it can be asked")
+            pages[worded.request.url] = check_answer(await fetch(request)).body
+        raise EngineFailedError("it needs too many pages before it can be asked")
 
-    def _placed(self, worded: Worded) -> Request:
+    def _with_address(self, worded: BuiltRequest) -> EngineRequest:
         """The request, to the address given for this engine, if one is."""
         request = worded.request
-        headers = {**LIKE_A_PERSON, **request.headers}
+        headers = {**BROWSER_HEADERS, **request.headers}
         url = request.url
         if self.url:
             ours, theirs = urlsplit(self.url), urlsplit(url)
-            path = theirs.path if worded.first else ours.path
+            path = theirs.path if worded.is_preliminary else ours.path
             url = urlunsplit((ours.scheme, ours.netloc, path, theirs.query, ""))
         return msgspec.structs.replace(request, url=url, headers=headers)
 
 
-async def _had(work: Work, job: Wording | Results, kind: type[T]) -> T:
-    from toolgate.tools.workers.pool import Overtaxed  # start-up
+async def _run_job(work: RunJob, job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
+    from toolgate.tools.workers.pool import WorkerLimitError  # start-up
 
     try:
         return await work(job, kind)
-    except Overtaxed as error:
-        raise Failed(f"its page {error} when read") from None
+    except WorkerLimitError as error:
+        raise EngineFailedError(f"its page {error} when read") from None

@@ -11,15 +11,15 @@ from toolgate.tools.search.engine import (
     ENGINE_TIME,
     MAX_FOUND,
     NO_HEADERS,
-    Blocked,
-    Failed,
-    Fetch,
-    Reading,
-    Request,
-    Work,
-    checked,
-    found,
-    refuses,
+    EngineAnswer,
+    EngineBlockedError,
+    EngineFailedError,
+    EngineRequest,
+    FetchPage,
+    RunJob,
+    check_answer,
+    clean_results,
+    is_refusal,
 )
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 DAY = 86_400  # seconds
 MAX_ERROR = 64 * 1024  # bytes of what is read of an error
-Parse = Callable[[bytes], Reading]  # raises ValueError or msgspec.DecodeError for what it can't read
-NOTHING: Mapping[str, Any] = {}
+Parse = Callable[[bytes], EngineAnswer]  # raises ValueError or msgspec.DecodeError for what it can't read
+EMPTY: Mapping[str, Any] = {}
 
 
-class Interface(msgspec.Struct, frozen=True):
+class JsonEngine(msgspec.Struct, frozen=True):
     """A row of the table. In the values of `params` and of `body`, `{query}` stands for what is searched for.
 
     With a `body` it is sent as JSON. `key` names the header that carries a key, and how: `{key}` is replaced once
@@ -42,7 +42,7 @@ class Interface(msgspec.Struct, frozen=True):
     url: str
     parse: Parse
     params: Mapping[str, str] = NO_HEADERS
-    body: Mapping[str, Any] = NOTHING
+    body: Mapping[str, Any] = EMPTY
     headers: Mapping[str, str] = NO_HEADERS
     key: tuple[str, str] | None = None
     seconds: float = ENGINE_TIME
@@ -51,26 +51,26 @@ class Interface(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:  # the default shows the headers, and one of them may be a key
         return f"Interface({self.name!r})"
 
-    def at(self, url: str, *, standard: bool | None = None) -> "Interface":
+    def at(self, url: str, *, standard: bool | None = None) -> "JsonEngine":
         return msgspec.structs.replace(self, url=url, standard=self.standard if standard is None else standard)
 
-    async def ask(self, query: str, fetch: Fetch, work: Work) -> Reading:
+    async def ask(self, query: str, fetch: FetchPage, work: RunJob) -> EngineAnswer:
         page = await fetch(self.request(query))
         try:
-            return await asyncio.to_thread(self._read, checked(page))
-        except (Blocked, Failed) as error:
+            return await asyncio.to_thread(self._read, check_answer(page))
+        except (EngineBlockedError, EngineFailedError) as error:
             error.wait = error.wait or self._wait(page.body)
             raise
 
-    def request(self, query: str) -> Request:
+    def request(self, query: str) -> EngineRequest:
         headers = {"accept": "application/json", **self.headers}
         if self.body:
-            body = msgspec.json.encode({name: _with(value, query) for name, value in self.body.items()})
-            return Request(self.url, "POST", {**headers, "content-type": "application/json"}, body)
-        params = {name: _with(value, query) for name, value in self.params.items()}
-        return Request(f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(params)}", headers=headers)
+            body = msgspec.json.encode({name: _fill_query(value, query) for name, value in self.body.items()})
+            return EngineRequest(self.url, "POST", {**headers, "content-type": "application/json"}, body)
+        params = {name: _fill_query(value, query) for name, value in self.params.items()}
+        return EngineRequest(f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(params)}", headers=headers)
 
-    def with_key(self, key: str) -> "Interface":
+    def with_key(self, key: str) -> "JsonEngine":
         if self.key is None:
             raise ValueError(f"{self.name} takes no key")
         header, form = self.key
@@ -79,25 +79,25 @@ class Interface(msgspec.Struct, frozen=True):
 
     def _wait(self, body: bytes) -> float:
         """What an error says of how long to leave the engine alone."""
-        if not isinstance(self.parse, Pick) or not self.parse.wait or len(body) > MAX_ERROR:
+        if not isinstance(self.parse, JsonPaths) or not self.parse.wait or len(body) > MAX_ERROR:
             return 0.0
         try:
             return self.parse.seconds(msgspec.json.decode(body))
         except msgspec.DecodeError:
             return 0.0
 
-    def _read(self, page: "Page") -> Reading:
+    def _read(self, page: "Page") -> EngineAnswer:
         if page.truncated:
-            raise Failed("its answer is too large")
+            raise EngineFailedError("its answer is too large")
         try:
             return self.parse(page.body)
         except (ValueError, msgspec.DecodeError, RecursionError):
-            if refuses(page.body):
-                raise Blocked("a proof of being human where results should be") from None
-            raise Failed("its answer can't be read") from None
+            if is_refusal(page.body):
+                raise EngineBlockedError("a proof of being human where results should be") from None
+            raise EngineFailedError("its answer can't be read") from None
 
 
-class Pick(msgspec.Struct, frozen=True):
+class JsonPaths(msgspec.Struct, frozen=True):
     """Reads a JSON answer: which of its parts are the results, and which of a result's are what.
 
     A path is keys joined by dots; `*` is every element of a list, whose texts are joined. `url` is a path, or an
@@ -112,52 +112,52 @@ class Pick(msgspec.Struct, frozen=True):
     wait: str = ""
     sparse: bool = False
 
-    def __call__(self, body: bytes) -> Reading:
+    def __call__(self, body: bytes) -> EngineAnswer:
         answer = msgspec.json.decode(body)
-        items = _at(answer, self.items)
+        items = _value_at(answer, self.items)
         if items is None and self.sparse and isinstance(answer, dict):
             items = []
         if not isinstance(items, list):
             raise ValueError(f"no list at {self.items!r}")
-        return Reading(found(map(self._result, items[: 2 * MAX_FOUND])), self.seconds(answer))
+        return EngineAnswer(clean_results(map(self._result, items[: 2 * MAX_FOUND])), self.seconds(answer))
 
     def seconds(self, answer: Any) -> float:
         """How long the engine wants to be left alone for."""
-        wait = _at(answer, self.wait) if self.wait else 0
+        wait = _value_at(answer, self.wait) if self.wait else 0
         is_known = isinstance(wait, (int, float)) and not isinstance(wait, bool) and wait > 0
         return float(min(wait, DAY)) if is_known else 0.0
 
     def _result(self, item: Any) -> tuple[str, str, str]:
-        addresses = (_filled(item, url) for url in self.url)
+        addresses = (_fill_url(item, url) for url in self.url)
         url = next((address for address in addresses if address), "")
-        return _text(item, self.title), url, _text(item, self.snippet) if self.snippet else ""
+        return _text_at(item, self.title), url, _text_at(item, self.snippet) if self.snippet else ""
 
 
-def _with(value: Any, query: str) -> Any:
+def _fill_query(value: Any, query: str) -> Any:
     return value.replace("{query}", query) if isinstance(value, str) else value
 
 
-def _filled(item: Any, url: str) -> str:
+def _fill_url(item: Any, url: str) -> str:
     if "{" not in url:
-        return _text(item, url)
+        return _text_at(item, url)
     head, _, rest = url.partition("{")
     path, _, tail = rest.partition("}")
-    value = _text(item, path)
+    value = _text_at(item, path)
     return f"{head}{quote(value, safe='/:@')}{tail}" if value else ""
 
 
-def _text(item: Any, path: str) -> str:
-    value = _at(item, path)
+def _text_at(item: Any, path: str) -> str:
+    value = _value_at(item, path)
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
 
 
-def _at(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     for key in filter(None, path.split(".")):
         if key == "*":
             rest = path.partition("*.")[2]
-            return [_at(one, rest) for one in value] if isinstance(value, list) else None
+            return [_value_at(one, rest) for one in value] if isinstance(value, list) else None
         if not isinstance(value, dict):
             return None
         value = value.get(key)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.text import folded
-from toolgate.tools.search.ddgs_client import Reader
-from toolgate.tools.search.engine import Blocked, Engine, Failed, Found, Request
-from toolgate.tools.search.html_engine import Results, Wording
-from toolgate.tools.web.fetch import TimedOut
+from toolgate.tools.api.text import to_line
+from toolgate.tools.search.ddgs_client import DdgsClient
+from toolgate.tools.search.engine import Engine, EngineBlockedError, EngineFailedError, EngineRequest, EngineResult
+from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob
+from toolgate.tools.web.fetch import PageTimeoutError
 
 if TYPE_CHECKING:
     from toolgate.tools.web.fetch import Page, Web
@@ -27,7 +27,7 @@ MAX_REASON = 160  # characters
 Status = Literal["ok", "empty", "blocked", "timeout", "error"]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class EngineOutcome(msgspec.Struct, frozen=True):
     """How one engine did: `found` is its results, best first; `ms` how long it took; `reason` why it has none.
 
     `wait`: seconds it wants to be left alone for. `faulty`: this tells of the engine, not of what it was asked, nor of
@@ -36,33 +36,33 @@ class Outcome(msgspec.Struct, frozen=True):
 
     name: str
     status: Status
-    found: list[Found] = []
+    results: list[EngineResult] = []
     ms: int = 0
     reason: str = ""
     wait: float = 0.0
-    faulty: bool = False
+    is_engine_fault: bool = False
     age: float | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Question:
+class EngineQuery:
     """What is put to an engine. `queued`: it waits for other questions, so that the engine is not to blame if it is
     late."""
 
     engine: Engine
     query: str
-    queued: bool = True
+    is_queued: bool = True
 
     def begin(self) -> None:
-        self.queued = False
+        self.is_queued = False
 
 
-async def ask(web: "Web", reader: Reader, question: Question, contact: str = "") -> Outcome:
+async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact: str = "") -> EngineOutcome:
     """Ask it, for at most the engine's own time. Raises nothing but CancelledError."""
-    engine = question.engine
+    engine = query.engine
 
-    async def fetch(request: Request) -> "Page":
-        headers = {**_identity(contact), **request.headers}
+    async def fetch(request: EngineRequest) -> "Page":
+        headers = {**_user_agent(contact), **request.headers}
         return await web.fetch(
             request.url,
             method=request.method,
@@ -73,43 +73,45 @@ async def ask(web: "Web", reader: Reader, question: Question, contact: str = "")
             lane=engine.name,
         )
 
-    async def work(job: Wording | Results, kind: type[T]) -> T:
-        question.queued = True
-        return await reader.read(job, kind, question.begin)
+    async def work(job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
+        query.is_queued = True
+        return await reader.read(job, kind, query.begin)
 
-    question.begin()
+    query.begin()
     start = time.monotonic()
     try:
         async with asyncio.timeout(engine.seconds):
-            reading = await engine.ask(question.query, fetch, work)
-        status: Status = "ok" if reading.found else "empty"
-        outcome = Outcome(engine.name, status, reading.found, wait=reading.wait)
-    except (TimeoutError, TimedOut):
-        outcome = late(question, f"within {engine.seconds:g} s")
-    except Blocked as error:
-        outcome = Outcome(engine.name, "blocked", reason=error.reason, wait=error.wait, faulty=True)
-    except Failed as error:
-        outcome = Outcome(engine.name, "error", reason=error.reason, wait=error.wait, faulty=error.faulty)
+            reading = await engine.ask(query.query, fetch, work)
+        status: Status = "ok" if reading.results else "empty"
+        outcome = EngineOutcome(engine.name, status, reading.results, wait=reading.wait)
+    except (TimeoutError, PageTimeoutError):
+        outcome = timeout_outcome(query, f"within {engine.seconds:g} s")
+    except EngineBlockedError as error:
+        outcome = EngineOutcome(engine.name, "blocked", reason=error.reason, wait=error.wait, is_engine_fault=True)
+    except EngineFailedError as error:
+        outcome = EngineOutcome(
+            engine.name, "error", reason=error.reason, wait=error.wait, is_engine_fault=error.is_engine_fault
+        )
     except ToolError as error:
-        outcome = Outcome(engine.name, "error", reason=folded(error.text, MAX_REASON), faulty=True)
+        outcome = EngineOutcome(engine.name, "error", reason=to_line(error.text, MAX_REASON), is_engine_fault=True)
     except Exception:  # an engine that answers nonsense must not take the others with it
         log.warning("search engine %s answered what can't be read", engine.name, exc_info=True)
-        outcome = Outcome(engine.name, "error", reason="its answer can't be read", faulty=True)
-    return msgspec.structs.replace(outcome, ms=since(start))
+        outcome = EngineOutcome(engine.name, "error", reason="its answer can't be read", is_engine_fault=True)
+    return msgspec.structs.replace(outcome, ms=elapsed_ms(start))
 
 
-def late(question: Question, when: str) -> Outcome:
-    name = question.engine.name
-    if question.queued:
-        return Outcome(name, "timeout", reason="too many searches at once: its turn did not come")
-    return Outcome(name, "timeout", reason=f"no answer {when}", faulty=True)
+def timeout_outcome(query: EngineQuery, when: str) -> EngineOutcome:
+    name = query.engine.name
+    if query.is_queued:
+        return EngineOutcome(name, "timeout", reason="too many searches at once: its turn did not come")
+    return EngineOutcome(name, "timeout", reason=f"no answer {when}", is_engine_fault=True)
 
 
-def since(start: float) -> int:
+def elapsed_ms(start: float) -> int:
     """Milliseconds."""
     return round((time.monotonic() - start) * 1000)
 
 
-def _identity(contact: str) -> dict[str, str]:
+def _user_agent(contact: str) -> dict[str, str]:
     """Who asks: whoever runs an engine can then ask us to stop."""
     return {"user-agent": f"Mozilla/5.0 (compatible; toolgate; +{contact})"} if contact else {}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from toolgate.tools.search.engine import Found
+from toolgate.tools.search.engine import EngineResult
 from toolgate.tools.search.urls import page_key
 
 K = 60  # the paper's: the first of one list does not outweigh what two lists agree on
@@ -27,7 +27,7 @@ class Result(msgspec.Struct, frozen=True):
     score: float
 
 
-def fused(lists: Iterable[tuple[str, list[Found]]]) -> list[Result]:
+def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[Result]:
     """The best of all results, each page once. `lists`: an engine's name and its results, best first."""
     pages: dict[str, Result] = {}
     for name, found in lists:
@@ -39,12 +39,12 @@ def fused(lists: Iterable[tuple[str, list[Found]]]) -> list[Result]:
             ranked.add(key)
             hit = Hit(name, rank)
             new = Result(one.title, one.url, one.snippet, [hit], _score([hit]))
-            pages[key] = _merged(pages[key], new) if key in pages else new
+            pages[key] = _merge(pages[key], new) if key in pages else new
     results = sorted(pages.values(), key=lambda result: (-result.score, _best(result), result.url))
     return results[:MAX_RESULTS]
 
 
-def _merged(held: Result, new: Result) -> Result:
+def _merge(held: Result, new: Result) -> Result:
     """Both engines' finding of one page: in the words of the one that ranked it higher."""
     first, second = (held, new) if _best(held) <= _best(new) else (new, held)
     hits = sorted([*held.engines, *new.engines], key=lambda hit: hit.rank)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.tools.api.spans import step
-from toolgate.tools.fair_queue import Turns
-from toolgate.tools.search.cache import Recent
-from toolgate.tools.search.ddgs_client import Reader
+from toolgate.tools.api.spans import span
+from toolgate.tools.fair_queue import FairQueue
+from toolgate.tools.search.cache import AnswerCache
+from toolgate.tools.search.ddgs_client import DdgsClient
 from toolgate.tools.search.engine import Engine
-from toolgate.tools.search.health import Asked, Health
-from toolgate.tools.search.query import Outcome, Question, ask, late, since
+from toolgate.tools.search.health import EngineAttempt, EngineHealth
+from toolgate.tools.search.query import EngineOutcome, EngineQuery, ask_engine, elapsed_ms, timeout_outcome
 
 if TYPE_CHECKING:
     from toolgate.tools.web.fetch import Web
@@ -35,16 +35,16 @@ class Tally:
 
 
 @dataclass(slots=True, eq=False)
-class Asking:
+class PendingQuery:
     """A question under way, and the searches of one caller that wait for its answer. `begun`: its turn has come.
     `latest`: when it is too late to put it, by the clock."""
 
     key: Key
-    question: Question
+    question: EngineQuery
     searches: list[Tally] = field(default_factory=list)
-    begun: Asked | None = None
+    attempt: EngineAttempt | None = None
     latest: float = 0.0
-    task: "asyncio.Task[Outcome]" = field(init=False)
+    task: "asyncio.Task[EngineOutcome]" = field(init=False)
 
     def count(self, change: int) -> None:
         for tally in self.searches:
@@ -68,30 +68,30 @@ class Search:
         self._web = web
         self._contact = contact
         self._clock = clock
-        self._recent = Recent(clock)
-        self.health = {engine.name: Health(engine.name, clock) for engine in engines}
-        self._turns = {engine.name: Turns(AT_ONCE, "questions") for engine in engines}
-        self._readers = {one.name: Reader(one.name, web.workers, one.seconds) for one in engines}
-        self._under_way: dict[Key, Asking] = {}
+        self._cache = AnswerCache(clock)
+        self.health = {engine.name: EngineHealth(engine.name, clock) for engine in engines}
+        self._queues = {engine.name: FairQueue(AT_ONCE, "questions") for engine in engines}
+        self._readers = {one.name: DdgsClient(one.name, web.workers, one.seconds) for one in engines}
+        self._under_way: dict[Key, PendingQuery] = {}
 
     @property
     def depth(self) -> tuple[int, int]:
         """How many questions have their turn, and how many wait for it."""
-        turns = self._turns.values()
+        turns = self._queues.values()
         return sum(each.running for each in turns), sum(each.waiting for each in turns)
 
-    async def ask(self, who: str, query: str, limit: float) -> list[Outcome]:
+    async def ask(self, principal: str, query: str, limit: float) -> list[EngineOutcome]:
         """How each engine did with `query`, in the table's order, after at most `limit` seconds and the deadline."""
         start = time.monotonic()
         patience = min(self.deadline, limit)
         latest = self._clock() + IN_TIME * patience
-        outcomes: dict[str, Outcome] = {}
-        joined: dict[str, Asking] = {}
+        outcomes: dict[str, EngineOutcome] = {}
+        joined: dict[str, PendingQuery] = {}
         tally = Tally()
         for engine in self.engines:
-            outcome = self._recent.get(who, engine.name, query) or self.health[engine.name].held()
+            outcome = self._cache.get(principal, engine.name, query) or self.health[engine.name].skip_outcome()
             if outcome is None:
-                joined[engine.name] = self._joined((who, engine.name, query), engine, tally, latest)
+                joined[engine.name] = self._join_query((principal, engine.name, query), engine, tally, latest)
             else:
                 outcomes[engine.name] = outcome
                 tally.engines += outcome.status == "ok"
@@ -101,74 +101,74 @@ class Search:
                 await asyncio.wait(tasks, timeout=patience)
         finally:
             missed = {name: asking for name, asking in joined.items() if not asking.task.done()}
-            abandoned = self._left(joined.values(), tally)
-            await _let_go([asking.task for asking in abandoned])
+            abandoned = self._leave_queries(joined.values(), tally)
+            await _wait_cancelled([asking.task for asking in abandoned])
         for name, asking in joined.items():
             if name in missed:
-                outcomes[name] = self._missed(asking, asking in abandoned, since(start))
+                outcomes[name] = self._missed_outcome(asking, asking in abandoned, elapsed_ms(start))
             else:
                 outcomes[name] = asking.task.result()
         return [outcomes[engine.name] for engine in self.engines]
 
-    def _joined(self, key: Key, engine: Engine, tally: Tally, latest: float) -> Asking:
+    def _join_query(self, key: Key, engine: Engine, tally: Tally, latest: float) -> PendingQuery:
         """The question, which is put once for all that ask it now: by who asks, as what is remembered."""
         asking = self._under_way.get(key)
         if asking is None:
-            asking = self._under_way[key] = Asking(key, Question(engine, key[2]))
-            asking.task = asyncio.ensure_future(self._asked(asking))
-            asking.task.add_done_callback(lambda _: self._ended(asking))
+            asking = self._under_way[key] = PendingQuery(key, EngineQuery(engine, key[2]))
+            asking.task = asyncio.ensure_future(self._run_query(asking))
+            asking.task.add_done_callback(lambda _: self._forget_query(asking))
         asking.searches.append(tally)
         asking.latest = max(asking.latest, latest)
-        tally.engines += asking.begun is not None
+        tally.engines += asking.attempt is not None
         return asking
 
-    def _left(self, joined: Iterable[Asking], tally: Tally) -> list[Asking]:
+    def _leave_queries(self, joined: Iterable[PendingQuery], tally: Tally) -> list[PendingQuery]:
         """A search waits no more. Those questions that nobody waits for are given up, and returned."""
         abandoned = []
         for asking in joined:
             asking.searches.remove(tally)
             if not asking.searches and not asking.task.done():
                 asking.task.cancel()
-                self._ended(asking)
+                self._forget_query(asking)
                 abandoned.append(asking)
         return abandoned
 
-    def _ended(self, asking: Asking) -> None:
+    def _forget_query(self, asking: PendingQuery) -> None:
         if self._under_way.get(asking.key) is asking:
             del self._under_way[asking.key]
 
-    async def _asked(self, asking: Asking) -> Outcome:
+    async def _run_query(self, asking: PendingQuery) -> EngineOutcome:
         who, name, query = asking.key
         health = self.health[name]
         first = asking.searches[0]
         # Of one caller's searches each gets something before any gets all
-        async with self._turns[name].turn(who, rank=lambda: first.engines):
-            held = health.held()  # anew: others have learned something while this one waited
+        async with self._queues[name].slot(who, rank=lambda: first.engines):
+            held = health.skip_outcome()  # anew: others have learned something while this one waited
             if held is not None:
                 return held
             if self._clock() > asking.latest:
-                return late(asking.question, "by the deadline")
-            asked = asking.begun = health.begin()
+                return timeout_outcome(asking.question, "by the deadline")
+            asked = asking.attempt = health.begin()
             asking.count(1)
             try:
-                with step(f"search {name}"):
-                    outcome = await ask(self._web, self._readers[name], asking.question, self._contact)
+                with span(f"search {name}"):
+                    outcome = await ask_engine(self._web, self._readers[name], asking.question, self._contact)
             except BaseException:
-                health.forget(asked)
+                health.cancel(asked)
                 raise
-            health.learn(outcome, asked)
-            self._recent.put(who, query, outcome)
+            health.record(outcome, asked)
+            self._cache.put(who, query, outcome)
             asking.count(-1 if outcome.status != "ok" else 0)
             return outcome
 
-    def _missed(self, asking: Asking, abandoned: bool, ms: int) -> Outcome:
+    def _missed_outcome(self, asking: PendingQuery, abandoned: bool, ms: int) -> EngineOutcome:
         """What is told of an engine that has not answered by the deadline."""
-        outcome = msgspec.structs.replace(late(asking.question, "by the deadline"), ms=ms)
-        if abandoned and asking.begun is not None:
-            self.health[asking.question.engine.name].learn(outcome, asking.begun)
+        outcome = msgspec.structs.replace(timeout_outcome(asking.question, "by the deadline"), ms=ms)
+        if abandoned and asking.attempt is not None:
+            self.health[asking.question.engine.name].record(outcome, asking.attempt)
         return outcome
 
 
-async def _let_go(tasks: list["asyncio.Task[Outcome]"]) -> None:
+async def _wait_cancelled(tasks: list["asyncio.Task[EngineOutcome]"]) -> None:
     if tasks:
         await asyncio.wait(tasks, timeout=LETTING_GO)

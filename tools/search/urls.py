@@ -3,7 +3,7 @@
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from toolgate.tools.api.text import clean
+from toolgate.tools.api.text import clean_text
 
 MAX_URL = 2_000  # characters
 PORTS = {"http": 80, "https": 443}
@@ -46,32 +46,32 @@ def page_key(url: str) -> str | None:
     fragment, a slash at the end, parameters that track. Percent-encoding is made one (RFC 3986, 6.2.2). The
     order of the other parameters is kept, since some servers mind it.
     """
-    if len(url) > MAX_URL or clean(url) != url or any(character.isspace() for character in url):
+    if len(url) > MAX_URL or clean_text(url) != url or any(character.isspace() for character in url):
         return None
     try:
         parts = urlsplit(url)
-        host, port = _site(parts.hostname or ""), parts.port
+        host, port = _site_host(parts.hostname or ""), parts.port
     except ValueError:
         return None
     if parts.scheme not in PORTS or not host or parts.username is not None:
         return None
     place = host if port in (None, PORTS[parts.scheme]) else f"{host}:{port}"
-    kept = [pair for pair in _even(parts.query).split("&") if pair and not _tracks(pair)]
-    return f"{place}{_even(_flat(parts.path)).rstrip('/')}{'?' if kept else ''}{'&'.join(kept)}"
+    kept = [pair for pair in _normalize(parts.query).split("&") if pair and not _is_tracking(pair)]
+    return f"{place}{_normalize(_remove_dots(parts.path)).rstrip('/')}{'?' if kept else ''}{'&'.join(kept)}"
 
 
-def untracked(url: str) -> str:
+def remove_tracking(url: str) -> str:
     """`url` without the parameters that track; else as it is."""
     head, mark, fragment = url.partition("#")
     base, question, query = head.partition("?")
     pairs = query.split("&")
-    kept = [pair for pair in pairs if not _tracks(_even(pair))]
+    kept = [pair for pair in pairs if not _is_tracking(_normalize(pair))]
     if len(kept) == len(pairs):
         return url
     return f"{base}{question if kept else ''}{'&'.join(kept)}{mark}{fragment}"
 
 
-def unwrapped(url: str) -> str:
+def unwrap_redirect(url: str) -> str:
     """The target of a link that leads through DuckDuckGo's counter, with a scheme."""
     url = f"https:{url}" if url.startswith("//") else url
     if "duckduckgo.com/l/?" not in url:
@@ -79,7 +79,7 @@ def unwrapped(url: str) -> str:
     return parse_qs(url.partition("?")[2]).get("uddg", [""])[0]
 
 
-def _site(host: str) -> str:
+def _site_host(host: str) -> str:
     """Without the labels that name a version for telephones: but a domain keeps its last two."""
     name = host.lower().removesuffix(".")
     if not name.isascii():
@@ -94,7 +94,7 @@ def _site(host: str) -> str:
     return ".".join(labels)
 
 
-def _even(text: str) -> str:
+def _normalize(text: str) -> str:
     """One spelling: unreserved characters as they are, the rest of what was encoded in capitals, no non-ASCII."""
     encoded = OUTSIDE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
     return ESCAPE.sub(_character, encoded)
@@ -105,7 +105,7 @@ def _character(match: re.Match[str]) -> str:
     return character if UNRESERVED.fullmatch(character) else match[0].upper()
 
 
-def _flat(path: str) -> str:
+def _remove_dots(path: str) -> str:
     """Without the segments `.` and `..` (RFC 3986, 5.2.4)."""
     if "/." not in path:
         return path
@@ -118,6 +118,6 @@ def _flat(path: str) -> str:
     return "/".join(kept)
 
 
-def _tracks(pair: str) -> bool:
+def _is_tracking(pair: str) -> bool:
     name = pair.partition("=")[0].lower()
     return name.startswith(("utm_", "mtm_", "pk_campaign", "hsa_")) or name in TRACKING

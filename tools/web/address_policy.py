@@ -50,31 +50,31 @@ GLOBAL_V6 = "2000::/3"  # all that IANA has given out as global unicast
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AddressPolicy:
     """What may be reached although it is not public: host names (any address of theirs) and networks; and `refused`,
     networks that may not be although they are public, but for those."""
 
-    names: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()
-    refused: tuple[Network, ...] = ()
+    refused_networks: tuple[Network, ...] = ()
 
     @classmethod
-    def parse(cls, entries: Iterable[str], refused: Iterable[str] = ()) -> "Allowed":
+    def parse(cls, entries: Iterable[str], refused: Iterable[str] = ()) -> "AddressPolicy":
         """From `--allow-private`: a host name, an address or a network each; and from `--refuse-networks`. Raises
         ValueError for others."""
         names: set[str] = set()
         networks: list[Network] = []
         for entry in entries:
-            network = _network(entry)
+            network = _parse_network(entry)
             if network is not None:
                 networks.append(network)
             else:
-                names.add(_name(entry))
-        return cls(frozenset(names), tuple(networks), tuple(map(_refused, refused)))
+                names.add(_parse_host(entry))
+        return cls(frozenset(names), tuple(networks), tuple(map(_parse_refused, refused)))
 
 
 def check_address(
-    address: str | Address, allowed: Allowed, is_local: Callable[[str], bool] | None = None
+    address: str | Address, allowed: AddressPolicy, is_local: Callable[[str], bool] | None = None
 ) -> str | None:
     """Why `address` may not be reached, such as "loopback"; None when it may.
 
@@ -87,7 +87,7 @@ def check_address(
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.scope_id is not None:
         parsed = ipaddress.IPv6Address(int(parsed))  # a zone narrows where it goes, not what it is
     kind = _kind(parsed)
-    if kind is None and any(parsed in network for network in allowed.refused):
+    if kind is None and any(parsed in network for network in allowed.refused_networks):
         kind = "in a network of --refuse-networks"
     if kind is None and is_local is not None and is_local(str(parsed)):
         kind = "of this machine"
@@ -97,13 +97,13 @@ def check_address(
 
 
 def check_host(
-    host: str, addresses: Iterable[str], allowed: Allowed, is_local: Callable[[str], bool] | None = None
+    host: str, addresses: Iterable[str], allowed: AddressPolicy, is_local: Callable[[str], bool] | None = None
 ) -> tuple[str, str] | None:
     """The first of the host's addresses that may not be reached, and why; None when all may.
 
     All must pass: one private answer among public ones is what DNS rebinding looks like.
     """
-    if same_name(host) in allowed.names:
+    if normalise_host(host) in allowed.hosts:
         return None
     for address in addresses:
         kind = check_address(address, allowed, is_local)
@@ -112,13 +112,13 @@ def check_host(
     return None
 
 
-def same_name(host: str) -> str:
+def normalise_host(host: str) -> str:
     """One spelling of a host name: lower case, no trailing dot."""
     return host.lower().removesuffix(".")
 
 
 def _kind(address: Address) -> str | None:
-    for network, kind in _special():
+    for network, kind in _special_networks():
         if address in network:
             return kind
     if address.version == 6 and address not in ipaddress.IPv6Network(GLOBAL_V6):
@@ -127,26 +127,26 @@ def _kind(address: Address) -> str | None:
 
 
 @cache
-def _special() -> tuple[tuple[Network, str], ...]:
+def _special_networks() -> tuple[tuple[Network, str], ...]:
     return tuple((ipaddress.ip_network(network), kind) for network, kind in SPECIAL)
 
 
-def _network(entry: str) -> Network | None:
+def _parse_network(entry: str) -> Network | None:
     try:
         return ipaddress.ip_network(entry.strip("[]"), strict=False)
     except ValueError:
         return None
 
 
-def _refused(entry: str) -> Network:
-    network = _network(entry)
+def _parse_refused(entry: str) -> Network:
+    network = _parse_network(entry)
     if network is None:
         raise ValueError(f"{entry!r} is not an address or a network such as 52.0.0.0/16")
     return network
 
 
-def _name(entry: str) -> str:
-    name = same_name(entry)
+def _parse_host(entry: str) -> str:
+    name = normalise_host(entry)
     try:
         ascii_name = name.encode("ascii" if name.isascii() else "idna").decode()
     except UnicodeError:

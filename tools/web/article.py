@@ -41,7 +41,7 @@ Element = Any  # lxml has no types
 
 
 @dataclass(slots=True)
-class Span:
+class TextSpan:
     """Where an element's text lies in the page's, white space left out; `prose` is the part outside links."""
 
     element: Element
@@ -56,7 +56,7 @@ def prepare() -> None:
         importlib.import_module(name)
 
 
-def parsed(html: str) -> Element:
+def parse_html(html: str) -> Element:
     """The tree of a page; None when there is nothing in it. lxml ends it at a depth of 256."""
     lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
     parser = lxml_html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
@@ -84,13 +84,13 @@ def _end_head(tree: Element) -> None:
         body.insert(0, stray)
 
 
-def serialized(element: Element) -> str:
+def to_html(element: Element) -> str:
     lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
     text: str = lxml_html.tostring(element, encoding="unicode", with_tail=False)
     return text
 
 
-def title(tree: Element) -> str:
+def find_title(tree: Element) -> str:
     for path in (".//title", ".//h1"):
         for element in tree.iterfind(path):
             text = "".join(element.itertext()).strip()
@@ -99,7 +99,7 @@ def title(tree: Element) -> str:
     return ""
 
 
-def base(tree: Element, url: str) -> str:
+def find_base(tree: Element, url: str) -> str:
     """What the page's relative links are relative to."""
     for element in tree.iterfind(".//base[@href]"):
         try:
@@ -110,7 +110,7 @@ def base(tree: Element, url: str) -> str:
     return url
 
 
-def content(tree: Element) -> Element:
+def extract_content(tree: Element) -> Element:
     """The part of the page that is its content, readied: at most the whole body. Changes the tree."""
     body = tree.find("body") if tree.tag == "html" else tree
     body = tree if body is None else body
@@ -122,8 +122,8 @@ def content(tree: Element) -> Element:
         for name in set(element.keys()) - ADDRESSES:
             if len(element.get(name)) > MAX_ATTRIBUTE:
                 del element.attrib[name]
-    part = _main(body)
-    _ready(part)
+    part = _find_main(body)
+    _clean_part(part)
     _strip(part, (UNWANTED, *(AROUND if part is not body else ())))
     return part
 
@@ -153,7 +153,7 @@ def _without(body: Element, tags: Sequence[str]) -> Element:
     if next(body.iter(*tags), None) is None:
         return body
     _strip(body, tags)
-    tree = parsed(serialized(body))
+    tree = parse_html(to_html(body))
     if tree is None:
         return body
     inner = tree.find("body")
@@ -164,18 +164,18 @@ def _strip(part: Element, tags: Sequence[str]) -> None:
     importlib.import_module("lxml.etree").strip_elements(part, *tags, with_tail=False)
 
 
-def _main(body: Element) -> Element:
+def _find_main(body: Element) -> Element:
     squeezed, spans = _spans(body)
     if not spans:
         return body
     whole = spans[0]
-    part = _located(_main_text(body), squeezed, spans) if len(spans) <= MAX_ELEMENTS else _declared(spans)
+    part = _locate(_main_text(body), squeezed, spans) if len(spans) <= MAX_ELEMENTS else _marked_main(spans)
     if part is None or part.prose < ENOUGH * whole.prose:
         return body
     return part.element
 
 
-def _declared(spans: list[Span]) -> Span | None:
+def _marked_main(spans: list[TextSpan]) -> TextSpan | None:
     marked = [span for span in spans if span.element.tag in ("main", "article")]
     return max(marked, key=lambda span: span.prose, default=None)
 
@@ -197,12 +197,12 @@ def _main_text(body: Element) -> str:
     return text or ""
 
 
-def _spans(body: Element) -> tuple[str, list[Span]]:
+def _spans(body: Element) -> tuple[str, list[TextSpan]]:
     """The body's text without white space, and where each element's lies in it, in document order."""
     etree: Any = importlib.import_module("lxml.etree")
     pieces: list[str] = []
-    spans: list[Span] = []
-    open_spans: list[Span] = []
+    spans: list[TextSpan] = []
+    open_spans: list[TextSpan] = []
     position = prose = links = 0
 
     def take(text: str | None) -> None:
@@ -214,7 +214,7 @@ def _spans(body: Element) -> tuple[str, list[Span]]:
 
     for event, element in etree.iterwalk(body, events=("start", "end")):
         if event == "start":
-            span = Span(element, len(open_spans), position, prose=-prose)
+            span = TextSpan(element, len(open_spans), position, prose=-prose)
             spans.append(span)
             open_spans.append(span)
             links += element.tag == "a"
@@ -229,9 +229,9 @@ def _spans(body: Element) -> tuple[str, list[Span]]:
     return "".join(pieces), spans
 
 
-def _located(text: str, squeezed: str, spans: list[Span]) -> Span | None:
+def _locate(text: str, squeezed: str, spans: list[TextSpan]) -> TextSpan | None:
     """The innermost element that holds nearly all of `text`."""
-    positions, weights = _found(text, squeezed)
+    positions, weights = _locate_lines(text, squeezed)
     if not positions:
         return None
     sums = [0]
@@ -246,7 +246,7 @@ def _located(text: str, squeezed: str, spans: list[Span]) -> Span | None:
     return max(holding, key=lambda span: span.depth, default=None)
 
 
-def _found(text: str, squeezed: str) -> tuple[list[int], list[int]]:
+def _locate_lines(text: str, squeezed: str) -> tuple[list[int], list[int]]:
     """Where the lines of `text` are in the page's text, in order, and how much each weighs."""
     lines = ["".join(line.split()).lstrip("-|")[:200] for line in text.splitlines()]
     lines = [line.split("|")[0] for line in lines]
@@ -264,7 +264,7 @@ def _found(text: str, squeezed: str) -> tuple[list[int], list[int]]:
     return positions, weights
 
 
-def _ready(part: Element) -> None:
+def _clean_part(part: Element) -> None:
     _name_languages(part)
     for row in part.iter("tr"):
         del row[MAX_CELLS:]
@@ -273,7 +273,7 @@ def _ready(part: Element) -> None:
             if len(cell.get(span, "")) > 2:  # a hundred columns and more
                 del cell.attrib[span]
     for link in part.iter("a"):
-        _ready_link(link)
+        _clean_link(link)
     for link in list(part.iter("a")):
         if _is_permalink(link):
             link.tag = UNWANTED
@@ -283,7 +283,7 @@ def _ready(part: Element) -> None:
             image.set("src", lazy)
 
 
-def _ready_link(link: Element) -> None:
+def _clean_link(link: Element) -> None:
     target = "".join(link.get("href", "").split()).lower()
     if target.startswith(("javascript:", "data:", "vbscript:")) or len(target) > MAX_LINK:
         del link.attrib["href"]

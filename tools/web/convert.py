@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.tools.api.text import clean, folded, stripped
+from toolgate.tools.api.text import clean_text, strip_markup, to_line
 from toolgate.tools.web import article
 
 MAX_TEXT = 100_000  # characters of a page that are given back; a call's answer holds fewer
@@ -61,7 +61,7 @@ MAGIC = {
 }
 
 
-class Raw(msgspec.Struct, frozen=True):
+class RawPage(msgspec.Struct, frozen=True):
     """A body that came from `url` under the header `content_type`, and what HTML is to become: `read` tells. `offset`
     is the character of what it becomes at which the answer begins."""
 
@@ -76,7 +76,7 @@ class Raw(msgspec.Struct, frozen=True):
         return media_type(self.content_type.partition(";")[0].strip().lower(), self.body)
 
     @property
-    def job(self) -> str:
+    def worker_job(self) -> str:
         """The worker's job that reads it; "" for what takes a few milliseconds whatever it is. A page can be made such
         that its conversion does not end."""
         kind = self.kind
@@ -84,10 +84,10 @@ class Raw(msgspec.Struct, frozen=True):
             return "pdf"
         if kind in HTML_TYPES and self.form != "html":
             return "page"
-        return "text" if len(self.body) > LITTLE and is_read(kind) else ""
+        return "text" if len(self.body) > LITTLE and is_text_type(kind) else ""
 
 
-class Readable(msgspec.Struct, frozen=True):
+class ReadablePage(msgspec.Struct, frozen=True):
     """A page's media type, title ("" when it has none) and text (None when its type is not one of text): MAX_TEXT
     characters from the offset, of `length`. `note` is what else its reader should know."""
 
@@ -108,7 +108,7 @@ def prepare() -> None:
     importlib.import_module("html_to_markdown")
     load_encodings()
     for form in ("markdown", "text"):
-        read(Raw(SHORT, "text/html", "http://example.com/", form))
+        read(RawPage(SHORT, "text/html", "http://example.com/", form))
 
 
 def load_encodings() -> None:
@@ -118,21 +118,21 @@ def load_encodings() -> None:
         codecs.lookup(name)
 
 
-def read(raw: Raw) -> Readable:
+def read(raw: RawPage) -> ReadablePage:
     """HTML becomes "markdown" of its main content, "text" of that content, or stays as it is ("html").
 
     Links and images in the markdown are absolute. Other text stays as it is.
     """
     kind = raw.kind
-    if not is_read(kind):
-        return Readable(kind, "", None, 0)
-    title, text = "", clean(decoded(raw.body, raw.content_type))
+    if not is_text_type(kind):
+        return ReadablePage(kind, "", None, 0)
+    title, text = "", clean_text(decode_body(raw.body, raw.content_type))
     if kind in HTML_TYPES:
-        title, text = (_titled(text), text) if raw.form == "html" else converted(text, raw.url, raw.form)
-    return Readable(kind, title, text[raw.offset : raw.offset + MAX_TEXT], len(text))
+        title, text = (_find_title(text), text) if raw.form == "html" else convert_html(text, raw.url, raw.form)
+    return ReadablePage(kind, title, text[raw.offset : raw.offset + MAX_TEXT], len(text))
 
 
-def is_read(kind: str) -> bool:
+def is_text_type(kind: str) -> bool:
     return kind in HTML_TYPES or TEXT_TYPES.fullmatch(kind) is not None
 
 
@@ -149,7 +149,7 @@ def media_type(declared: str, body: bytes) -> str:
     return "application/octet-stream" if b"\0" in body[:PRESCAN] else "text/plain"
 
 
-def decoded(body: bytes, content_type: str) -> str:
+def decode_body(body: bytes, content_type: str) -> str:
     """The text of a body; what does not fit its encoding is replaced.
 
     The encoding is the byte order mark's, else the header's, else the page's own, else UTF-8 if the body is
@@ -159,33 +159,33 @@ def decoded(body: bytes, content_type: str) -> str:
         if body.startswith(mark):
             return body[len(mark) :].decode(marked, "replace")
     named = HEADER.search(content_type)
-    encoding = _encoding(named[1]) if named else None
+    encoding = _find_encoding(named[1]) if named else None
     if encoding is None:
         start = body[:PRESCAN]
         found = XML.search(start) or META.search(start)
-        encoding = _encoding(found[1].decode()) if found else None
+        encoding = _find_encoding(found[1].decode()) if found else None
         if encoding in ("utf-16-le", "utf-16-be"):
             encoding = "utf-8"  # or its name could not have been read
-    return body.decode(encoding or _guessed(body), "replace")
+    return body.decode(encoding or _guess_encoding(body), "replace")
 
 
-def converted(html: str, url: str, form: str) -> tuple[str, str]:
+def convert_html(html: str, url: str, form: str) -> tuple[str, str]:
     """The title of an HTML page, and its text in that format."""
-    tree = article.parsed(html)
+    tree = article.parse_html(html)
     if tree is None:
         return "", ""
-    title = folded(article.title(tree), MAX_TITLE)
-    base = article.base(tree, url)
-    return title, _markdown(article.serialized(article.content(tree)), base, form)
+    title = to_line(article.find_title(tree), MAX_TITLE)
+    base = article.find_base(tree, url)
+    return title, _to_markdown(article.to_html(article.extract_content(tree)), base, form)
 
 
-def _titled(html: str) -> str:
+def _find_title(html: str) -> str:
     """The title, found without parsing: whatever the page is made of, its source can be had."""
     found = TITLE.search(html, 0, TITLE_WITHIN)
-    return stripped(found[1], MAX_TITLE) if found else ""
+    return strip_markup(found[1], MAX_TITLE) if found else ""
 
 
-def _markdown(html: str, base: str, form: str) -> str:
+def _to_markdown(html: str, base: str, form: str) -> str:
     module: Any = importlib.import_module("html_to_markdown")  # start-up
     options = module.ConversionOptions(
         base_url=base,
@@ -195,10 +195,10 @@ def _markdown(html: str, base: str, form: str) -> str:
         highlight_style="none",
         preprocessing=module.PreprocessingOptions(enabled=False),  # done on the tree
     )
-    return clean(module.convert(html, options).content or "").strip()
+    return clean_text(module.convert(html, options).content or "").strip()
 
 
-def _encoding(label: str) -> str | None:
+def _find_encoding(label: str) -> str | None:
     """Python's name for an encoding of the web; None for others."""
     try:
         name = codecs.lookup(label).name
@@ -208,7 +208,7 @@ def _encoding(label: str) -> str | None:
     return name if name in ENCODINGS else None
 
 
-def _guessed(body: bytes) -> str:
+def _guess_encoding(body: bytes) -> str:
     try:
         body.decode()
     except UnicodeDecodeError as error:

@@ -12,26 +12,28 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.fair_queue import Turns
-from toolgate.tools.web.address_policy import Allowed
+from toolgate.tools.fair_queue import FairQueue
+from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.workers.pool import Workers
 
 if TYPE_CHECKING:
     import ssl
 
     from toolgate.tools.browser.browser import Browser
-    from toolgate.tools.web.http import Wire
+    from toolgate.tools.web.vetted_client import VettedClient
 
 MAX_BODY = 8 * 2**20  # decoded; a page larger than this is not read by a model
-VISITS = 10  # pages that are read at once, from the first byte to the text: each may hold MAX_BODY, and more as text
+MAX_VISITS = (
+    10  # pages that are read at once, from the first byte to the text: each may hold MAX_BODY, and more as text
+)
 SHARE = 6  # of them for one principal
-LARGE = 3  # of them that may be larger than MAX_BODY
+MAX_LARGE = 3  # of them that may be larger than MAX_BODY
 LARGE_SHARE = 2
 LINE = 128  # of one principal's pages that wait: what is behind them would not be read in time
 MAX_URL = 8_000  # characters; what servers and browsers take at most
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What may follow a redirect to another origin: the rest may hold a key meant for the first.
-HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
+CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # (host, port) -> addresses; raises OSError
 
@@ -55,15 +57,15 @@ class Page(msgspec.Struct, frozen=True):
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-class Unreachable(ToolError):
+class PageUnreachableError(ToolError):
     """The page could not be had: the name, the connection, TLS, the protocol, or too many redirects."""
 
 
-class TimedOut(Unreachable):
+class PageTimeoutError(PageUnreachableError):
     """It did not come in time."""
 
 
-class Refused(ToolError):
+class AddressRefusedError(ToolError):
     """The address is not one that may be reached; the text names it and the option that decides."""
 
 
@@ -87,13 +89,13 @@ class Web:
         resolve: Resolve | None = None,
         chromium: str | None = None,
     ) -> None:
-        self.allowed = Allowed.parse(allow_private, refuse_networks)
+        self.allowed = AddressPolicy.parse(allow_private, refuse_networks)
         self._verify = verify
         self._resolve = resolve
-        self._wire: Wire | None = None
+        self._wire: VettedClient | None = None
         self.workers = Workers()
-        self.visits = Turns(VISITS, "pages", share=SHARE, line=LINE)
-        self.large = Turns(LARGE, "large files", share=LARGE_SHARE)
+        self.visits = FairQueue(MAX_VISITS, "pages", per_principal=SHARE, max_waiting=LINE)
+        self.large = FairQueue(MAX_LARGE, "large files", per_principal=LARGE_SHARE)
         self._chromium = chromium
         self._browser: Browser | None = None
 
@@ -116,9 +118,9 @@ class Web:
         pages = self._browser.depth if self._browser is not None else (0, 0)
         return [("visits", (self.visits.running, self.visits.waiting)), ("pages", pages), *self.workers.depths()]
 
-    def target(self, url: str) -> str:
+    def normalise_url(self, url: str) -> str:
         """`url` as it may be asked for, in ASCII. Raises Unreachable and Refused."""
-        return str(self._opened().target(url))
+        return str(self._client().parse_url(url))
 
     async def fetch(
         self,
@@ -142,11 +144,11 @@ class Web:
         try:
             async with asyncio.timeout(timeout):
                 if body:
-                    wire = self._opened()
-                    return await wire.exchange(method, wire.target(url), headers or {}, limit, body, lane)
+                    wire = self._client()
+                    return await wire.request(method, wire.parse_url(url), headers or {}, limit, body, lane)
                 return await self._follow(url, method, dict(headers or {}), limit, redirects, lane)
         except TimeoutError:
-            raise TimedOut(f"{shown(url)} did not come in full within {timeout:g} s") from None
+            raise PageTimeoutError(f"{shorten_url(url)} did not come in full within {timeout:g} s") from None
 
     async def close(self) -> None:
         """Close the idle connections, end the workers and the browser. A later fetch opens new ones."""
@@ -160,34 +162,36 @@ class Web:
     async def _follow(
         self, url: str, method: str, headers: dict[str, str], limit: int, redirects: int, lane: str
     ) -> Page:
-        wire = self._opened()
-        target = wire.target(url)
+        wire = self._client()
+        target = wire.parse_url(url)
         for _ in range(redirects + 1):
-            page = await wire.exchange(method, target, headers, limit, lane=lane)
+            page = await wire.request(method, target, headers, limit, lane=lane)
             location = page.headers.get("location", "")
             if page.status not in REDIRECTS or not location:
                 return page
-            following = wire.target(location, target)
+            following = wire.parse_url(location, target)
             if (following.scheme, following.host, following.port) != (
                 target.scheme,
                 target.host,
                 target.port,
             ):
-                headers = {name: value for name, value in headers.items() if name.lower() in HARMLESS}
+                headers = {name: value for name, value in headers.items() if name.lower() in CROSS_ORIGIN_HEADERS}
             if page.status not in (307, 308) and method != "HEAD":
                 method = "GET"
             target = following
-        raise Unreachable(f"{shown(url)} redirects more than {redirects} times; the last was to {shown(str(target))}")
+        raise PageUnreachableError(
+            f"{shorten_url(url)} redirects more than {redirects} times; the last was to {shorten_url(str(target))}"
+        )
 
-    def _opened(self) -> "Wire":
+    def _client(self) -> "VettedClient":
         if self._wire is None:
-            from toolgate.tools.web.http import Wire  # start-up: httpx and httpcore
+            from toolgate.tools.web.vetted_client import VettedClient  # start-up: httpx and httpcore
 
-            self._wire = Wire(self.allowed, self._verify, self._resolve)
+            self._wire = VettedClient(self.allowed, self._verify, self._resolve)
         return self._wire
 
 
-def shown(url: str) -> str:
+def shorten_url(url: str) -> str:
     """A URL for an error text: one line, not too long."""
     line = "".join(character if character.isprintable() else "?" for character in url)
     return line if len(line) <= 200 else f"{line[:200]}…"

@@ -9,7 +9,10 @@ import socket
 
 from toolgate.tools.web.address_policy import Address
 
-NOBODY = {4: "192.0.2.1", 6: "2001:db8::1"}  # of no machine: they are for documents (RFC 5737, RFC 3849)
+DOCUMENTATION_ADDRESSES = {
+    4: "192.0.2.1",
+    6: "2001:db8::1",
+}  # of no machine: they are for documents (RFC 5737, RFC 3849)
 FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 DISCARD = 9
 
@@ -21,12 +24,12 @@ def is_local(address: str) -> bool:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if not _binds(str(parsed), parsed):
+    if not _can_bind(str(parsed), parsed):
         return False
-    return not _binds(NOBODY[parsed.version], parsed) or _source(parsed) == parsed
+    return not _can_bind(DOCUMENTATION_ADDRESSES[parsed.version], parsed) or _source_address(parsed) == parsed
 
 
-def _binds(address: str, like: Address) -> bool:
+def _can_bind(address: str, like: Address) -> bool:
     try:
         with socket.socket(FAMILIES[like.version], socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))
@@ -35,7 +38,7 @@ def _binds(address: str, like: Address) -> bool:
         return False
 
 
-def _source(address: Address) -> Address | None:
+def _source_address(address: Address) -> Address | None:
     """Return what packets to it would come from."""
     try:
         with socket.socket(FAMILIES[address.version], socket.SOCK_DGRAM) as probe:

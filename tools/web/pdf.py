@@ -9,9 +9,9 @@ import time
 from typing import Any
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.text import clean, folded
-from toolgate.tools.web.convert import MAX_TEXT, MAX_TITLE, PDF, Raw, Readable, load_encodings
-from toolgate.tools.web.fetch import shown
+from toolgate.tools.api.text import clean_text, to_line
+from toolgate.tools.web.convert import MAX_TEXT, MAX_TITLE, PDF, RawPage, ReadablePage, load_encodings
+from toolgate.tools.web.fetch import shorten_url
 
 MAX_PAGES = 2_000
 MAX_LENGTH = 4_000_000  # characters of all pages
@@ -27,23 +27,23 @@ def prepare() -> None:
     load_encodings()
 
 
-def read(raw: Raw) -> Readable:
+def read(raw: RawPage) -> ReadablePage:
     """The text of its pages, an empty line between them. Raises ToolError for one that can't be read."""
     pypdf: Any = importlib.import_module("pypdf")  # start-up
     logging.getLogger("pypdf").disabled = True  # it has much to say about what others wrote
     try:
         reader = pypdf.PdfReader(io.BytesIO(raw.body))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise ToolError(f"{shown(raw.url)} is a PDF that needs a password; look for an open version of it")
+            raise ToolError(f"{shorten_url(raw.url)} is a PDF that needs a password; look for an open version of it")
         text, note = _text(reader)
-        title = folded(str((reader.metadata and reader.metadata.title) or ""), MAX_TITLE)
+        title = to_line(str((reader.metadata and reader.metadata.title) or ""), MAX_TITLE)
     except (ToolError, MemoryError):
         raise
     except Exception:  # noqa: BLE001  # a library's many ways to trip over a foreign file
-        raise ToolError(f"{shown(raw.url)} is a PDF that can't be read: it is broken or cut short") from None
+        raise ToolError(f"{shorten_url(raw.url)} is a PDF that can't be read: it is broken or cut short") from None
     if not text:
         note = "the PDF has no text: its pages may be pictures"
-    return Readable(PDF, title, text[raw.offset : raw.offset + MAX_TEXT], len(text), note)
+    return ReadablePage(PDF, title, text[raw.offset : raw.offset + MAX_TEXT], len(text), note)
 
 
 def _text(reader: Any) -> tuple[str, str]:
@@ -55,7 +55,7 @@ def _text(reader: Any) -> tuple[str, str]:
     for number in range(count):
         if number >= MAX_PAGES or length > MAX_LENGTH or time.monotonic() - start > MAX_SECONDS:
             return "\n\n".join(parts), f"only the first {number} of its {count} pages were read"
-        part = clean(reader.pages[number].extract_text() or "").strip()
+        part = clean_text(reader.pages[number].extract_text() or "").strip()
         length += len(part)
         if part:
             parts.append(part)

@@ -11,11 +11,11 @@ import msgspec
 
 MEMORY = 768 * 2**20  # bytes of address space: 8 MiB of prose take 330 MiB, the largest picture 510
 CPU = 20  # seconds of it for one job; a large page takes two
-MAX_DONE = 8 * 2**20  # bytes of an answer: a text of 100,000 characters, or a picture that fits a client
+MAX_RESULT = 8 * 2**20  # bytes of an answer: a text of 100,000 characters, or a picture that fits a client
 LENGTH = struct.Struct("!I")
 
 
-class Start(msgspec.Struct, frozen=True):
+class WorkerStart(msgspec.Struct, frozen=True):
     """Which jobs the worker is for, whom it becomes (-1: nobody else) and its program for seccomp (empty: none)."""
 
     job: str
@@ -23,35 +23,35 @@ class Start(msgspec.Struct, frozen=True):
     filter: bytes
 
 
-class Ready(msgspec.Struct, frozen=True):
+class WorkerReady(msgspec.Struct, frozen=True):
     """`lacking`: what of its confinement this system does not give. `fault`: the traceback, where its libraries can't
     be loaded."""
 
-    lacking: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     fault: str = ""
 
 
-class Job(msgspec.Struct, frozen=True):
+class WorkerJob(msgspec.Struct, frozen=True):
     """A request, encoded, and how many bytes of its body follow."""
 
     request: msgspec.Raw
     body: int = 0
 
 
-class Done(msgspec.Struct, frozen=True):
+class JobResult(msgspec.Struct, frozen=True):
     """The result, encoded; or why the request is refused, for a model; or the traceback of a fault of ours; or that
     the memory did not suffice. `worn`: another worker had better do the next job."""
 
     result: bytes = b""
     refusal: str = ""
     fault: str = ""
-    exhausted: bool = False
-    worn: bool = False
+    is_out_of_memory: bool = False
+    is_worn: bool = False
 
 
-Message = TypeVar("Message", Start, Ready, Job, Done)
+WorkerMessage = TypeVar("WorkerMessage", WorkerStart, WorkerReady, WorkerJob, JobResult)
 
 
-def framed(message: Start | Ready | Job | Done) -> bytes:
+def encode_frame(message: WorkerStart | WorkerReady | WorkerJob | JobResult) -> bytes:
     data = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(data)) + data

@@ -24,11 +24,11 @@ SMALLER = 0.7  # of its edges
 SMALLEST = 16  # pixels of the long edge: nothing is made smaller than that
 PROFILE = 32_768  # bytes; a larger colour profile is not worth its place in the budget
 STRIP = 2**20  # pixels that are converted at once
-SPARE = 2  # times the wanted edge is left by the quick, coarse way of making smaller
+COARSE_FACTOR = 2  # times the wanted edge is left by the quick, coarse way of making smaller
 ORIENTATION = 0x0112  # EXIF
 
 
-class Raw(msgspec.Struct, frozen=True):
+class RawPicture(msgspec.Struct, frozen=True):
     """A file; `path` is its name in error texts, `body` its content. `bytes` (before base64) and `pixels` (of the long
     edge) are what it must fit."""
 
@@ -38,14 +38,14 @@ class Raw(msgspec.Struct, frozen=True):
     body: "builtins.bytes" = b""
 
 
-class Fitted(msgspec.Struct, frozen=True):
+class FittedPicture(msgspec.Struct, frozen=True):
     """The picture as it is to be sent, and how it came to be so ("" when it is as it was)."""
 
     data: bytes
     format: str
     width: int
     height: int
-    scaled: bool
+    is_scaled: bool
     note: str
 
 
@@ -59,19 +59,19 @@ def prepare() -> None:
     pillow.MAX_IMAGE_PIXELS = None  # it would warn; `fitted` refuses
 
 
-def fitted(raw: Raw) -> Fitted:
+def fit_picture(raw: RawPicture) -> FittedPicture:
     """Raises ToolError, and MemoryError."""
     # A decoder fed foreign bytes raises whatever it trips over (OSError, SyntaxError, struct.error, …).
     try:
-        with _opened(raw) as picture:
-            return _fitted(raw, picture)
+        with _open(raw) as picture:
+            return _fit(raw, picture)
     except (ToolError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001
-        raise ToolError(f"{raw.path} is damaged or cut short: {_said(error)}") from None
+        raise ToolError(f"{raw.path} is damaged or cut short: {_describe_error(error)}") from None
 
 
-def _opened(raw: Raw) -> "Picture":
+def _open(raw: RawPicture) -> "Picture":
     """The picture, its header read and nothing decoded yet."""
     from PIL import Image as pillow  # noqa: N813  # start-up
     from PIL import UnidentifiedImageError
@@ -90,16 +90,16 @@ def _opened(raw: Raw) -> "Picture":
     return picture
 
 
-def _fitted(raw: Raw, picture: "Picture") -> Fitted:
+def _fit(raw: RawPicture, picture: "Picture") -> FittedPicture:
     kind = picture.format or ""
     original = f"{SENT_AS_IS.get(kind, kind.lower())}, {picture.width} × {picture.height}, {len(raw.body):,} bytes"
     is_small = max(picture.size) <= raw.pixels
     if kind in SENT_AS_IS and is_small and len(raw.body) <= raw.bytes:
         picture.load()  # or a file cut short would be sent on
-        return Fitted(raw.body, SENT_AS_IS[kind], *picture.size, scaled=False, note="")
+        return FittedPicture(raw.body, SENT_AS_IS[kind], *picture.size, is_scaled=False, note="")
     frames = getattr(picture, "n_frames", 1)
-    upright = _upright(picture, raw.pixels)
-    sent = _encoded(raw, upright, kind)
+    upright = _turn_upright(picture, raw.pixels)
+    sent = _encode(raw, upright, kind)
     scaled = kind in SENT_AS_IS or not is_small or sent.format != "png" or sent.width < upright.width
     note = f"{'made to fit' if scaled else 'converted'} from {original}"
     if frames > 1:
@@ -107,7 +107,7 @@ def _fitted(raw: Raw, picture: "Picture") -> Fitted:
     return msgspec.structs.replace(sent, scaled=scaled, note=note)
 
 
-def _upright(picture: "Picture", edge: int) -> "Picture":
+def _turn_upright(picture: "Picture", edge: int) -> "Picture":
     """Decoded, within SPARE times that edge, turned as its EXIF orientation says, in a mode that PNG and JPEG know."""
     from PIL import ImageOps  # start-up
 
@@ -116,7 +116,7 @@ def _upright(picture: "Picture", edge: int) -> "Picture":
     profile = picture.info.get("icc_profile")
     orientation = picture.getexif().get(ORIENTATION)
     keeps_colours = picture.mode != "CMYK" and not picture.mode.startswith("I")
-    smaller = _coarse(picture, max(1, max(picture.size) // (SPARE * edge)))
+    smaller = _shrink_coarsely(picture, max(1, max(picture.size) // (COARSE_FACTOR * edge)))
     smaller.info = {"icc_profile": profile} if profile and keeps_colours and len(profile) < PROFILE else {}
     if orientation:
         smaller.getexif()[ORIENTATION] = orientation
@@ -125,7 +125,7 @@ def _upright(picture: "Picture", edge: int) -> "Picture":
     return smaller
 
 
-def _coarse(picture: "Picture", factor: int) -> "Picture":
+def _shrink_coarsely(picture: "Picture", factor: int) -> "Picture":
     """A copy by a whole factor smaller, converted."""
     from PIL import Image as pillow  # noqa: N813  # start-up
 
@@ -135,7 +135,7 @@ def _coarse(picture: "Picture", factor: int) -> "Picture":
     smaller = pillow.new(mode, (-(-width // factor), -(-height // factor)))
     rows = factor * max(1, STRIP // (width * factor))
     for top in range(0, height, rows):
-        strip = _converted(picture.crop((0, top, width, min(top + rows, height))), mode)
+        strip = _convert_strip(picture.crop((0, top, width, min(top + rows, height))), mode)
         smaller.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
     return smaller
 
@@ -146,26 +146,26 @@ def _mode(picture: "Picture") -> str:
     return "RGBA" if picture.has_transparency_data else "L" if picture.mode in ("1", "L", "F") else "RGB"
 
 
-def _converted(strip: "Picture", mode: str) -> "Picture":
+def _convert_strip(strip: "Picture", mode: str) -> "Picture":
     if strip.mode.startswith("I"):
         return strip.convert("I").point(lambda value: value / 256).convert("L")
     return strip.convert(mode)
 
 
-def _encoded(raw: Raw, picture: "Picture", kind: str) -> Fitted:
+def _encode(raw: RawPicture, picture: "Picture", kind: str) -> FittedPicture:
     """The largest that fits: as PNG where the original may be lossless, else as JPEG, then ever smaller."""
     edge = min(raw.pixels, max(picture.size))
     least = min(edge, SMALLEST)
     while edge >= least:
         candidate = _within(picture, edge)
         if kind not in ("JPEG", "MPO"):
-            data = _saved(candidate, "PNG")
+            data = _save(candidate, "PNG")
             if len(data) <= raw.bytes:
-                return Fitted(data, "png", *candidate.size, scaled=True, note="")
+                return FittedPicture(data, "png", *candidate.size, is_scaled=True, note="")
         for quality in QUALITIES:
-            data = _saved(_flat(candidate), "JPEG", quality=quality, optimize=True)
+            data = _save(_flat(candidate), "JPEG", quality=quality, optimize=True)
             if len(data) <= raw.bytes:
-                return Fitted(data, "jpeg", *candidate.size, scaled=True, note="")
+                return FittedPicture(data, "jpeg", *candidate.size, is_scaled=True, note="")
         edge = int(edge * SMALLER)
     raise ToolError(f"{raw.path} can't be made to fit {raw.bytes:,} bytes")
 
@@ -188,7 +188,7 @@ def _flat(picture: "Picture") -> "Picture":
     return pillow.alpha_composite(white, picture).convert("RGB")
 
 
-def _saved(picture: "Picture", kind: str, **options: Any) -> bytes:
+def _save(picture: "Picture", kind: str, **options: Any) -> bytes:
     buffer = BytesIO()
     picture.save(buffer, kind, icc_profile=picture.info.get("icc_profile"), **options)
     return buffer.getvalue()
@@ -198,5 +198,5 @@ def _is_text(data: bytes) -> bool:
     return b"\0" not in data[:1024] and data[:1024].isascii()
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -21,14 +21,14 @@ from typing import TypeVar
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.fair_queue import Turns
+from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.sandbox import syscalls
 from toolgate.tools.workers import messages
-from toolgate.tools.workers.messages import Done, Job, Message, Ready, Start
+from toolgate.tools.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
 from toolgate.tools.workspace.open_file import OpenFile
 
-MOST = 2  # jobs of one kind at once: each may take a processor and MEMORY
-LINE = 128  # of one principal's jobs that wait: what is behind them would not be done in time
+MAX_AT_ONCE = 2  # jobs of one kind at once: each may take a processor and MEMORY
+MAX_WAITING = 128  # of one principal's jobs that wait: what is behind them would not be done in time
 IDLE = 60.0  # seconds workers wait for the next job: starting one takes a third of a second
 END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
 CHUNK = 2**18
@@ -41,11 +41,11 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Overtaxed(Exception):
+class WorkerLimitError(Exception):
     """The job was ended. The text completes "it …": "took more than 20 s"."""
 
 
-class Broken(Exception):
+class WorkerFaultError(Exception):
     """A fault of ours; the text is the worker's traceback."""
 
 
@@ -53,57 +53,59 @@ class Workers:
     """Workers for jobs by name; each is started when it is needed, and kept for a while after its last job."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, Turns] = {}
-        self._idle: dict[str, list[Worker]] = {}
+        self._turns: dict[str, FairQueue] = {}
+        self._idle: dict[str, list[WorkerProcess]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._living: set[Worker] = set()
+        self._living: set[WorkerProcess] = set()
         self._none_living = asyncio.Event()
         self._ending: set[asyncio.Task[None]] = set()
         self._filter: bytes | None = None
-        self._lacking: tuple[str, ...] = ()  # of the workers' confinement: what the log has heard of
+        self._missing: tuple[str, ...] = ()  # of the workers' confinement: what the log has heard of
 
     @contextlib.asynccontextmanager
-    async def turn(self, name: str, principal: str, timeout: float | None = None) -> "AsyncGenerator[Turn]":
+    async def turn(self, name: str, principal: str, timeout: float | None = None) -> "AsyncGenerator[WorkerTurn]":
         """Wait for at most `timeout` seconds until one of the workers for the job `name` is free: a Turn to run it.
 
         Raises BusyError when none is, or too many of the principal's jobs wait.
         """
         if name not in self._turns:
-            self._turns[name] = Turns(MOST, NOUNS[name], line=LINE)
-        async with self._turns[name].turn(principal, timeout):
-            yield Turn(self, name)
+            self._turns[name] = FairQueue(MAX_AT_ONCE, NOUNS[name], max_waiting=MAX_WAITING)
+        async with self._turns[name].slot(principal, timeout):
+            yield WorkerTurn(self, name)
 
     def depths(self) -> list[tuple[str, tuple[int, int]]]:
         """By job: how many are under way, and how many wait."""
         return [(name, (turns.running, turns.waiting)) for name, turns in self._turns.items()]
 
-    async def do(self, name: str, request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> Done:
+    async def run_job(self, name: str, request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> JobResult:
         """In a worker that is kept for the next job, unless this one was its last. Cancelled, it kills the worker."""
-        worker = await self._taken(name)
+        worker = await self._take_worker(name)
         try:
-            done = await self._done(worker, request, body, timeout)
+            done = await self._run_in(worker, request, body, timeout)
         except BaseException:
             self._end(worker)
             raise
-        self._give_back(name, worker, done.worn)
+        self._give_back(name, worker, done.is_worn)
         return done
 
-    async def _done(self, worker: "Worker", request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> Done:
+    async def _run_in(
+        self, worker: "WorkerProcess", request: msgspec.Struct, body: bytes | OpenFile, timeout: float
+    ) -> JobResult:
         start = time.monotonic()
         try:
             async with asyncio.timeout(timeout):
-                self._tell_lacking(await worker.ready())
+                self._warn_missing(await worker.ready())
                 return await worker.ask(request, body)
         except TimeoutError:
-            raise Overtaxed(f"took more than {timeout:g} s") from None
+            raise WorkerLimitError(f"took more than {timeout:g} s") from None
         except EOFError:  # by the limit of its processor time, by a crash, or by the system that had no memory left
             if time.monotonic() - start > 0.9 * messages.CPU:
-                raise Overtaxed(f"took more than {messages.CPU} s") from None
-            raise Overtaxed("broke the program that reads it") from None
+                raise WorkerLimitError(f"took more than {messages.CPU} s") from None
+            raise WorkerLimitError("broke the program that reads it") from None
 
-    def _tell_lacking(self, lacking: tuple[str, ...]) -> None:
-        if lacking and lacking != self._lacking:
-            self._lacking = lacking
+    def _warn_missing(self, lacking: tuple[str, ...]) -> None:
+        if lacking and lacking != self._missing:
+            self._missing = lacking
             log.warning("pictures and pages are read in processes without %s", " and without ".join(lacking))
 
     async def close(self) -> None:
@@ -116,7 +118,7 @@ class Workers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._none_living.wait(), END_WITHIN)
 
-    async def _taken(self, name: str) -> "Worker":
+    async def _take_worker(self, name: str) -> "WorkerProcess":
         worker = None
         idle = self._idle.get(name, [])
         while idle and worker is None:
@@ -126,13 +128,15 @@ class Workers:
                 worker = None
         if worker is None:
             if self._filter is None:
-                self._filter = await asyncio.to_thread(_filter)
-            worker = Worker(messages.framed(Start(name, USER if os.geteuid() == 0 else -1, self._filter)))
+                self._filter = await asyncio.to_thread(_load_filter)
+            worker = WorkerProcess(
+                messages.encode_frame(WorkerStart(name, USER if os.geteuid() == 0 else -1, self._filter))
+            )
         self._living.add(worker)
         self._none_living.clear()
         return worker
 
-    def _give_back(self, name: str, worker: "Worker", worn: bool) -> None:
+    def _give_back(self, name: str, worker: "WorkerProcess", worn: bool) -> None:
         if worn:
             self._end(worker)
             return
@@ -148,23 +152,23 @@ class Workers:
         for worker in self._idle.pop(name, []):
             self._end(worker)
 
-    def _end(self, worker: "Worker") -> None:
+    def _end(self, worker: "WorkerProcess") -> None:
         """Kill it now, and see to it in the background that it goes."""
         worker.kill()
-        task = asyncio.get_running_loop().create_task(self._bury(worker))
+        task = asyncio.get_running_loop().create_task(self._reap(worker))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _bury(self, worker: "Worker") -> None:
+    async def _reap(self, worker: "WorkerProcess") -> None:
         try:
-            await worker.gone()
+            await worker.wait_closed()
         finally:
             self._living.discard(worker)
             if not self._living:
                 self._none_living.set()
 
 
-class Turn:
+class WorkerTurn:
     """One of the few jobs that may be done at once."""
 
     def __init__(self, workers: Workers, name: str) -> None:
@@ -179,11 +183,11 @@ class Turn:
 
         Raises Overtaxed, ToolError where the job refuses, and Broken. Cancelled, it kills the worker.
         """
-        done = await self._workers.do(self._name, request, body, timeout)
-        return _result(done, kind)
+        done = await self._workers.run_job(self._name, request, body, timeout)
+        return _read_result(done, kind)
 
 
-class Worker:
+class WorkerProcess:
     """One process and the socket to it."""
 
     def __init__(self, start: bytes) -> None:
@@ -202,7 +206,7 @@ class Worker:
                 )
             except OSError as error:
                 self._socket.close()
-                raise Overtaxed(f"can't be read now: no process can be started ({error.strerror})") from None
+                raise WorkerLimitError(f"can't be read now: no process can be started ({error.strerror})") from None
 
     @property
     def pid(self) -> int:
@@ -217,24 +221,26 @@ class Worker:
         if not self._start:
             return ()
         start, self._start = self._start, b""
-        ready = await self._answer(start, Ready)
+        ready = await self._answer(start, WorkerReady)
         if ready.fault:
-            raise Broken(ready.fault)
-        return ready.lacking
+            raise WorkerFaultError(ready.fault)
+        return ready.missing
 
-    async def ask(self, request: msgspec.Struct, body: bytes | OpenFile) -> Done:
+    async def ask(self, request: msgspec.Struct, body: bytes | OpenFile) -> JobResult:
         """Raises EOFError when the process ends instead, ValueError and msgspec.DecodeError for nonsense."""
         size = len(body) if isinstance(body, bytes) else body.size
-        return await self._answer(messages.framed(Job(msgspec.Raw(msgspec.msgpack.encode(request)), size)), Done, body)
+        return await self._answer(
+            messages.encode_frame(WorkerJob(msgspec.Raw(msgspec.msgpack.encode(request)), size)), JobResult, body
+        )
 
-    async def _answer(self, frame: bytes, kind: type[Message], body: bytes | OpenFile = b"") -> Message:
+    async def _answer(self, frame: bytes, kind: type[WorkerMessage], body: bytes | OpenFile = b"") -> WorkerMessage:
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._socket, frame)
             async for piece in _pieces(body):
                 await loop.sock_sendall(self._socket, piece)
             (size,) = messages.LENGTH.unpack(await self._read(messages.LENGTH.size))
-            if size > messages.MAX_DONE:
+            if size > messages.MAX_RESULT:
                 raise ValueError(f"an answer of {size} bytes")
             return msgspec.msgpack.decode(await self._read(size), type=kind)
         except ConnectionError:
@@ -244,7 +250,7 @@ class Worker:
         with contextlib.suppress(PermissionError):  # root without CAP_KILL: its time and its socket end it
             self._process.kill()  # a no-op when it has been waited for
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Return when the killed process is gone. Its socket closes last, when its memory has been given back."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError, OSError):
@@ -281,19 +287,19 @@ async def _pieces(body: bytes | OpenFile) -> AsyncIterator[bytes]:
         yield body
 
 
-def _filter() -> bytes:
+def _load_filter() -> bytes:
     """The workers' program for seccomp, empty where this system has none. Blocking: a hundredth of a second."""
     try:
         return syscalls.reader_program() if sys.platform == "linux" else b""
-    except syscalls.NoFilter:
+    except syscalls.FilterUnavailableError:
         return b""
 
 
-def _result(done: Done, kind: type[T]) -> T:
-    if done.exhausted:
-        raise Overtaxed(f"took more than {messages.MEMORY // 2**20} MiB of memory")
+def _read_result(done: JobResult, kind: type[T]) -> T:
+    if done.is_out_of_memory:
+        raise WorkerLimitError(f"took more than {messages.MEMORY // 2**20} MiB of memory")
     if done.refusal:
         raise ToolError(done.refusal)
     if done.fault:
-        raise Broken(done.fault)
+        raise WorkerFaultError(done.fault)
     return msgspec.msgpack.decode(done.result, type=kind)

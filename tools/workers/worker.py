@@ -27,14 +27,14 @@ from toolgate.tools.sandbox import enter
 from toolgate.tools.search import ddgs_worker, html_engine
 from toolgate.tools.web import convert, pdf
 from toolgate.tools.workers import messages, pictures
-from toolgate.tools.workers.messages import Done, Job, Message, Ready, Start
+from toolgate.tools.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 WORN_JOBS = 200  # after so many, leaks of the libraries would begin to tell
 WORN_BYTES = 200 * 2**20  # of memory that did not go back to the system
 NICE = 5  # the server must stay quick beside it
 FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_score_adj)
-NOTHING = (
+ZERO_LIMITS = (
     resource.RLIMIT_CORE,
     resource.RLIMIT_FSIZE,
     resource.RLIMIT_NPROC,
@@ -43,36 +43,36 @@ NOTHING = (
 
 # name → the type of its requests, what loads its libraries, what does it
 JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
-    "page": (convert.Raw, convert.prepare, convert.read),
-    "text": (convert.Raw, convert.load_encodings, convert.read),
-    "search": (html_engine.Jobs, ddgs_worker.prepare, ddgs_worker.answered),
-    "pdf": (convert.Raw, pdf.prepare, pdf.read),
-    "picture": (pictures.Raw, pictures.prepare, pictures.fitted),
+    "page": (convert.RawPage, convert.prepare, convert.read),
+    "text": (convert.RawPage, convert.load_encodings, convert.read),
+    "search": (html_engine.JobBatch, ddgs_worker.prepare, ddgs_worker.run_jobs),
+    "pdf": (convert.RawPage, pdf.prepare, pdf.read),
+    "picture": (pictures.RawPicture, pictures.prepare, pictures.fit_picture),
 }
 
 
 def main() -> None:
     channel = socket.socket(fileno=0)
     source = channel.makefile("rb")
-    start = received(source, Start)
+    start = read_message(source, WorkerStart)
     if start is None:
         return
     kind, prepare, work = JOBS[start.job]
     try:
         limit_resources()
         prepare()  # now: a library can't be loaded later
-        about = Memory()
+        about = MemoryMeter()
     except Exception:  # noqa: BLE001  # the server logs it
-        channel.sendall(messages.framed(Ready(fault=traceback.format_exc())))
+        channel.sendall(messages.encode_frame(WorkerReady(fault=traceback.format_exc())))
         return
-    channel.sendall(messages.framed(Ready(confine(start))))
+    channel.sendall(messages.encode_frame(WorkerReady(confine(start))))
     count = 0
-    while (job := received(source, Job)) is not None:
+    while (job := read_message(source, WorkerJob)) is not None:
         allow_time()
-        done = did(job, source, kind, work, about)
+        done = do_job(job, source, kind, work, about)
         count += 1
-        worn = done.exhausted or count >= WORN_JOBS or about.bytes() > WORN_BYTES
-        channel.sendall(messages.framed(msgspec.structs.replace(done, worn=worn)))
+        worn = done.is_out_of_memory or count >= WORN_JOBS or about.bytes() > WORN_BYTES
+        channel.sendall(messages.encode_frame(msgspec.structs.replace(done, worn=worn)))
 
 
 def limit_resources() -> None:
@@ -94,7 +94,7 @@ def allow_time() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def confine(start: Start) -> tuple[str, ...]:
+def confine(start: WorkerStart) -> tuple[str, ...]:
     """Give up whatever reading foreign bytes does not need. Returns what the system keeps us from giving up."""
     sys.meta_path[:] = [NoFinder]
     logging.disable()  # the libraries' words about foreign pages would go to the server's log
@@ -105,7 +105,7 @@ def confine(start: Start) -> tuple[str, ...]:
             _become(start.user)
         except OSError as error:
             lacking.append(f"a user of its own ({error.strerror})")
-    for kind in NOTHING:
+    for kind in ZERO_LIMITS:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (0, 0))
     if sys.platform == "linux":
@@ -142,7 +142,7 @@ class NoFinder:
         return None
 
 
-def received(source: BinaryIO, kind: type[Message]) -> Message | None:
+def read_message(source: BinaryIO, kind: type[WorkerMessage]) -> WorkerMessage | None:
     """The next message; None at the end."""
     head = source.read(messages.LENGTH.size)
     if len(head) < messages.LENGTH.size:
@@ -152,22 +152,22 @@ def received(source: BinaryIO, kind: type[Message]) -> Message | None:
     return msgspec.msgpack.decode(data, type=kind) if len(data) == size else None
 
 
-def did(job: Job, source: BinaryIO, kind: Any, work: Callable[[Any], Any], about: "Memory") -> Done:
+def do_job(job: WorkerJob, source: BinaryIO, kind: Any, work: Callable[[Any], Any], about: "MemoryMeter") -> JobResult:
     try:
         body = source.read(job.body)
         request = msgspec.msgpack.decode(job.request, type=kind)
         if body:
             request = msgspec.structs.replace(request, body=body)
-        return Done(msgspec.msgpack.encode(work(request)))
+        return JobResult(msgspec.msgpack.encode(work(request)))
     except ToolError as error:
-        return Done(refusal=error.text)
+        return JobResult(refusal=error.text)
     except MemoryError:
-        return Done(exhausted=True)
+        return JobResult(is_out_of_memory=True)
     except Exception:  # noqa: BLE001  # the server logs it
-        return Done(exhausted=True) if about.is_short() else Done(fault=traceback.format_exc())
+        return JobResult(is_out_of_memory=True) if about.is_short() else JobResult(fault=traceback.format_exc())
 
 
-class Memory:
+class MemoryMeter:
     """What this process has of it, by files of Linux that are opened while they can be."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ _STRIKES = re.compile("[^\b]+|\b+")
 _TOKENS = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*+(.?)")
 
 
-class Cleaner:
+class OutputCleaner:
     """One stream of output. `used` counts the bytes whose text was given."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Cleaner:
 
 def clean_output(data: bytes, *, final: bool) -> tuple[str, int]:
     """Return the clean text of `data`, and how many bytes that took: unless `final`, an unfinished end is left."""
-    cleaner = Cleaner()
+    cleaner = OutputCleaner()
     return cleaner.feed(data) + cleaner.end(final=final), cleaner.used
 
 

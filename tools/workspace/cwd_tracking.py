@@ -18,9 +18,9 @@ MAX_PATH = 4096  # bytes, of any path the system takes
 UNSEEN = "{ builtin trap - DEBUG; builtin set +x; builtin trap '' XFSZ; } >/dev/null 2>&1;"
 
 
-def followed(environment: Mapping[str, str], rc: Path, word: Path) -> Mapping[str, str]:
+def add_cwd_trap(environment: Mapping[str, str], rc: Path, cwd_file: Path) -> Mapping[str, str]:
     """The environment for a command that leaves word in the file `word`; the file `rc` is written. Raises OSError."""
-    trap = f"{UNSEEN} builtin pwd -P 2>/dev/null >|{shlex.quote(str(word))} || :"
+    trap = f"{UNSEEN} builtin pwd -P 2>/dev/null >|{shlex.quote(str(cwd_file))} || :"
     lines = [f"trap -- {shlex.quote(trap)} EXIT"]
     own = environment.get("BASH_ENV")
     if own is None:
@@ -31,14 +31,14 @@ def followed(environment: Mapping[str, str], rc: Path, word: Path) -> Mapping[st
     return {**environment, "BASH_ENV": str(rc)}
 
 
-def landed(word: Path, *, seen: bool) -> Path | None:
+def read_cwd(cwd_file: Path, *, must_exist: bool) -> Path | None:
     """The directory that a command left word of, if it did: anything may have been written there. `seen`: it was one
     that can be seen from here, and is none if it is not there."""
     try:
-        said = files.read_below(word.parent, word.name, MAX_PATH).removesuffix(b"\n")
+        said = files.read_below(cwd_file.parent, cwd_file.name, MAX_PATH).removesuffix(b"\n")
     except ToolError:
         return None
     folder = Path(os.fsdecode(said))
     if not folder.is_absolute() or b"\0" in said:
         return None
-    return folder if not seen or folder.is_dir() else None
+    return folder if not must_exist or folder.is_dir() else None

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from toolgate.tools.workspace.environment import Quarters
-from toolgate.tools.workspace.process import Launch, NotStarted
+from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.process import CommandStartError, Launch
 
 FIRST = 1.0  # seconds from a start, or an end, to the look that follows it
 SHARE = 5  # looking takes at most one part in so many of the time
 LONGEST = 60.0  # seconds: who has so many files that counting them takes longer has too many
 SOON = 5.0  # seconds that a command waits for it, where there was too much
 SLACK = 2**20  # bytes, for what a file system books later than it was written
-MOST_WORDS = 64  # files: each command may leave word of where it is, one at a time
+MAX_CWD_FILES = 64  # files: each command may leave word of where it is, one at a time
 MAX_SAID = 64 * 2**10
 # Four numbers: bytes on disk, files and folders, and bytes without a name, on disk and in memory. What vanishes
 # meanwhile is complained of on standard error. Whose a process is, its status says; the owner of its folder in /proc
@@ -49,47 +49,53 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DiskUsage:
     """Bytes, and files and folders; bytes of shared memory. `why` says what is too much, "" where nothing is;
     `is_full`: the workspace has it."""
 
     size: int = 0
     entries: int = 0
-    shared: int = 0
-    why: str = ""
+    shared_memory: int = 0
+    excess: str = ""
     is_full: bool = False
 
 
-class Usage:
+class DiskUsageWatcher:
     """Of `folders`, the first of which is the workspace, in `quarters`. `shared` is the most bytes of shared memory; 0:
     they are not counted. `over` is called with the reason when what runs has to end."""
 
-    def __init__(self, quarters: Quarters, folders: Sequence[Path], shared: int, over: Callable[[str], None]) -> None:
-        self.held = Held()
-        self._quarters = quarters
+    def __init__(
+        self,
+        environment: CommandEnvironment,
+        folders: Sequence[Path],
+        max_shared_memory: int,
+        on_excess: Callable[[str], None],
+    ) -> None:
+        self.usage = DiskUsage()
+        self._environment = environment
         self._folders = folders
-        self._limits = quarters.limits
-        self._shared = shared
-        self._over = over
-        self._least = Held()  # since it is too much
+        self._limits = environment.limits
+        self._shared = max_shared_memory
+        self._on_excess = on_excess
+        self._least = DiskUsage()  # since it is too much
         self._running = 0
         self._watching: asyncio.Task[None] | None = None
         self._again = False
         self._closed = False
 
-    def began(self) -> None:
+    def command_started(self) -> None:
         """Something runs that may write."""
         self._running += 1
         self._watch()
 
-    def ended(self) -> None:
+    def command_ended(self) -> None:
         self._running -= 1
         self._watch()
 
-    async def again(self) -> None:
+    async def remeasure(self) -> None:
         """Look now, where there was too much: some of it may have been removed."""
-        if self.held.why:
-            self._take(await self._measured(SOON))
+        if self.usage.excess:
+            self._update(await self._measure(SOON))
 
     def close(self) -> None:
         """Look no more, whatever ends from now on."""
@@ -102,37 +108,37 @@ class Usage:
             return
         self._again = True
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.get_running_loop().create_task(self._look())
+            self._watching = asyncio.get_running_loop().create_task(self._measure_repeatedly())
 
-    async def _look(self) -> None:
+    async def _measure_repeatedly(self) -> None:
         pause = FIRST
         while self._again or self._running:
             self._again = False
             await asyncio.sleep(pause)
             began = time.monotonic()
-            if self._take(await self._measured()):
-                self._over(self.held.why)
+            if self._update(await self._measure()):
+                self._on_excess(self.usage.excess)
             pause = max(FIRST, (time.monotonic() - began) * SHARE)
 
-    def _take(self, held: Held) -> bool:
+    def _update(self, held: DiskUsage) -> bool:
         """Whether what runs has made it too much, or more than too much."""
-        before, self.held = self.held, held
+        before, self.usage = self.usage, held
         if not before.is_full:
             self._least = held
         grown = self._has_grown(before)
         least = self._least
-        self._least = Held(min(held.size, least.size), min(held.entries, least.entries))
-        return bool(held.why) and (not before.why or not held.is_full or grown)
+        self._least = DiskUsage(min(held.size, least.size), min(held.entries, least.entries))
+        return bool(held.excess) and (not before.excess or not held.is_full or grown)
 
-    def _has_grown(self, before: Held) -> bool:
+    def _has_grown(self, before: DiskUsage) -> bool:
         """By more than by chance: since the last look, and altogether since it was too much."""
-        held, least = self.held, self._least
+        held, least = self.usage, self._least
         return (held.size > max(before.size, least.size + SLACK)) or (
-            held.entries > max(before.entries, least.entries + MOST_WORDS)
+            held.entries > max(before.entries, least.entries + MAX_CWD_FILES)
         )
 
-    async def _measured(self, within: float = LONGEST) -> Held:
-        uid = -1 if self._quarters.uid is None or os.geteuid() != 0 else self._quarters.uid
+    async def _measure(self, within: float = LONGEST) -> DiskUsage:
+        uid = -1 if self._environment.uid is None or os.geteuid() != 0 else self._environment.uid
         words = ["bash", "-c", COUNT, "count", str(uid), str(_memory_device()), *map(str, self._folders)]
         said = bytearray()
 
@@ -141,26 +147,26 @@ class Usage:
             return len(said) < MAX_SAID
 
         try:
-            counting = await self._quarters.outside.start(Launch(words, Path("/"), Path("/"), PLAIN), take)
-        except NotStarted as error:
+            counting = await self._environment.server_runner.start(Launch(words, Path("/"), Path("/"), PLAIN), take)
+        except CommandStartError as error:
             log.warning("the size of %s can't be told: %s", self._folders[0], error)
-            return self.held
+            return self.usage
         try:
             async with asyncio.timeout(within):
                 await asyncio.shield(counting.ended)
         except TimeoutError:
-            return self.held if within < LONGEST else self._judged(self.held.size, self._limits.entries + 1)
+            return self.usage if within < LONGEST else self._judge(self.usage.size, self._limits.entries + 1)
         finally:
             if not counting.gone.done():
                 counting.terminate(0.0)
         numbers = [int(line.split()[0]) for line in bytes(said).splitlines() if line.split()[0].isdigit()]
-        return self._judged(*numbers) if len(numbers) in (2, 4) else self.held
+        return self._judge(*numbers) if len(numbers) in (2, 4) else self.usage
 
-    def _judged(self, size: int, entries: int, removed: int = 0, shared: int = 0) -> Held:
+    def _judge(self, size: int, entries: int, removed: int = 0, shared: int = 0) -> DiskUsage:
         limits, size = self._limits, size + removed
         if limits.workspace and size > limits.workspace:
             more = f", {removed:,} of them in removed files that are open" if removed else ""
-            return Held(
+            return DiskUsage(
                 size,
                 entries,
                 shared,
@@ -169,11 +175,11 @@ class Usage:
             )
         if limits.entries and entries > limits.entries:
             why = f"the workspace has {entries:,} files and folders, over its limit of {limits.entries:,}"
-            return Held(size, entries, shared, why, True)
+            return DiskUsage(size, entries, shared, why, True)
         if self._shared and shared > self._shared:
             why = f"the commands hold {shared:,} bytes of shared memory, over the limit of {self._shared:,}"
-            return Held(size, entries, shared, why)
-        return Held(size, entries, shared)
+            return DiskUsage(size, entries, shared, why)
+        return DiskUsage(size, entries, shared)
 
 
 @cache

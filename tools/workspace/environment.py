@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Protocol
 
 from toolgate.tools.workspace.limits import Limits
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.zygote import CommandRunner
 
 NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only where the user, or the namespace, is its own
 
 
-class Quarters(Protocol):
+class CommandEnvironment(Protocol):
     """`level` is "bwrap", "uid" or "none". `uid` is whose files made for commands must be; None: whoever makes them.
     `places` is the folder where commands leave word of where they are; None where they may write to any. `resources`
     are limits of each process, by number. `outside` runs what is the server's own. All but `level`, `limits` and
@@ -21,30 +21,30 @@ class Quarters(Protocol):
     level: str
     limits: Limits
     uid: int | None
-    places: Path | None
+    cwd_folder: Path | None
     resources: Mapping[int, int]
-    outside: Processes
+    server_runner: CommandRunner
 
     @property
-    def processes(self) -> Processes: ...
+    def runner(self) -> CommandRunner: ...
 
-    def settle(self) -> None:
+    def prepare(self) -> None:
         """Make it ready to move in. Blocking; raises OSError."""
         ...
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Make again what was removed meanwhile; before each command. Raises OSError."""
         ...
 
-    def clear(self) -> None:
+    def end_leftovers(self) -> None:
         """End what earlier servers, all dead, left running there. Blocking."""
         ...
 
-    def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
+    def variables(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """What commands get."""
         ...
 
-    def hits(self) -> list[str]:
+    def reached_limits(self) -> list[str]:
         """Which limits were reached since the last look, in words."""
         ...
 
@@ -53,36 +53,36 @@ class Quarters(Protocol):
         ...
 
 
-class Open:
+class UnsandboxedEnvironment:
     """No sandbox: commands run as whoever runs the server."""
 
     level = "none"
     uid: int | None = None
-    places: Path | None = None
+    cwd_folder: Path | None = None
 
-    def __init__(self, processes: Processes, limits: Limits) -> None:
-        self.processes = self.outside = processes
+    def __init__(self, runner: CommandRunner, limits: Limits) -> None:
+        self.runner = self.server_runner = runner
         self.limits = limits
         self.resources: Mapping[int, int] = {
-            number: value for number, value in resources(limits, memory=True).items() if number != NPROC
+            number: value for number, value in resource_limits(limits, memory=True).items() if number != NPROC
         }
 
-    def settle(self) -> None: ...
+    def prepare(self) -> None: ...
 
-    def renew(self) -> None: ...
+    def refresh(self) -> None: ...
 
-    def clear(self) -> None: ...
+    def end_leftovers(self) -> None: ...
 
-    def environment(self, given: Mapping[str, str]) -> Mapping[str, str]:
+    def variables(self, given: Mapping[str, str]) -> Mapping[str, str]:
         return given
 
-    def hits(self) -> list[str]:
+    def reached_limits(self) -> list[str]:
         return []
 
     async def close(self) -> None: ...
 
 
-def resources(limits: Limits, *, memory: bool = False) -> dict[int, int]:
+def resource_limits(limits: Limits, *, memory: bool = False) -> dict[int, int]:
     """As setrlimit(2) takes them, for each process of a command; with `memory` that too, as nothing else bounds it."""
     wanted = {
         resource.RLIMIT_CPU: limits.cpu,

@@ -15,17 +15,17 @@ from typing import BinaryIO
 
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.workspace.open_file import OpenFile
-from toolgate.tools.workspace.safe_walk import FOLDER, opened
+from toolgate.tools.workspace.safe_walk import FOLDER, open_folder
 
 CHUNK = 2**20
 SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
-READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
-LOOK = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-OURS = "/proc/self/fd"  # where Linux names what is open
+READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
+LOOK_FLAGS = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+DESCRIPTORS = "/proc/self/fd"  # where Linux names what is open
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """What a path, or a name in a folder, stands for. Links are followed."""
 
     name: str
@@ -37,7 +37,7 @@ def read(path: str, limit: int, root: Path | None, private: Path | None = None, 
     """A regular file's bytes, at most `limit` of them; where `root` is given inside it and not in `private`, links
     resolved; where `owner` is given, a file that this user may read."""
     with _explain_errors(path), _open_regular(path, limit, root, private, owner) as file:
-        return _all(file.fileno(), path, limit)
+        return _read_all(file.fileno(), path, limit)
 
 
 def open_regular(
@@ -54,8 +54,8 @@ def _open_regular(path: str, limit: int, root: Path | None, private: Path | None
         raise ToolError(f"{path!r} is not an absolute path: give one that begins with /")
     if "\0" in path:
         raise ToolError("the path holds a NUL character, which no file name can")
-    real = None if root is None else inside(path, root, private)
-    file = open(_regular(path, real, root, private), "rb", buffering=0)  # noqa: SIM115  # whoever asked for it closes it
+    real = None if root is None else resolve_inside(path, root, private)
+    file = open(_open_regular_at(path, real, root, private), "rb", buffering=0)  # noqa: SIM115  # whoever asked for it closes it
     try:
         found = os.fstat(file.fileno())
         if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
@@ -86,19 +86,19 @@ def read_below(folder: Path, path: str, limit: int) -> bytes:
     link is followed."""
     *folders, name = path.split("/")
     try:
-        with _folder(folder, folders, make=False) as inner, _looked_at(name, inner) as place:
+        with _open_folder(folder, folders, make=False) as inner, _hold_place(name, inner) as place:
             if not stat.S_ISREG(os.fstat(place).st_mode):
                 raise NotFound(f"{path} is not a file")
-            with open(_reopened(place, name, READ, inner), "rb", buffering=0) as file:
+            with open(_reopen(place, name, READ_FLAGS, inner), "rb", buffering=0) as file:
                 _must_be_regular(os.fstat(file.fileno()), path)
-                return _all(file.fileno(), path, limit)
+                return _read_all(file.fileno(), path, limit)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise ToolError(f"{path} can't be read: {_reason(error)}") from None
 
 
-def inside(path: str, root: Path, private: Path | None = None) -> str:
+def resolve_inside(path: str, root: Path, private: Path | None = None) -> str:
     """The path that the absolute `path` leads to, links resolved. Raises NotFound where that is outside `root`, or in
     `private`."""
     try:
@@ -111,25 +111,25 @@ def inside(path: str, root: Path, private: Path | None = None) -> str:
     return real
 
 
-def look(path: str, root: Path, private: Path | None = None) -> Entry:
+def stat_path(path: str, root: Path, private: Path | None = None) -> FileEntry:
     """What there is at the absolute `path`, inside `root` and not in `private`."""
     try:
-        with _beneath(inside(path, root, private), root) as place:
-            _must_be_inside(_opened(place), path, root, private)
+        with _hold_beneath(resolve_inside(path, root, private), root) as place:
+            _must_be_inside(_opened_path(place), path, root, private)
             found = os.fstat(place)
     except (OSError, ValueError):
         raise NotFound(f"{path} does not exist") from None
-    return Entry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size)
+    return FileEntry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size)
 
 
-def entries(path: str, root: Path, limit: int, private: Path | None = None) -> tuple[list[Entry], bool]:
+def entries(path: str, root: Path, limit: int, private: Path | None = None) -> tuple[list[FileEntry], bool]:
     """The files and folders in the folder `path`, inside `root`: at most `limit` of them by name, and whether there are
     more. What is neither is left out, and so are `private` and links that lead nowhere, outside or there."""
     try:
-        with _beneath(inside(path, root, private), root) as place, opened(".", place) as folder:
-            real = _opened(folder)
+        with _hold_beneath(resolve_inside(path, root, private), root) as place, open_folder(".", place) as folder:
+            real = _opened_path(folder)
             _must_be_inside(real, path, root, private)  # a folder may have been moved while we looked
-            return _shown(folder, real, root, limit, private)
+            return _list_entries(folder, real, root, limit, private)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{path} is not a folder") from None
     except OSError as error:
@@ -141,9 +141,9 @@ def write(path: str, data: bytes, root: Path, suffix: str, owner: int | None = N
 
     `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`. What is made is `owner`'s.
     """
-    *folders, name = parts(path, root, suffix)
+    *folders, name = split_path(path, root, suffix)
     try:
-        with _folder(root, folders, make=True, owner=owner) as folder:
+        with _open_folder(root, folders, make=True, owner=owner) as folder:
             _replace(folder, name, data, owner)
     except NotADirectoryError:
         raise ToolError(f"{path}: a folder on the way is a file or a link, and links are not followed") from None
@@ -152,7 +152,7 @@ def write(path: str, data: bytes, root: Path, suffix: str, owner: int | None = N
     return root.joinpath(*folders, name)
 
 
-def parts(path: str, root: Path, suffix: str) -> list[str]:
+def split_path(path: str, root: Path, suffix: str) -> list[str]:
     """The parts of `path` under `root`, for `write`. Looks at no file."""
     try:
         relative = Path(path).relative_to(root) if os.path.isabs(path) else Path(path)
@@ -171,17 +171,17 @@ def parts(path: str, root: Path, suffix: str) -> list[str]:
     return list(relative.parts)
 
 
-def _regular(path: str, real: str | None, root: Path | None, private: Path | None) -> int:
+def _open_regular_at(path: str, real: str | None, root: Path | None, private: Path | None) -> int:
     """The descriptor of the regular file at `path`, `real` with links resolved, for reading. Nothing else is opened:
     opening a device can do things."""
     with ExitStack() as held:
         if root is None or real is None:
-            place = held.enter_context(_looked_at(path, links=True))
+            place = held.enter_context(_hold_place(path, links=True))
         else:
-            place = held.enter_context(_beneath(real, root))
-            _must_be_inside(_opened(place), path, root, private)  # a folder may have been moved while we looked
+            place = held.enter_context(_hold_beneath(real, root))
+            _must_be_inside(_opened_path(place), path, root, private)  # a folder may have been moved while we looked
         _must_be_regular(os.fstat(place), path)
-        file = _reopened(place, real or path, READ)
+        file = _reopen(place, real or path, READ_FLAGS)
     try:
         _must_be_regular(os.fstat(file), path)  # where it is opened by name, that may be another's by now
         return file
@@ -191,13 +191,13 @@ def _regular(path: str, real: str | None, root: Path | None, private: Path | Non
 
 
 @contextmanager
-def _beneath(real: str, root: Path) -> Generator[int, None, None]:
+def _hold_beneath(real: str, root: Path) -> Generator[int, None, None]:
     """What is at `real`, in `root` or that itself, only to be asked of. No link is followed on the way: there was none
     as `real` was found."""
-    place = _look(str(root))
+    place = _open_place(str(root))
     try:
         for part in Path(real).relative_to(root).parts:
-            deeper = _look(part, place)
+            deeper = _open_place(part, place)
             os.close(place)  # now: a path may have two thousand parts
             place = deeper
         yield place
@@ -206,17 +206,17 @@ def _beneath(real: str, root: Path) -> Generator[int, None, None]:
 
 
 @contextmanager
-def _looked_at(name: str, folder: int | None = None, *, links: bool = False) -> Generator[int, None, None]:
-    place = _look(name, folder, links=links)
+def _hold_place(name: str, folder: int | None = None, *, links: bool = False) -> Generator[int, None, None]:
+    place = _open_place(name, folder, links=links)
     try:
         yield place
     finally:
         os.close(place)
 
 
-def _look(name: str, folder: int | None = None, *, links: bool = False) -> int:
+def _open_place(name: str, folder: int | None = None, *, links: bool = False) -> int:
     """A descriptor of what has the name, only to be asked of: that opens nothing."""
-    place = os.open(name, LOOK if links else LOOK | os.O_NOFOLLOW, dir_fd=folder)
+    place = os.open(name, LOOK_FLAGS if links else LOOK_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
     try:
         if stat.S_ISLNK(os.fstat(place).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -226,17 +226,17 @@ def _look(name: str, folder: int | None = None, *, links: bool = False) -> int:
     return place
 
 
-def _reopened(place: int, name: str, flags: int, folder: int | None = None) -> int:
+def _reopen(place: int, name: str, flags: int, folder: int | None = None) -> int:
     """The same, whatever has its name by now; where the system has no way to say so, what has the name."""
     if sys.platform == "linux":
-        return os.open(f"{OURS}/{place}", flags)
+        return os.open(f"{DESCRIPTORS}/{place}", flags)
     return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
 
 
-def _shown(folder: int, path: str, root: Path, limit: int, private: Path | None) -> tuple[list[Entry], bool]:
+def _list_entries(folder: int, path: str, root: Path, limit: int, private: Path | None) -> tuple[list[FileEntry], bool]:
     with os.scandir(folder) as found:
         every = [entry for _, entry in zip(range(SCANNED), found, strict=False)]
-    shown: list[Entry] = []
+    shown: list[FileEntry] = []
     for entry in sorted(every, key=lambda entry: entry.name):
         held = _entry(entry, path, root, private)
         if held is not None and len(shown) == limit:
@@ -245,23 +245,23 @@ def _shown(folder: int, path: str, root: Path, limit: int, private: Path | None)
     return shown, len(every) == SCANNED
 
 
-def _entry(entry: os.DirEntry[str], folder: str, root: Path, private: Path | None) -> Entry | None:
+def _entry(entry: os.DirEntry[str], folder: str, root: Path, private: Path | None) -> FileEntry | None:
     path = os.path.join(folder, entry.name)
     try:
         found = entry.stat()
-        _must_be_inside(inside(path, root) if entry.is_symlink() else path, path, root, private)
+        _must_be_inside(resolve_inside(path, root) if entry.is_symlink() else path, path, root, private)
     except (OSError, NotFound):
         return None
     is_folder = stat.S_ISDIR(found.st_mode)
-    return Entry(entry.name, is_folder, found.st_size) if is_folder or stat.S_ISREG(found.st_mode) else None
+    return FileEntry(entry.name, is_folder, found.st_size) if is_folder or stat.S_ISREG(found.st_mode) else None
 
 
 @contextmanager
-def _folder(root: Path, parts: list[str], *, make: bool, owner: int | None = None) -> Generator[int, None, None]:
+def _open_folder(root: Path, parts: list[str], *, make: bool, owner: int | None = None) -> Generator[int, None, None]:
     """A descriptor of the folder `parts` below `root`; with `make`, made where it is missing."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        if make and _opened(folder) != str(root):  # whoever owns the folder above may have put a link in its place
+        if make and _opened_path(folder) != str(root):  # whoever owns the folder above may have put a link in its place
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         for part in parts:
             made = make and _make(folder, part)
@@ -333,7 +333,7 @@ def _must_be_regular(found: os.stat_result, path: str) -> None:
         raise ToolError(f"{path} is {kinds.get(kind, 'a socket')}, not a file")
 
 
-def _all(descriptor: int, path: str, limit: int) -> bytes:
+def _read_all(descriptor: int, path: str, limit: int) -> bytes:
     """To the end, whatever size was promised: files of /proc promise none."""
     pieces: list[bytes] = []
     size = 0
@@ -345,13 +345,13 @@ def _all(descriptor: int, path: str, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _opened(descriptor: int) -> str:
+def _opened_path(descriptor: int) -> str:
     """The path of what was really opened."""
     if sys.platform == "darwin":
         import fcntl  # start-up: nothing else here needs it
 
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
-    return os.readlink(f"{OURS}/{descriptor}")
+    return os.readlink(f"{DESCRIPTORS}/{descriptor}")
 
 
 def _must_be_inside(real: str, path: str, root: Path, private: Path | None) -> None:

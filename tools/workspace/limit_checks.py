@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.disk_usage import Usage
-from toolgate.tools.workspace.environment import Quarters
-from toolgate.tools.workspace.limit_symptoms import full_disk, guessed
-from toolgate.tools.workspace.run import Running
+from toolgate.tools.workspace.disk_usage import DiskUsageWatcher
+from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.limit_symptoms import full_disk, guess_limits
+from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.spool import Run
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
@@ -20,32 +20,32 @@ ENDED_BY = {  # exit codes of who reached a limit of each process (signal(7))
     128 + signal.SIGXCPU: (resource.RLIMIT_CPU, "the limit of {0.cpu:,} s of CPU time of a process was reached"),
     128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, "the limit of {0.file_size:,} bytes of a file was reached"),
 }
-UNWRITTEN = ("Permission denied", "File too large")  # what programs say in a workspace that can't be written to
+WRITE_REFUSED = ("Permission denied", "File too large")  # what programs say in a workspace that can't be written to
 
 
-class Bounds:
+class LimitChecks:
     """Those of `quarters`, for what is `running` there by id; the workspace is `root`."""
 
-    def __init__(self, quarters: Quarters, root: Path, running: Mapping[int, Running]) -> None:
-        self._quarters = quarters
+    def __init__(self, environment: CommandEnvironment, root: Path, running: Mapping[int, RunningCommand]) -> None:
+        self._environment = environment
         self._root = root
-        self._limits = quarters.limits
+        self._limits = environment.limits
         self._running = running
-        written = [root, *([] if quarters.places is None else [quarters.places])]
-        shared = self._limits.memory if resource.RLIMIT_DATA in quarters.resources else 0  # else a group counts that
-        self._usage = Usage(quarters, written, shared, self._end_all)
-        self.again = self._usage.again
-        self.began = self._usage.began
-        self.ended = self._usage.ended
+        written = [root, *([] if environment.cwd_folder is None else [environment.cwd_folder])]
+        shared = self._limits.memory if resource.RLIMIT_DATA in environment.resources else 0  # else a group counts that
+        self._usage = DiskUsageWatcher(environment, written, shared, self._end_all)
+        self.remeasure = self._usage.remeasure
+        self.command_started = self._usage.command_started
+        self.command_ended = self._usage.command_ended
         self.close = self._usage.close
 
-    def admit(self, *, background: bool) -> None:
+    def check_start(self, *, background: bool) -> None:
         """Raise ToolError where one more command is one too many."""
         most = min(self._limits.commands or MAX_RUNNING, MAX_RUNNING)
         if len(self._running) >= most:
             raise ToolError(f"{most} commands are running, the most at once: wait for one, or end one with KillBgTask")
         if background and not self.has_room:
-            raise ToolError(f"{self.crowded}: end one with KillBgTask")
+            raise ToolError(f"{self.too_many_tasks}: end one with KillBgTask")
 
     @property
     def has_room(self) -> bool:
@@ -53,10 +53,10 @@ class Bounds:
         return sum(running.run.background for running in self._running.values()) < self._most_tasks
 
     @property
-    def crowded(self) -> str:
+    def too_many_tasks(self) -> str:
         return f"{self._most_tasks} background tasks are running, the most at once"
 
-    def age(self, run_id: int) -> None:
+    def limit_age(self, run_id: int) -> None:
         """A background task gets only so old."""
         running, age = self._running.get(run_id), self._limits.age
         if running is not None and age:
@@ -65,28 +65,28 @@ class Bounds:
     @property
     def is_full(self) -> bool:
         """Whether the workspace is over its limit: it can be cleared, and not be written to."""
-        return self._usage.held.is_full
+        return self._usage.usage.is_full
 
     @property
     def resources(self) -> Mapping[int, int]:
         """Limits of each process."""
-        wanted = self._quarters.resources
+        wanted = self._environment.resources
         return {**wanted, resource.RLIMIT_FSIZE: 0} if self.is_full else wanted
 
-    def reached(self, run: Run, said: str = "") -> Sequence[str]:
+    def find_reached(self, run: Run, said: str = "") -> Sequence[str]:
         """The limits that were reached while it ran, in words; where none is known, what it `said` may tell."""
-        for why in self._quarters.hits():
+        for why in self._environment.reached_limits():
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
                 each.hits.append(why)
         ended_by = ENDED_BY.get(run.exit_code or 0)
         if ended_by is not None and ended_by[0] in self.resources:
             is_write = ended_by[0] == resource.RLIMIT_FSIZE
-            run.hits.append((is_write and self._usage.held.why) or ended_by[1].format(self._limits))
-        if run.exit_code and self.is_full and any(words in said for words in UNWRITTEN):
-            run.hits.append(self._usage.held.why)
+            run.hits.append((is_write and self._usage.usage.excess) or ended_by[1].format(self._limits))
+        if run.exit_code and self.is_full and any(words in said for words in WRITE_REFUSED):
+            run.hits.append(self._usage.usage.excess)
         if not run.hits and run.exit_code != 0:
             disk = partial(full_disk, self._root)
-            run.hits.extend(guessed(run, said, self._limits, self._quarters.level, disk))
+            run.hits.extend(guess_limits(run, said, self._limits, self._environment.level, disk))
         run.hits = list(dict.fromkeys(run.hits))
         return run.hits
 
@@ -98,4 +98,4 @@ class Bounds:
         """Something writes more than there is room for, and nobody knows what."""
         for running in self._running.values():
             running.run.hits.append(why)
-            running.doom(why)
+            running.terminate(why)

@@ -25,7 +25,7 @@ SYMPTOMS = {  # limit → what programs say at it, and what it is of
 KILLED = 128 + signal.SIGKILL  # what a process comes to that ignores the signal of its CPU time
 
 
-def guessed(run: Run, text: str, limits: Limits, level: str, disk: Callable[[], str]) -> Sequence[str]:
+def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable[[], str]) -> Sequence[str]:
     """The limits, in words, that a command which failed and said `text` may have reached. `disk` says what
     the workspace's has no room for."""
     if run.exit_code == KILLED and 0 < limits.cpu <= run.runtime_ms / 1000 * (os.cpu_count() or 1):

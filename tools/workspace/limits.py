@@ -15,18 +15,18 @@ MOST = 2**53  # what every reader of JSON can hold
 CALLS = "calls"
 
 
-def size(word: str) -> int:
+def parse_size(word: str) -> int:
     """Bytes, as in 512M."""
-    return _scaled(word.upper().removesuffix("IB").removesuffix("B"), SIZES, "a size such as 512M")
+    return _parse_scaled(word.upper().removesuffix("IB").removesuffix("B"), SIZES, "a size such as 512M")
 
 
-def duration(word: str) -> int:
+def parse_duration(word: str) -> int:
     """Seconds, as in 30m."""
-    return _scaled(word, TIMES, "a time such as 90, 30m or 12h")
+    return _parse_scaled(word, TIMES, "a time such as 90, 30m or 12h")
 
 
-def count(word: str) -> int:
-    return _scaled(word, {"": 1}, "a number")
+def parse_count(word: str) -> int:
+    return _parse_scaled(word, {"": 1}, "a number")
 
 
 def _limit(default: int, kind: Callable[[str], int], help: str) -> int:
@@ -37,17 +37,19 @@ def _limit(default: int, kind: Callable[[str], int], help: str) -> int:
 class Limits:
     """0 is no limit. What a row says of a process holds for each one; of a principal for all its commands together."""
 
-    cpu: int = _limit(3600, duration, "CPU time of a process")
-    memory: int = _limit(2 * 2**30, size, "memory of a principal's commands; of each process where there is no cgroup")
-    processes: int = _limit(512, count, "processes and threads of a principal")
-    files: int = _limit(4096, count, "open files of a process")
-    file_size: int = _limit(2 * 2**30, size, "one file that is written")
-    workspace: int = _limit(4 * 2**30, size, "all that is in a principal's workspace")
-    entries: int = _limit(500_000, count, "files and folders in a principal's workspace")
-    tmp: int = _limit(512 * 2**20, size, "the private /tmp of a principal's sandbox, which is memory")
-    commands: int = _limit(32, count, "commands of a principal at once, background tasks included")
-    background: int = _limit(16, count, "background tasks of a principal at once")
-    age: int = _limit(86_400, duration, "how old a background task gets")
+    cpu: int = _limit(3600, parse_duration, "CPU time of a process")
+    memory: int = _limit(
+        2 * 2**30, parse_size, "memory of a principal's commands; of each process where there is no cgroup"
+    )
+    processes: int = _limit(512, parse_count, "processes and threads of a principal")
+    files: int = _limit(4096, parse_count, "open files of a process")
+    file_size: int = _limit(2 * 2**30, parse_size, "one file that is written")
+    workspace: int = _limit(4 * 2**30, parse_size, "all that is in a principal's workspace")
+    entries: int = _limit(500_000, parse_count, "files and folders in a principal's workspace")
+    tmp: int = _limit(512 * 2**20, parse_size, "the private /tmp of a principal's sandbox, which is memory")
+    commands: int = _limit(32, parse_count, "commands of a principal at once, background tasks included")
+    background: int = _limit(16, parse_count, "background tasks of a principal at once")
+    age: int = _limit(86_400, parse_duration, "how old a background task gets")
     calls: Mapping[str, int] = field(
         default_factory=lambda: {"": 600, "tools:shell": 240, "tools:web": 120},
         metadata={"help": "calls of a principal in a minute: calls=N of all tools, calls:SCOPE=N of those of a scope"},
@@ -85,10 +87,10 @@ def _read(word: str) -> tuple[str, int]:
         raise ValueError(f"{word!r} is not NAME=VALUE with one of the names {', '.join(ROWS)}, calls:SCOPE")
     if scope and not re.fullmatch(r"[a-z][a-z0-9:._-]{0,63}", scope):
         raise ValueError(f"{scope!r} is not the name of a scope, such as tools:shell")
-    return name, row.metadata.get("kind", count)(value)
+    return name, row.metadata.get("kind", parse_count)(value)
 
 
-def _scaled(word: str, units: Mapping[str, int], what: str) -> int:
+def _parse_scaled(word: str, units: Mapping[str, int], what: str) -> int:
     match = re.fullmatch(r"([0-9]{1,15})([A-Za-z]?)", word)
     if match is None or match[2] not in units or (value := int(match[1]) * units[match[2]]) > MOST:
         raise ValueError(f"{word!r} is not {what}")

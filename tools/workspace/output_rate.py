@@ -10,7 +10,7 @@ READ = 16 * 2**10  # bytes that a read counts for at least: what it costs beside
 DULL = 2  # bytes that one counts for which is not kept: 32 MiB a second of a log that nobody will read
 
 
-class Pace:
+class OutputRate:
     """Times are the loop's, in seconds."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from toolgate.tools.workspace.ansi import Cleaner
+from toolgate.tools.workspace.ansi import OutputCleaner
 from toolgate.tools.workspace.spool import Run
 
 CHUNK = 2**18  # bytes at a time, so that 64 MiB are counted without being held
@@ -17,11 +17,11 @@ class Excerpt(msgspec.Struct, frozen=True):
     """`text` is all, or beginning and end with notes around them, less `dropped` characters; it took `used` bytes."""
 
     text: str
-    dropped: int
-    used: int
+    dropped_characters: int
+    used_bytes: int
 
 
-async def excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool) -> Excerpt:
+async def make_excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool) -> Excerpt:
     """The first `size` bytes as clean text of at most `limit` characters. `rest` says where all of it is:
     that stands first and last, since clients cut the middle out once more."""
 
@@ -33,7 +33,7 @@ async def excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool
 
     last = f"[{rest}]"
     half = max(0, limit - len(first(size) + middle(size) + last) - 1) // 2
-    cleaner = Cleaner()
+    cleaner = OutputCleaner()
     head = tail = ""
     total = offset = 0
     is_over = size == 0
@@ -64,13 +64,13 @@ def with_notes(text: str, *notes: str) -> str:
     return text + gap + "\n".join(notes)
 
 
-def shortened(command: str, limit: int) -> str:
+def shorten_command(command: str, limit: int) -> str:
     """A command on one line."""
     line = " ".join(command.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def ending(run: Run) -> str:
+def describe_end(run: Run) -> str:
     """How a run ended, as a sentence about it goes on: "exited with code 0 after 12 s"."""
     seconds = f"{run.runtime_ms / 1000:.1f}".removesuffix(".0")
     match run.status:

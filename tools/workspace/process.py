@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolgate.tools.workspace.output_rate import Pace
+from toolgate.tools.workspace.output_rate import OutputRate
 
 CHUNK = 2**16  # what a pipe holds unless told otherwise
 DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
@@ -31,7 +31,7 @@ TRIES = 3  # sweeps of our own, a second apart: what is left after that runs as 
 log = logging.getLogger(__name__)
 
 
-class NotStarted(Exception):
+class CommandStartError(Exception):
     """Nothing runs; the text says why."""
 
 
@@ -45,21 +45,21 @@ class Launch:
     fallback: Path
     environment: Mapping[str, str]
     limits: Mapping[int, int] = field(default_factory=dict)
-    removing: bool = False
+    remove_only: bool = False
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """As a supervisor reads it. Raises NotStarted for what no system could run."""
         limits = " ".join(
-            [*(f"{number}={value}" for number, value in self.limits.items()), *["removing"] * self.removing]
+            [*(f"{number}={value}" for number, value in self.limits.items()), *["removing"] * self.remove_only]
         )
         fields = [str(self.cwd), str(self.fallback), limits, str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]
         encoded = [os.fsencode(field) for field in fields]
         if any(b"\0" in field for field in encoded):
-            raise NotStarted("a NUL character in the command, a directory or the environment")
+            raise CommandStartError("a NUL character in the command, a directory or the environment")
         request = b"\0".join(encoded)
         if len(request) > MAX_REQUEST:
-            raise NotStarted(f"command and environment are {len(request):,} bytes, over {MAX_REQUEST:,}")
+            raise CommandStartError(f"command and environment are {len(request):,} bytes, over {MAX_REQUEST:,}")
         return struct.pack("!I", len(request)) + request
 
 
@@ -81,18 +81,18 @@ class Process:
         control: socket.socket,
         output: int,
         sink: Callable[[bytes], bool],
-        sandbox: Callable[[], None] | None = None,
-        pace: Pace | None = None,
+        end_sandbox: Callable[[], None] | None = None,
+        rate: OutputRate | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._control = control
         self._output: int | None = output
         self._sink = sink
-        self._sandbox = sandbox
-        self._pace = pace or Pace()
-        self._kept = True  # the last of the output
+        self._end_sandbox = end_sandbox
+        self._rate = rate or OutputRate()
+        self._is_kept = True  # the last of the output
         self._pause: asyncio.TimerHandle | None = None
-        self._heard = b""
+        self._control_buffer = b""
         self._started: asyncio.Future[str | None] = self._loop.create_future()
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
         self.gone: asyncio.Future[bool] = self._loop.create_future()
@@ -104,7 +104,7 @@ class Process:
         self._loop.add_reader(control, self._on_control)
 
     @property
-    def hatched(self) -> bool:
+    def has_supervisor(self) -> bool:
         """Has a supervisor taken this on?"""
         return self._supervisor != 0
 
@@ -117,13 +117,13 @@ class Process:
                 failure = await self._started
         except TimeoutError:
             self._lose()
-            raise NotStarted(f"its supervisor did not answer within {START_WITHIN:g} s") from None
+            raise CommandStartError(f"its supervisor did not answer within {START_WITHIN:g} s") from None
         except BaseException:
             self.abandon()
             raise
         if failure is not None:
             self.abandon()
-            raise NotStarted(failure)
+            raise CommandStartError(failure)
 
     def terminate(self, grace: float) -> None:
         """SIGTERM to the whole tree, SIGKILL after `grace` seconds to what is left. A second call may shorten it."""
@@ -132,14 +132,14 @@ class Process:
         with contextlib.suppress(OSError):  # a lost supervisor is noticed by its reader
             self._control.send(f"terminate {grace:.3f}\n".encode())
         self._signal(signal.SIGCONT)
-        due = self._loop.time() + grace + (LATE if self._sandbox is None else LATE_INSIDE)
+        due = self._loop.time() + grace + (LATE if self._end_sandbox is None else LATE_INSIDE)
         if self._backstop is None or due < self._backstop.when():
             self._watch_over(due, TRIES)
 
     def abandon(self) -> None:
         """SIGKILL what is left, its supervisor too, and let go."""
         if not self.gone.done():
-            if self._sandbox is None:  # there the end of the control socket has to do; what escapes it is not far
+            if self._end_sandbox is None:  # there the end of the control socket has to do; what escapes it is not far
                 self._signal(signal.SIGSTOP)  # so that it starts nothing meanwhile
                 self._sweep()
                 self._signal(signal.SIGKILL)
@@ -147,8 +147,8 @@ class Process:
 
     def _lose(self) -> None:
         """The supervisor has died before its tree, or says what none says."""
-        if self._sandbox is not None and not self.gone.done():
-            self._sandbox()
+        if self._end_sandbox is not None and not self.gone.done():
+            self._end_sandbox()
         self.abandon()
 
     def _watch_over(self, due: float, tries: int) -> None:
@@ -164,23 +164,23 @@ class Process:
             self._watch_over(self._loop.time() + 1, tries - 1)
 
     def _sweep(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox()
+        if self._end_sandbox is not None:
+            self._end_sandbox()
             return
         from toolgate.tools.workspace import supervisor  # start-up: it is another process's program, and loads ctypes
 
-        if self._watched:
+        if self._is_supervised:
             supervisor.kill(lambda: supervisor.below(self._supervisor))
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._sandbox is None and self._watched:
+        if self._end_sandbox is None and self._is_supervised:
             with contextlib.suppress(OSError):
                 os.kill(self._supervisor, number)
 
     @property
-    def _watched(self) -> bool:
+    def _is_supervised(self) -> bool:
         """Does the supervisor live? Only it has the other end of its socket: its id is nobody else's until then."""
-        if not self.hatched:
+        if not self.has_supervisor:
             return False
         poller = select.poll()
         poller.register(self._control, 0)  # its end is told unasked
@@ -190,7 +190,7 @@ class Process:
         """One chunk, and then it is the turn of others."""
         size = self._read(CHUNK)
         now = self._loop.time()
-        pause = self._pace.took(size, now, kept=self._kept)
+        pause = self._rate.took(size, now, kept=self._is_kept)
         if pause and self._output is not None:
             self._loop.remove_reader(self._output)
             self._pause = self._loop.call_at(now + pause, self._resume)
@@ -208,7 +208,7 @@ class Process:
         except BlockingIOError:
             return 0
         if data:
-            self._kept = self._sink(data)
+            self._is_kept = self._sink(data)
         else:
             self._close_output()
         return len(data)
@@ -234,16 +234,16 @@ class Process:
             return
         except OSError:
             said = b""
-        *lines, self._heard = (self._heard + said).split(b"\n")
+        *lines, self._control_buffer = (self._control_buffer + said).split(b"\n")
         try:
             for line in lines:
-                self._hear(os.fsdecode(line))
+                self._on_line(os.fsdecode(line))
         except (ValueError, asyncio.InvalidStateError):  # no supervisor's words
             said = b""
-        if (not said or len(self._heard) > MAX_SAID) and not self.gone.done():
+        if (not said or len(self._control_buffer) > MAX_SAID) and not self.gone.done():
             self._lose()
 
-    def _hear(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         word, _, rest = line.partition(" ")
         match word:
             case "here":
@@ -254,7 +254,7 @@ class Process:
             case "failed":
                 self._started.set_result(rest[:MAX_REASON])
             case "exited":
-                code, self.left = _ending(rest)
+                code, self.left = _parse_exited(rest)
                 self._drain()
                 self.ended.set_result(code if code >= 0 else 128 - code)
             case "gone":
@@ -279,7 +279,7 @@ class Process:
         self.gone.set_result(gone)
 
 
-def _ending(rest: str) -> tuple[int, int]:
+def _parse_exited(rest: str) -> tuple[int, int]:
     """A code and a number of processes, as a system has them. Raises ValueError."""
     code, left = map(int, rest.split())
     if not (-signal.NSIG < code <= 255 and 0 <= left <= MAX_LEFT):

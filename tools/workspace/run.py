@@ -5,44 +5,44 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from toolgate.tools.workspace.process import Launch, NotStarted, Process
-from toolgate.tools.workspace.spool import Kept, Run
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.process import CommandStartError, Launch, Process
+from toolgate.tools.workspace.spool import Run, RunOutput
+from toolgate.tools.workspace.zygote import CommandRunner
 
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 
 
-class Running:
+class RunningCommand:
     """`on_end` is called once, when nothing of the tree is left or nothing more can be known of it."""
 
-    def __init__(self, run: Run, output: Kept, on_end: Callable[["Running"], None]) -> None:
+    def __init__(self, run: Run, output: RunOutput, on_end: Callable[["RunningCommand"], None]) -> None:
         self.run = run
         self.output = output
         self.on_end = on_end
         loop = asyncio.get_running_loop()
-        self.begun: asyncio.Future[None] = loop.create_future()
-        self.doomed = False  # its end is our doing
+        self.start_done: asyncio.Future[None] = loop.create_future()
+        self.is_ending = False  # its end is our doing
         self._ended: asyncio.Future[None] = loop.create_future()  # the command itself, and `run` says so
         self._gone: asyncio.Future[None] = loop.create_future()  # all of it, and `run` says so
         self._process: Process | None = None
         self._timer: asyncio.TimerHandle | None = None  # of the command itself
         self._age: asyncio.TimerHandle | None = None  # of all that it started
-        self._news: asyncio.Event | None = None  # somebody waits for output
+        self._new_output: asyncio.Event | None = None  # somebody waits for output
 
-    async def begin(self, processes: Processes, launch: Launch, timeout: float | None) -> None:
+    async def begin(self, processes: CommandRunner, launch: Launch, timeout: float | None) -> None:
         """Start it. Raises NotStarted, and then `on_end` is not called; neither is it when this is cancelled."""
         try:
             process = await processes.start(launch, self._write)
-            if self.doomed:  # while it started
+            if self.is_ending:  # while it started
                 process.abandon()
-                raise NotStarted(self.run.reason or "it was stopped as it started")
+                raise CommandStartError(self.run.reason or "it was stopped as it started")
         except BaseException:
             self.output.close()
             self._ended.set_result(None)
             self._gone.set_result(None)
             raise
         finally:
-            self.begun.set_result(None)
+            self.start_done.set_result(None)
         self._process = process
         self.run.moved = process.moved
         process.ended.add_done_callback(self._on_shell)
@@ -50,17 +50,17 @@ class Running:
         if timeout is not None:
             self._timer = asyncio.get_running_loop().call_later(timeout, self._expire, timeout)
 
-    def doom(self, reason: str | None = None, grace: float = GRACE) -> None:
+    def terminate(self, reason: str | None = None, grace: float = GRACE) -> None:
         """End the whole tree, SIGKILL following SIGTERM after `grace` seconds. A second call may shorten that."""
-        if not self.doomed:
-            self.doomed = True
+        if not self.is_ending:
+            self.is_ending = True
             self.run.reason = reason
         if self._process is not None:
             self._process.terminate(grace)
 
     def abandon(self) -> None:
         """SIGKILL the tree now, and don't wait to hear of it."""
-        self.doomed = True
+        self.is_ending = True
         if self._process is not None:
             self._process.abandon()
 
@@ -69,24 +69,24 @@ class Running:
         if self._age is not None:
             self._age.cancel()
         delay = max(0.0, when - time.time())
-        self._age = asyncio.get_running_loop().call_later(delay, self.doom, reason)
+        self._age = asyncio.get_running_loop().call_later(delay, self.terminate, reason)
 
     async def wait_shell(self, timeout: float) -> bool:
         """Has the command itself ended, `timeout` seconds from now at the latest?"""
-        return await _done(self._ended, timeout)
+        return await _wait_done(self._ended, timeout)
 
     async def wait(self, timeout: float) -> bool:
         """Is nothing of its tree left, `timeout` seconds from now at the latest?"""
-        return await _done(self._gone, timeout)
+        return await _wait_done(self._gone, timeout)
 
-    async def grown(self, beyond: int, timeout: float, *, whole: bool = False) -> None:
+    async def wait_output(self, beyond: int, timeout: float, *, whole: bool = False) -> None:
         """Until there are more than `beyond` bytes of output, or the command itself has ended; with `whole`, all that
         it started."""
         end = self._gone if whole else self._ended
         if end.done() or self.output.size > beyond:
             return
-        self._news = self._news or asyncio.Event()
-        news = asyncio.ensure_future(self._news.wait())
+        self._new_output = self._new_output or asyncio.Event()
+        news = asyncio.ensure_future(self._new_output.wait())
         try:
             either: list[asyncio.Future[Any]] = [news, end]
             await asyncio.wait(either, timeout=timeout, return_when="FIRST_COMPLETED")
@@ -96,16 +96,16 @@ class Running:
     def _write(self, data: bytes) -> bool:
         """Is it kept?"""
         self.output.write(data)
-        self.run.kept = self.output.kept
-        if self._news is not None:
-            self._news.set()
-            self._news = None
-        return self.output.kept is None
+        self.run.kept = self.output.kept_bytes
+        if self._new_output is not None:
+            self._new_output.set()
+            self._new_output = None
+        return self.output.kept_bytes is None
 
     def _expire(self, timeout: float) -> None:
-        if not self.doomed:
+        if not self.is_ending:
             self.run.timed_out = True
-            self.doom(f"timed out after {round(timeout * 1000)} ms")
+            self.terminate(f"timed out after {round(timeout * 1000)} ms")
 
     def _on_shell(self, ended: "asyncio.Future[int | None]") -> None:
         """A timeout is the command's: what it leaves running, a server perhaps, may take its time."""
@@ -119,7 +119,7 @@ class Running:
     def _on_gone(self, gone: "asyncio.Future[bool]") -> None:
         if self._age is not None:
             self._age.cancel()
-        self.run.status = "killed" if self.doomed else "exited" if gone.result() else "lost"
+        self.run.status = "killed" if self.is_ending else "exited" if gone.result() else "lost"
         self.run.ended = time.time()
         self.run.size = self.output.size
         self.output.close()
@@ -127,7 +127,7 @@ class Running:
         self._gone.set_result(None)
 
 
-async def _done(future: "asyncio.Future[Any]", timeout: float) -> bool:
+async def _wait_done(future: "asyncio.Future[Any]", timeout: float) -> bool:
     if not future.done():
         await asyncio.wait([future], timeout=timeout)
     return future.done()

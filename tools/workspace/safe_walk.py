@@ -14,12 +14,12 @@ from pathlib import Path
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Moved(OSError):
+class TreeMovedError(OSError):
     """Its folders are being moved about."""
 
 
 @contextmanager
-def opened(folder: Path | str, within: int | None = None) -> Generator[int]:
+def open_folder(folder: Path | str, within: int | None = None) -> Generator[int]:
     """The descriptor of a folder that is no link."""
     held = os.open(folder, FOLDER, dir_fd=within)
     try:
@@ -28,7 +28,7 @@ def opened(folder: Path | str, within: int | None = None) -> Generator[int]:
         os.close(held)
 
 
-def descend(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tuple[int, str], None, None]:
+def walk_folders(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tuple[int, str], None, None]:
     """The descriptor of each folder, which is good until the next is asked for, and its path from the first on: "" or
     "a/b/". The first is `root`; what is in a folder is looked at when the next is asked for. One that can't be opened
     is left out where the reason is `past`: another raises."""
@@ -41,7 +41,7 @@ def descend(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tu
             if below:
                 name = below.pop()
                 try:
-                    here = _go(here, name)
+                    here = _move_to(here, name)
                 except past:  # it was removed meanwhile
                     continue
                 path += f"{name}/"
@@ -50,15 +50,15 @@ def descend(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tu
                 continue
             way.pop()
             if way:
-                here = _go(here, "..")
+                here = _move_to(here, "..")
                 path = path[: -len(name) - 1]
                 if _identity(here) != way[-1][1]:
-                    raise Moved("its folders are being moved about")
+                    raise TreeMovedError("its folders are being moved about")
     finally:
         os.close(here)
 
 
-def _go(here: int, name: str) -> int:
+def _move_to(here: int, name: str) -> int:
     there = os.open(name, FOLDER, dir_fd=here)
     os.close(here)
     return there

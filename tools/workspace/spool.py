@@ -78,10 +78,10 @@ class Spool:
         in use, before one can. Blocking; raises OSError."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.lend(self.folder)
-        self._clear_odd()
-        self._last = opened(self.folder / LAST_ID, os.O_RDWR | os.O_CREAT)
-        with self._alone():
+        self.share(self.folder)
+        self._remove_odd_files()
+        self._last = open_regular(self.folder / LAST_ID, os.O_RDWR | os.O_CREAT)
+        with self._hold_lock():
             living = self._living()
             if not living:
                 deserted()
@@ -92,52 +92,52 @@ class Spool:
             runs = [run for run in self._runs() if run.server not in living]
         for run in runs:
             if run.status == "running":
-                self._lose(run)
-        forgotten = self.retain(runs)
+                self._mark_lost(run)
+        forgotten = self.choose_forgotten(runs)
         for run_id in forgotten:
             self.forget(run_id)
         return [run for run in runs if run.id not in forgotten]
 
-    def claim(self, command: str, key: str | None, background: bool) -> "tuple[Run, OutputFile]":
+    def claim(self, command: str, key: str | None, background: bool) -> "tuple[Run, FileOutput]":
         """A new run under the next id, with its folder, and the file for its output. Raises OSError."""
-        with self._alone():
+        with self._hold_lock():
             run = self._run(self._last_id() + 1, command, key, background)
             while True:
                 with suppress(FileExistsError):
                     (self.folder / str(run.id)).mkdir(mode=0o700)
-                    self.lend(self.folder / str(run.id))
+                    self.share(self.folder / str(run.id))
                     break
                 run.id += 1
             try:
                 os.pwrite(self._last, b"%020d" % run.id, 0)
                 self.save(run)
-                output = OutputFile(self.path(run.id, "output"))
-                self.lend(self.path(run.id, "output"))
+                output = FileOutput(self.path(run.id, "output"))
+                self.share(self.path(run.id, "output"))
             except OSError:
                 self.forget(run.id)
                 raise
             self._highest = run.id
             return run, output
 
-    def lend(self, path: Path) -> None:
+    def share(self, path: Path) -> None:
         """Let the reader, and nobody else, in or at it. Raises OSError."""
         if self.reader is not None:
             os.chown(path, -1, self.reader)
             path.chmod(0o710 if path.is_dir() else 0o640)
 
-    def unkept(self, command: str, key: str | None, background: bool) -> "tuple[Run, OutputHeld]":
+    def claim_in_memory(self, command: str, key: str | None, background: bool) -> "tuple[Run, MemoryOutput]":
         """A new run of which nothing is on disk, where there is no room for it."""
-        with self._alone():
+        with self._hold_lock():
             self._highest = self._last_id() + 1
             with suppress(OSError):
                 os.pwrite(self._last, b"%020d" % self._highest, 0)
-        return self._run(self._highest, command, key, background), OutputHeld()
+        return self._run(self._highest, command, key, background), MemoryOutput()
 
     def save(self, run: Run) -> None:
         """Write `task.json`, whole or not at all. Raises OSError."""
         path = self.path(run.id, "task.json")
         fresh = path.with_suffix(".new")
-        descriptor = opened(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             data = msgspec.json.encode(run)
             if os.write(descriptor, data) < len(data):
@@ -152,7 +152,7 @@ class Spool:
     def read(self, run_id: int, offset: int, limit: int) -> bytes:
         """Output of an ended run; empty when it is no longer kept."""
         try:
-            descriptor = opened(self.path(run_id, "output"), os.O_RDONLY)
+            descriptor = open_regular(self.path(run_id, "output"), os.O_RDONLY)
         except OSError:
             return b""
         try:
@@ -170,7 +170,7 @@ class Spool:
         """Remove a run's folder. Blocking: while somebody fills the disk, half a second at times."""
         folder = self.folder / str(run_id)
         try:
-            with held(folder):
+            with hold_folder(folder):
                 for name in ("output", "task.json", "rc", "cwd"):
                     with suppress(OSError):
                         (folder / name).unlink()
@@ -182,7 +182,7 @@ class Spool:
 
             shutil.rmtree(folder, ignore_errors=True)
 
-    def retain(self, runs: Iterable[Run]) -> set[int]:
+    def choose_forgotten(self, runs: Iterable[Run]) -> set[int]:
         """Of ended runs keep the newest, by number, age and size: those to forget, by id."""
         kept = 0
         forgotten: set[int] = set()
@@ -198,7 +198,7 @@ class Spool:
 
     def if_deserted(self, then: Callable[[], None]) -> bool:
         """Call it where no server has the folder in use, before one can. Blocking; raises OSError."""
-        descriptor = opened(self.folder / LAST_ID, os.O_RDWR)
+        descriptor = open_regular(self.folder / LAST_ID, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             is_deserted = not self._living()
@@ -222,7 +222,7 @@ class Spool:
         return Run(run_id, shown, self._name, time.time(), background, key=key)
 
     @contextmanager
-    def _alone(self) -> Generator[None, None, None]:
+    def _hold_lock(self) -> Generator[None, None, None]:
         """One server at a time, for as long as a few system calls take."""
         fcntl.flock(self._last, fcntl.LOCK_EX)
         try:
@@ -237,7 +237,7 @@ class Spool:
         """The servers that hold their locks; locks of others are removed."""
         living: set[str] = set()
         for path in self.folder.glob("*.lock"):
-            descriptor = opened(path, os.O_RDWR)
+            descriptor = open_regular(path, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
@@ -259,7 +259,7 @@ class Spool:
             yield run
 
     def _task(self, number: int) -> bytes:
-        with open(opened(self.path(number, "task.json"), os.O_RDONLY), "rb") as file:
+        with open(open_regular(self.path(number, "task.json"), os.O_RDONLY), "rb") as file:
             return file.read(MAX_TASK)
 
     def _numbers(self) -> list[int]:
@@ -267,7 +267,7 @@ class Spool:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
-    def _clear_odd(self) -> None:
+    def _remove_odd_files(self) -> None:
         """Remove what has the name of a file of ours and is none."""
         with os.scandir(self.folder) as entries:
             ours = [entry for entry in entries if entry.name == LAST_ID or entry.name.endswith(".lock")]
@@ -286,7 +286,7 @@ class Spool:
             last = max(self._numbers(), default=0)
         return max(last, self._highest)
 
-    def _lose(self, run: Run) -> None:
+    def _mark_lost(self, run: Run) -> None:
         """Its server died; the output tells when it was last heard of."""
         run.status = "lost"
         run.ended = run.started
@@ -296,7 +296,7 @@ class Spool:
             run.ended = max(run.started, found.st_mtime)
 
 
-def opened(path: Path, flags: int) -> int:
+def open_regular(path: Path, flags: int) -> int:
     """The descriptor of a regular file. Nothing else is waited for: the folder may come from a backup that was tampered
     with. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -307,7 +307,7 @@ def opened(path: Path, flags: int) -> int:
 
 
 @contextmanager
-def held(folder: Path) -> Generator[None, None, None]:
+def hold_folder(folder: Path) -> Generator[None, None, None]:
     """Its blocks are given back after this: the folder above, in which others are made, is not locked meanwhile."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -316,30 +316,30 @@ def held(folder: Path) -> Generator[None, None, None]:
         os.close(descriptor)
 
 
-class Kept(Protocol):
+class RunOutput(Protocol):
     """A command's output: appended up to a cap, read by offset. `kept`: how much, when that is not all there was."""
 
     size: int
-    kept: int | None
+    kept_bytes: int | None
 
     def write(self, data: bytes) -> None: ...
     def read(self, offset: int, limit: int) -> bytes: ...
     def close(self) -> None: ...
 
 
-class OutputHeld:
+class MemoryOutput:
     """Output in memory, which outlives the command: for when the disk is full. What is kept of it is little."""
 
     def __init__(self) -> None:
         self.size = 0
-        self.kept: int | None = None
+        self.kept_bytes: int | None = None
         self._data = bytearray()
 
     def write(self, data: bytes) -> None:
-        if self.kept is None:
+        if self.kept_bytes is None:
             self._data += data[: MAX_HELD - self.size]
             if self.size + len(data) > MAX_HELD:
-                self.kept = MAX_HELD
+                self.kept_bytes = MAX_HELD
                 self._data += NO_ROOM % os.strerror(errno.ENOSPC).encode()
             self.size = len(self._data)
 
@@ -349,26 +349,26 @@ class OutputHeld:
     def close(self) -> None: ...
 
 
-class OutputFile:
+class FileOutput:
     """Output in a file, which outlives the server."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self.size = 0
-        self.kept: int | None = None
+        self.kept_bytes: int | None = None
 
     def write(self, data: bytes) -> None:
         """Keep what fits; say once, in the file, that there was more."""
-        if self.kept is not None:
+        if self.kept_bytes is not None:
             return
         room = MAX_OUTPUT - self.size
         try:
             self._append(data[:room])
             if len(data) > room:
-                self.kept = self.size
+                self.kept_bytes = self.size
                 self._append(CAPPED)
         except OSError as error:  # the disk is full: the command goes on without us
-            self.kept = self.size if self.kept is None else self.kept
+            self.kept_bytes = self.size if self.kept_bytes is None else self.kept_bytes
             with suppress(OSError):
                 self._append(NO_ROOM % os.strerror(error.errno or 0).encode())
 

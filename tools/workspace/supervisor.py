@@ -42,14 +42,14 @@ from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-DEAF_TO = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 SIGNALS = signal.valid_signals()
 REMOVING = b"removing"
 TAKEN = b"+"  # among the numbers of signals on the zygote's own pipe: the waiting supervisor has work
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
 PASSES = 1000  # a fork bomb can outrun this many sweeps only where nothing would stop it
-TOLD = 2  # seconds of CPU time from the signal that names the limit (SIGXCPU) to the one that ends who ignores it
+CPU_GRACE = 2  # seconds of CPU time from the signal that names the limit (SIGXCPU) to the one that ends who ignores it
 # Of Landlock (linux/landlock.h): its calls have these numbers everywhere, since Linux 5.13.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 RULESET_VERSION, PATH_BENEATH = 1, 1
@@ -70,7 +70,7 @@ def main() -> None:
 
 def serve(fd: int) -> NoReturn:
     """Be the zygote, and in its forks the supervisors, to the end."""
-    for number in DEAF_TO:
+    for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
     channel = socket.socket(fileno=fd)
@@ -83,7 +83,7 @@ def serve(fd: int) -> NoReturn:
 
 def zygote(channel: socket.socket) -> int | None:
     """Keep one supervisor waiting. Returns in each of them, with where to say TAKEN; in the zygote None, at the end."""
-    keep_watch()
+    become_subreaper()
     server = os.getppid()
     news, tell = wake_on_child()
     os.set_blocking(news, True)
@@ -91,7 +91,7 @@ def zygote(channel: socket.socket) -> int | None:
     waiting = 0
     while True:
         if not waiting:
-            waiting = forked(channel)
+            waiting = fork_when_possible(channel)
             if waiting == 0:
                 os.close(news)
                 return tell
@@ -99,39 +99,39 @@ def zygote(channel: socket.socket) -> int | None:
                 break
             supervisors.add(waiting)
         said = os.read(news, 4096)
-        bury(supervisors)
+        reap_supervisors(supervisors)
         if TAKEN in said:
             waiting = 0
         elif waiting not in supervisors:  # it was killed, or saw the end of the channel
-            if ended(channel):
+            if has_ended(channel):
                 break
             waiting = 0
     send(signal.SIGCONT, supervisors)
     while supervisors and os.getppid() != server:  # it was killed: their trees end now, and until then we are needed
         os.read(news, 4096)
-        bury(supervisors)
+        reap_supervisors(supervisors)
     return None
 
 
-def forked(channel: socket.socket) -> int:
+def fork_when_possible(channel: socket.socket) -> int:
     """`fork`, as soon as there is room for a process; -1 when the channel has ended before that."""
     while True:
         try:
             return os.fork()
         except OSError:  # commands have taken all there are
-            if ended(channel):
+            if has_ended(channel):
                 return -1
             time.sleep(AGAIN)
 
 
-def ended(channel: socket.socket) -> bool:
+def has_ended(channel: socket.socket) -> bool:
     try:
         return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
 
 
-def bury(supervisors: set[int]) -> None:
+def reap_supervisors(supervisors: set[int]) -> None:
     """Reap what ended, and wake what was stopped. A child that is no supervisor is an orphan of one that was killed:
     end it."""
     try:
@@ -149,7 +149,7 @@ def bury(supervisors: set[int]) -> None:
 
 def supervise(channel: socket.socket, taken: int) -> None:
     """Wait for a command, then see it through. Until it comes, whoever kills the zygote's group kills this too."""
-    keep_watch()
+    become_subreaper()
     wake, _ = wake_on_child()
     said, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
     if not said:
@@ -226,7 +226,7 @@ class Supervisor:
         pairs = (entry.partition(b"=") for entry in environment)
         variables = {name: value for name, _, value in pairs}
         self.shell = os.posix_spawn(
-            found(arguments[0], variables),
+            find_program(arguments[0], variables),
             arguments,
             variables,
             file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 1), (os.POSIX_SPAWN_DUP2, self.output, 2)],
@@ -236,7 +236,7 @@ class Supervisor:
         )
         os.close(self.output)
         if limits:
-            first_to_go(self.shell)
+            raise_oom_score(self.shell)
         os.chdir("/")  # hold no directory that the command may want to remove or unmount
         return fell_back
 
@@ -305,7 +305,7 @@ class Supervisor:
 
     def members(self) -> list[int]:
         members = descendants(os.getpid())
-        return members if LINUX else members + strays(self.shell, members)
+        return members if LINUX else members + find_strays(self.shell, members)
 
     def say(self, line: str) -> bool:
         """False when the server is gone, which `listen` sees too."""
@@ -341,7 +341,7 @@ def limit(limits: list[bytes]) -> None:
         number, _, value = entry.partition(b"=")
         _, most = resource.getrlimit(int(number))
         wanted = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
-        grace = TOLD if int(number) == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
+        grace = CPU_GRACE if int(number) == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
         resource.setrlimit(int(number), (wanted, wanted + grace))
 
 
@@ -369,7 +369,7 @@ def only_remove(root: bytes) -> None:
     os.close(ruleset)
 
 
-def first_to_go(pid: int) -> None:
+def raise_oom_score(pid: int) -> None:
     """When memory runs out, the command goes and not who watches over it (proc(5), oom_score_adj)."""
     try:
         with open(f"/proc/{pid}/oom_score_adj", "wb") as file:
@@ -378,7 +378,7 @@ def first_to_go(pid: int) -> None:
         pass  # it has ended, or may not be told so
 
 
-def found(program: bytes, environment: dict[bytes, bytes]) -> bytes:
+def find_program(program: bytes, environment: dict[bytes, bytes]) -> bytes:
     """The program's path, by the PATH it will have."""
     searched = environment.get(b"PATH", os.fsencode(os.defpath))
     for folder in searched.split(b":"):
@@ -419,12 +419,12 @@ def send(number: signal.Signals, members: list[int] | set[int]) -> None:
 
 def below(pid: int) -> list[int]:
     """Where to begin with the tree under `pid`."""
-    return children(pid) if CHILDREN_LISTED else scanned(pid)
+    return children(pid) if CHILDREN_LISTED else scan_descendants(pid)
 
 
 def descendants(pid: int) -> list[int]:
     if not CHILDREN_LISTED:
-        return scanned(pid)
+        return scan_descendants(pid)
     members: list[int] = []
     waiting = children(pid)
     while waiting:
@@ -445,7 +445,7 @@ def children(pid: int) -> list[int]:
     return listed
 
 
-def scanned(pid: int) -> list[int]:
+def scan_descendants(pid: int) -> list[int]:
     """Descendants, where /proc does not list them."""
     import psutil  # start-up: few systems need it
 
@@ -455,7 +455,7 @@ def scanned(pid: int) -> list[int]:
         return []
 
 
-def strays(session: int, known: list[int]) -> list[int]:
+def find_strays(session: int, known: list[int]) -> list[int]:
     """Best effort without a subreaper: orphans that stayed in the command's session."""
     import psutil  # start-up: see above
 
@@ -479,7 +479,7 @@ def wake_on_child() -> tuple[int, int]:
     return reader, writer
 
 
-def keep_watch() -> None:
+def become_subreaper() -> None:
     """Adopt orphans; and be woken, if stopped, when the parent dies.
 
     Best effort: other systems have no such calls, and `strays` looks for orphans instead.

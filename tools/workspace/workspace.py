@@ -12,25 +12,25 @@ from pathlib import Path
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.notices import Notices
-from toolgate.tools.api.spans import step
+from toolgate.tools.api.spans import span
 from toolgate.tools.api.threads import Threads
 from toolgate.tools.workspace import cwd_tracking, files
 from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.environment import Quarters
-from toolgate.tools.workspace.limit_checks import Bounds
+from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.limit_checks import LimitChecks
 from toolgate.tools.workspace.open_file import OpenFile
-from toolgate.tools.workspace.output_text import ending, shortened
-from toolgate.tools.workspace.process import Launch, NotStarted
-from toolgate.tools.workspace.run import GRACE, Running
-from toolgate.tools.workspace.spool import FULL, Kept, OutputHeld, Run, Spool
+from toolgate.tools.workspace.output_text import describe_end, shorten_command
+from toolgate.tools.workspace.process import CommandStartError, Launch
+from toolgate.tools.workspace.run import GRACE, RunningCommand
+from toolgate.tools.workspace.spool import FULL, MemoryOutput, Run, RunOutput, Spool
 
 MAX_COMMAND = 131_071  # bytes Linux takes as one argument
 KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
 CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
 NEAR = 4096  # bytes before the end of a take in which it ends with a line, where one ends there
-LAST = 4096  # bytes of output that may tell of a limit
+MAX_TAIL = 4096  # bytes of output that may tell of a limit
 NAMED = 60  # characters of a command in a notice
-TOLD = "tools:read"  # the scope of a notice: what it takes to read the output
+NOTICE_SCOPE = "tools:read"  # the scope of a notice: what it takes to read the output
 READS = 2  # files of one principal that are read at once: each is in memory whole, and what waits for the loop with it
 
 log = logging.getLogger(__name__)
@@ -48,24 +48,24 @@ class Workspace:
         self,
         root: Path,
         spool: Path,
-        environment: Mapping[str, str],
+        variables: Mapping[str, str],
         notices: Notices,
         *,
-        quarters: Quarters,
+        command_environment: CommandEnvironment,
         private: Path | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
-        self.sandbox = quarters.level
-        self._quarters = quarters
-        self._environment = environment
+        self.sandbox = command_environment.level
+        self._command_environment = command_environment
+        self._variables = variables
         self._notices = notices
         own = Path(os.path.realpath(private)) if private is not None else None
         self._private = None if own is None or self.root.is_relative_to(own) else own
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
-        self._running: dict[int, Running] = {}
-        self.bounds = Bounds(quarters, self.root, self._running)
-        self._unkept: dict[int, OutputHeld] = {}  # what began while the disk was full
+        self._running: dict[int, RunningCommand] = {}
+        self.limits = LimitChecks(command_environment, self.root, self._running)
+        self._unkept: dict[int, MemoryOutput] = {}  # what began while the disk was full
         self._attended: set[int] = set()  # foreground runs whose caller has not said what is to become of them
         self._removing: set[asyncio.Future[None]] = set()
         self._reading = asyncio.Semaphore(READS)
@@ -92,16 +92,16 @@ class Workspace:
         await self._open()
         held = next((run.id for run in self._runs.values() if key is not None and run.key == key), None)
         if held in self._running:
-            await self._running[held].begun
+            await self._running[held].start_done
         if held is not None and held in self._runs:  # not one that could not be started
             return held
         self._admit(command, background)
         running = self._claim(command, key, background)
-        with step("start command"):
+        with span("start command"):
             await self._begin(running, command, cwd or self.root, timeout)
         if background:
-            self.bounds.age(running.run.id)
-            self._arrived()
+            self.limits.limit_age(running.run.id)
+            self._notify_arrival()
         return running.run.id
 
     async def run(self, run_id: int) -> Run:
@@ -163,7 +163,7 @@ class Workspace:
         or `timeout` seconds have passed."""
         running = self._running.get(run_id)
         if running is not None:
-            await running.grown(beyond, timeout, whole=whole)
+            await running.wait_output(beyond, timeout, whole=whole)
         return await self.size(run_id)
 
     async def wait_shell(self, run_id: int, timeout: float) -> bool:
@@ -186,7 +186,7 @@ class Workspace:
         run = await self.run(run_id)
         running = self._running.get(run_id)
         if running is not None:
-            running.doom(grace=grace)
+            running.terminate(grace=grace)
             await running.wait(grace + KILL_WITHIN)
         return run
 
@@ -199,15 +199,15 @@ class Workspace:
         there were too many of those, and it was ended."""
         run = await self.run(run_id)
         goes_on = run.status == "running" and not run.background
-        is_welcome = not goes_on or self.bounds.has_room
+        is_welcome = not goes_on or self.limits.has_room
         if not is_welcome:
             await self.kill(run_id)
         run.background = run.background or run.status == "running"
         self._save(run)
         self._attended.discard(run_id)
         if run.background:
-            self.bounds.age(run_id)
-            self._arrived()
+            self.limits.limit_age(run_id)
+            self._notify_arrival()
         self._retain()
         return is_welcome
 
@@ -225,8 +225,8 @@ class Workspace:
 
     def _remove(self, run_id: int) -> None:
         self._spool.forget(run_id)
-        if self._quarters.places is not None:
-            files.remove(self._word(run_id))
+        if self._command_environment.cwd_folder is not None:
+            files.remove(self._cwd_file(run_id))
 
     def told(self, run_id: int) -> None:
         """The model knows how this background task ended: it needs no notice."""
@@ -238,7 +238,7 @@ class Workspace:
 
     async def landed(self, run_id: int) -> Path | None:
         """The directory a foreground command ended in, where it said so and that exists."""
-        return cwd_tracking.landed(self._word(run_id), seen=self._quarters.places is None)
+        return cwd_tracking.read_cwd(self._cwd_file(run_id), must_exist=self._command_environment.cwd_folder is None)
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         """A regular file's bytes. `path` is absolute and, unless `anywhere`, inside the root with links resolved.
@@ -248,29 +248,31 @@ class Workspace:
         await self._open()
         reach = None if anywhere else self.root
         async with self._reading:
-            return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._quarters.uid)
+            return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._command_environment.uid)
 
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
         """The same file to be read piece by piece. Raises ToolError."""
         await self._open()
         reach = None if anywhere else self.root
-        return await asyncio.to_thread(files.open_regular, path, limit, reach, self._private, self._quarters.uid)
+        return await asyncio.to_thread(
+            files.open_regular, path, limit, reach, self._private, self._command_environment.uid
+        )
 
-    async def look(self, path: str) -> files.Entry:
+    async def look(self, path: str) -> files.FileEntry:
         """What there is at the absolute `path`, links followed. Raises NotFound, also for what is outside the root."""
-        return await asyncio.to_thread(files.look, path, self.root, self._private)
+        return await asyncio.to_thread(files.stat_path, path, self.root, self._private)
 
-    async def entries(self, path: str, limit: int) -> tuple[Sequence[files.Entry], bool]:
+    async def entries(self, path: str, limit: int) -> tuple[Sequence[files.FileEntry], bool]:
         """What is in a folder, at most `limit` by name, and whether there is more. Raises NotFound and ToolError."""
         return await asyncio.to_thread(files.entries, path, self.root, limit, self._private)
 
     async def resolve(self, path: str) -> Path:
         """Where the absolute `path` leads, there or not. Raises NotFound for what is outside the root."""
-        return Path(await asyncio.to_thread(files.inside, path, self.root, self._private))
+        return Path(await asyncio.to_thread(files.resolve_inside, path, self.root, self._private))
 
     def check_file(self, path: str, *, suffix: str) -> None:
         """Refuse a path that `write_file` would refuse whatever is on disk. Raises ToolError."""
-        files.parts(path, self.root, suffix)
+        files.split_path(path, self.root, suffix)
 
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
         """Write a file below the root, whole or not at all, and give its path. Raises ToolError.
@@ -278,40 +280,40 @@ class Workspace:
         `path` is relative to the root, or absolute and inside it; its name ends in `suffix`; links are not followed.
         """
         await self._open()
-        return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._quarters.uid)
+        return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._command_environment.uid)
 
     async def close(self, grace: float) -> None:
         """End every tree: SIGTERM, SIGKILL after `grace` seconds. Done within a fifth of a second of that."""
         self._closed = True
-        self.bounds.close()
+        self.limits.close()
         if self._opening is not None:
             await asyncio.wait([self._opening], timeout=grace + CLOSE_WITHIN)
         still = [*self._running.values()]
         for running in still:
-            running.doom("the server stopped", grace)
+            running.terminate("the server stopped", grace)
         gone = asyncio.gather(*(running.wait(grace + CLOSE_WITHIN) for running in still))
         await asyncio.wait([gone], timeout=grace + CLOSE_WITHIN)
         for running in still:
             running.abandon()
         await asyncio.wait([gone], timeout=CLOSE_WITHIN)
         gone.cancel()
-        await self._quarters.close()
+        await self._command_environment.close()
         if self._removing:
             await asyncio.wait(self._removing, timeout=CLOSE_WITHIN)
         self._spool.close()
 
-    def _arrived(self) -> None:
+    def _notify_arrival(self) -> None:
         self._arriving.set()
         self._arriving = asyncio.Event()
 
     async def _open(self) -> dict[int, Run]:
         """Every run, by id; the first time, after moving in and looking through what earlier servers left."""
         if not self._opened:
-            self._opening = self._opening or asyncio.ensure_future(self._look())
+            self._opening = self._opening or asyncio.ensure_future(self._open_spool())
             await asyncio.shield(self._opening)  # one look serves all, whoever of them is cancelled
         return self._runs
 
-    async def _look(self) -> None:
+    async def _open_spool(self) -> None:
         try:
             earlier = await self._opener.run(self._move_in)
         except OSError as error:
@@ -322,14 +324,14 @@ class Workspace:
 
     def _move_in(self) -> Sequence[Run]:
         """The runs of earlier servers. Blocking."""
-        self._quarters.settle()  # there may be a tree to give to another user
-        self._spool.reader = self._quarters.uid
-        return self._spool.open(self._quarters.clear)  # may have large files to remove
+        self._command_environment.prepare()  # there may be a tree to give to another user
+        self._spool.reader = self._command_environment.uid
+        return self._spool.open(self._command_environment.end_leftovers)  # may have large files to remove
 
     def _admit(self, command: str, background: bool) -> None:
         if self._closed:
             raise ToolError("the server is shutting down: nothing more is started")
-        self.bounds.admit(background=background)
+        self.limits.check_start(background=background)
         try:
             size = len(command.encode())
         except UnicodeEncodeError:
@@ -339,20 +341,20 @@ class Workspace:
         if size > MAX_COMMAND:
             raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
 
-    def _claim(self, command: str, key: str | None, background: bool) -> Running:
+    def _claim(self, command: str, key: str | None, background: bool) -> RunningCommand:
         """An id, and files to go with it."""
         try:
-            run, output = self._placed(command, key, background)
+            run, output = self._claim_output(command, key, background)
         except OSError as error:
             raise _no_room(error) from None
-        running = Running(run, output, self._on_end)
+        running = RunningCommand(run, output, self._on_end)
         self._runs[run.id] = run
         self._running[run.id] = running
         if not background:
             self._attended.add(run.id)
         return running
 
-    def _placed(self, command: str, key: str | None, background: bool) -> tuple[Run, Kept]:
+    def _claim_output(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
         """A spool that was removed is made anew; on a full disk old runs make room, or the new one does without."""
         try:
             return self._spool.claim(command, key, background)
@@ -368,7 +370,7 @@ class Workspace:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            run, output = self._spool.unkept(command, key, background)
+            run, output = self._spool.claim_in_memory(command, key, background)
             self._unkept[run.id] = output
             return run, output
 
@@ -381,46 +383,46 @@ class Workspace:
             self._unkept.pop(run_id, None)
             self._spool.forget(run_id)
 
-    def _output(self, run_id: int) -> Kept | None:
+    def _output(self, run_id: int) -> RunOutput | None:
         """Output that is not only in a file."""
         running = self._running.get(run_id)
         return running.output if running else self._unkept.get(run_id)
 
-    def _followed(self, run: Run) -> Mapping[str, str]:
+    def _tracked_variables(self, run: Run) -> Mapping[str, str]:
         """The environment of a command that may move its caller, if there is room to say where to."""
-        rc, environment = self._spool.path(run.id, "rc"), self._quarters.environment(self._environment)
+        rc, environment = self._spool.path(run.id, "rc"), self._command_environment.variables(self._variables)
         if run.id in self._unkept:
             return environment
         try:
-            followed = cwd_tracking.followed(environment, rc, self._word(run.id))
-            self._spool.lend(rc)
+            followed = cwd_tracking.add_cwd_trap(environment, rc, self._cwd_file(run.id))
+            self._spool.share(rc)
             return followed
         except OSError as error:
             if error.errno not in FULL:
                 raise
             return environment
 
-    def _word(self, run_id: int) -> Path:
+    def _cwd_file(self, run_id: int) -> Path:
         """Where a command leaves word of where it is: in a sandbox where it may write."""
-        places = self._quarters.places
+        places = self._command_environment.cwd_folder
         return self._spool.path(run_id, "cwd") if places is None else places / str(run_id)
 
-    async def _begin(self, running: Running, command: str, cwd: Path, timeout: float | None) -> None:
+    async def _begin(self, running: RunningCommand, command: str, cwd: Path, timeout: float | None) -> None:
         run = running.run
         try:
-            quarters = self._quarters
-            await self.bounds.again()
-            quarters.renew()
-            environment = quarters.environment(self._environment) if run.background else self._followed(run)
+            quarters = self._command_environment
+            await self.limits.remeasure()
+            quarters.refresh()
+            environment = quarters.variables(self._variables) if run.background else self._tracked_variables(run)
             launch = Launch(
-                ["bash", "-c", command], cwd, self.root, environment, self.bounds.resources, self.bounds.is_full
+                ["bash", "-c", command], cwd, self.root, environment, self.limits.resources, self.limits.is_full
             )
-            await running.begin(quarters.processes, launch, timeout)
-            self.bounds.began()
+            await running.begin(quarters.runner, launch, timeout)
+            self.limits.command_started()
         except BaseException as error:
             del self._running[run.id]
             await self.forget(run.id)
-            if isinstance(error, NotStarted):
+            if isinstance(error, CommandStartError):
                 raise ToolError(f"the command was not started: {error}") from None
             if isinstance(error, OSError):
                 raise _no_room(error) from None
@@ -428,29 +430,29 @@ class Workspace:
 
     def _last_words(self, run: Run) -> str:
         """The end of what a run said that failed."""
-        begin = max(0, run.size - LAST)
-        return clean_output(self._spool.read(run.id, begin, LAST), final=True)[0] if run.exit_code else ""
+        begin = max(0, run.size - MAX_TAIL)
+        return clean_output(self._spool.read(run.id, begin, MAX_TAIL), final=True)[0] if run.exit_code else ""
 
-    def _on_end(self, running: Running) -> None:
+    def _on_end(self, running: RunningCommand) -> None:
         run = running.run
-        self.bounds.ended()
+        self.limits.command_ended()
         del self._running[run.id]
         if run.background:
-            self.bounds.reached(run, self._last_words(run))
+            self.limits.find_reached(run, self._last_words(run))
             self._save(run)
-            if not running.doomed or run.reason is not None:
-                name = shortened(run.command, NAMED)
+            if not running.is_ending or run.reason is not None:
+                name = shorten_command(run.command, NAMED)
                 self._notices.add(
                     f"bg-{run.id}",
-                    f"background task {run.id} ({name}) {ending(run)}; read it with ReadBgOutput",
-                    TOLD,
+                    f"background task {run.id} ({name}) {describe_end(run)}; read it with ReadBgOutput",
+                    NOTICE_SCOPE,
                 )
         self._retain()
 
     def _retain(self) -> None:
         """Forget old runs that nobody needs."""
         needed = self._running.keys() | self._attended
-        for run_id in self._spool.retain(run for run in self._runs.values() if run.id not in needed):
+        for run_id in self._spool.choose_forgotten(run for run in self._runs.values() if run.id not in needed):
             del self._runs[run_id]
             self._unkept.pop(run_id, None)
             self._remove_later(run_id)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from toolgate.tools.workspace.idle_sandboxes import Resting
-from toolgate.tools.workspace.output_rate import Pace
-from toolgate.tools.workspace.process import Launch, NotStarted, Process
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
+from toolgate.tools.workspace.output_rate import OutputRate
+from toolgate.tools.workspace.process import CommandStartError, Launch, Process
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
@@ -27,14 +27,14 @@ MAX_SHOWN = 300  # characters of it that are told
 log = logging.getLogger(__name__)
 
 
-class Cell(Protocol):
+class SandboxHandle(Protocol):
     """A sandbox's door (tools/sandbox/process.py)."""
 
     def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]": ...
     def kill(self) -> None: ...
 
 
-class Processes:
+class CommandRunner:
     """Every process tree of one zygote, which starts with the first command. With a `cell` it is in a sandbox:
     `entered` gets the sandbox's proxy listener each time that it begins, and `left` is called each time that it ends.
     `resting` are the sandboxes in which nothing runs.
@@ -42,54 +42,54 @@ class Processes:
 
     def __init__(
         self,
-        cell: Cell | None = None,
-        entered: Callable[[socket.socket], None] | None = None,
-        left: Callable[[], None] | None = None,
-        resting: Resting | None = None,
+        sandbox: SandboxHandle | None = None,
+        on_enter: Callable[[socket.socket], None] | None = None,
+        on_exit: Callable[[], None] | None = None,
+        idle_sandboxes: IdleSandboxes | None = None,
     ) -> None:
-        self._cell = cell
-        self._entered = entered
-        self._left = left
-        self._resting = resting or Resting()
-        self._pace = Pace()
+        self._sandbox = sandbox
+        self._on_enter = on_enter
+        self._on_exit = on_exit
+        self._idle_sandboxes = idle_sandboxes or IdleSandboxes()
+        self._rate = OutputRate()
         self._zygote: Zygote | None = None
         self._busy = 0  # commands that live, or are about to
         self._ending: asyncio.Future[None] | None = None
 
     async def start(self, launch: Launch, sink: Callable[[bytes], bool]) -> Process:
         """Run; `sink` gets the output as it comes, and says whether it is kept. Raises NotStarted."""
-        request = launch.encoded()
+        request = launch.encode()
         self._begin()
         try:
-            process = await self._started(request, sink)
+            process = await self._start_process(request, sink)
         except BaseException:
-            self._end_of_one()
+            self._on_gone()
             raise
-        process.gone.add_done_callback(self._end_of_one)
+        process.gone.add_done_callback(self._on_gone)
         return process
 
-    async def _started(self, request: bytes, sink: Callable[[bytes], bool]) -> Process:
+    async def _start_process(self, request: bytes, sink: Callable[[bytes], bool]) -> Process:
         for _ in range(2):  # a zygote that was killed, or stopped, is replaced, once
             try:
                 zygote = await self._ready()
-                control, output = await zygote.hatch()
+                control, output = await zygote.fork_supervisor()
             except OSError as error:
-                raise NotStarted(f"no process or descriptor to be had for it: {error.strerror}") from error
-            process = Process(control, output, sink, None if self._cell is None else zygote.kill, self._pace)
+                raise CommandStartError(f"no process or descriptor to be had for it: {error.strerror}") from error
+            process = Process(control, output, sink, None if self._sandbox is None else zygote.kill, self._rate)
             process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
             try:
                 await process.begin(request)
                 return process
-            except NotStarted as failure:
-                if process.hatched:
+            except CommandStartError as failure:
+                if process.has_supervisor:
                     raise
                 log.warning("a new zygote is needed: %s", failure)
                 self._replace(zygote)
-        raise NotStarted("its supervisor did not start; see the server's log")
+        raise CommandStartError("its supervisor did not start; see the server's log")
 
     async def close(self) -> None:
         """End the zygote. The trees end when their processes do: close those first. A sandbox ends with all in it."""
-        self._resting.wake(self)
+        self._idle_sandboxes.remove(self)
         if self._zygote is not None:
             self._replace(self._zygote)
         if self._ending is not None:
@@ -101,20 +101,20 @@ class Processes:
             self._replace(self._zygote)
 
     async def _ready(self) -> "Zygote":
-        if self._zygote is not None and not self._zygote.alive:
+        if self._zygote is not None and not self._zygote.is_alive:
             self._replace(self._zygote)
         while self._ending is not None and not self._ending.done():  # it takes all with it that has the same user
             await asyncio.wait([self._ending])
         if self._zygote is None:
-            self._zygote = Zygote(self._cell)
+            self._zygote = Zygote(self._sandbox)
         zygote = self._zygote
         try:
-            listener = await zygote.entered()
-        except NotStarted:
+            listener = await zygote.wait_entered()
+        except CommandStartError:
             self._replace(zygote)
             raise
-        if listener is not None and self._entered is not None:
-            self._entered(listener)
+        if listener is not None and self._on_enter is not None:
+            self._on_enter(listener)
         return zygote
 
     def _replace(self, zygote: "Zygote") -> None:
@@ -127,39 +127,39 @@ class Processes:
         try:
             await zygote.close()
         finally:
-            if self._left is not None:
-                self._left()
+            if self._on_exit is not None:
+                self._on_exit()
 
     def _begin(self) -> None:
         self._busy += 1
-        self._resting.wake(self)
+        self._idle_sandboxes.remove(self)
 
-    def _end_of_one(self, *_: object) -> None:
+    def _on_gone(self, *_: object) -> None:
         self._busy -= 1
-        if not self._busy and self._cell is not None and self._zygote is not None:
-            self._resting.rest(self)
+        if not self._busy and self._sandbox is not None and self._zygote is not None:
+            self._idle_sandboxes.add(self)
 
 
 class Zygote:
     """The small process that forks supervisors. Raises OSError when it can't be had."""
 
-    def __init__(self, cell: Cell | None = None) -> None:
+    def __init__(self, sandbox: SandboxHandle | None = None) -> None:
         self._killed = False
-        self._cell = cell
+        self._sandbox = sandbox
         self._entering: asyncio.Future[socket.socket | None] | None = None
         self._killing: asyncio.Future[None] | None = None
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         with theirs, contextlib.ExitStack() as undo:
             undo.callback(self._channel.close)
-            self._process = _plain(theirs) if cell is None else self._spawned(cell, theirs)
+            self._process = _spawn_unsandboxed(theirs) if sandbox is None else self._spawn_in_sandbox(sandbox, theirs)
             undo.pop_all()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return not self._killed and self._process.poll() is None
 
-    async def entered(self) -> socket.socket | None:
+    async def wait_entered(self) -> socket.socket | None:
         """Once it can serve: the listener of its sandbox's proxy, to the first who asks. Raises NotStarted."""
         entering = self._entering
         if entering is None:
@@ -170,7 +170,7 @@ class Zygote:
         self._entering = None
         return listener
 
-    def _spawned(self, cell: Cell, theirs: socket.socket) -> "subprocess.Popen[bytes]":
+    def _spawn_in_sandbox(self, cell: SandboxHandle, theirs: socket.socket) -> "subprocess.Popen[bytes]":
         report, its_end = socket.socketpair()
         with its_end:
             try:
@@ -178,25 +178,25 @@ class Zygote:
             except BaseException:
                 report.close()
                 raise
-        self._entering = asyncio.ensure_future(_heard(report))
+        self._entering = asyncio.ensure_future(_read_report(report))
         self._entering.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for or not
         return process
 
     def kill(self) -> None:
         """End the sandbox, and with it all that runs there."""
-        if self.alive:
+        if self.is_alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._killed = True  # though it is not gone yet: nothing is to begin there any more
-        if self._cell is not None and (self._killing is None or self._killing.done()):
-            self._killing = asyncio.get_running_loop().run_in_executor(None, self._cell.kill)
+        if self._sandbox is not None and (self._killing is None or self._killing.done()):
+            self._killing = asyncio.get_running_loop().run_in_executor(None, self._sandbox.kill)
 
     def wake(self, *_: object) -> None:
         """Have it go on, if a command has stopped it."""
         with contextlib.suppress(OSError):
             self._process.send_signal(signal.SIGCONT)
 
-    async def hatch(self) -> tuple[socket.socket, int]:
+    async def fork_supervisor(self) -> tuple[socket.socket, int]:
         """A new supervisor's control socket, and the read end of its command's output. Raises OSError."""
         self.wake()
         control, theirs = socket.socketpair()
@@ -235,19 +235,19 @@ class Zygote:
             self._channel.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(END_WITHIN):
                 await asyncio.get_running_loop().sock_recv(self._channel, 1)  # it says nothing: this is its end
-            if self._cell is None:
+            if self._sandbox is None:
                 self._process.wait(END_WITHIN)
-        if self._cell is not None:
+        if self._sandbox is not None:
             self.kill()
             if self._killing is not None:  # else it would end what runs as this user next
                 await asyncio.shield(self._killing)
             await asyncio.to_thread(self._process.wait)
-        elif self.alive:
+        elif self.is_alive:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the supervisor that waits, not those that work
             self._process.wait()
 
 
-def _plain(theirs: socket.socket) -> "subprocess.Popen[bytes]":
+def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno()), *_psutil()],
         stdin=subprocess.DEVNULL,
@@ -259,7 +259,7 @@ def _plain(theirs: socket.socket) -> "subprocess.Popen[bytes]":
     )
 
 
-async def _heard(report: socket.socket) -> socket.socket | None:
+async def _read_report(report: socket.socket) -> socket.socket | None:
     """Wait for `ready`, and the listener that may come with it. Raises NotStarted with what was said instead."""
     report.setblocking(False)
     said = b""
@@ -277,10 +277,10 @@ async def _heard(report: socket.socket) -> socket.socket | None:
         except TimeoutError:
             said = said or b"it took too long"
     told = " ".join(said.decode("utf-8", "replace").split()) or "it ended without a word"
-    raise NotStarted(f"the sandbox can't be entered: {told[:MAX_SHOWN]}")
+    raise CommandStartError(f"the sandbox can't be entered: {told[:MAX_SHOWN]}")
 
 
-def _tell(ready: "asyncio.Future[None]") -> None:
+def _set_ready(ready: "asyncio.Future[None]") -> None:
     if not ready.done():
         ready.set_result(None)
 
@@ -288,7 +288,7 @@ def _tell(ready: "asyncio.Future[None]") -> None:
 async def _readable(channel: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(channel, _tell, ready)
+    loop.add_reader(channel, _set_ready, ready)
     ready.add_done_callback(lambda _: loop.remove_reader(channel))
     await ready
 

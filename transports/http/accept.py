@@ -9,7 +9,7 @@ from enum import Flag
 from functools import lru_cache
 
 
-class Forms(Flag):
+class ReplyForms(Flag):
     """What an answer may be: one JSON body, a stream of events, either, or neither."""
 
     NEITHER = 0
@@ -18,41 +18,44 @@ class Forms(Flag):
     EITHER = 3
 
 
-KINDS = {Forms.JSON: ("application/json", "application/*", "*/*"), Forms.STREAM: ("text/event-stream", "text/*", "*/*")}
+KINDS = {
+    ReplyForms.JSON: ("application/json", "application/*", "*/*"),
+    ReplyForms.STREAM: ("text/event-stream", "text/*", "*/*"),
+}
 QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
 MAX_CACHED = 256  # bytes: a longer header is read anew each time
 MAX_READ = 4_096  # bytes: browsers send some 150, and 60 KiB of nothing but separators take 35 ms
 
 
-def forms(accept: bytes | None) -> Forms:
+def parse_accept(accept: bytes | None) -> ReplyForms:
     """Those that a request with this header takes; one without takes either, and one that is too long neither."""
     if not accept or accept.isspace():
-        return Forms.EITHER
+        return ReplyForms.EITHER
     if len(accept) > MAX_READ:
-        return Forms.NEITHER
-    return _cached(accept) if len(accept) <= MAX_CACHED else _read(accept)
+        return ReplyForms.NEITHER
+    return _parse_cached(accept) if len(accept) <= MAX_CACHED else _parse(accept)
 
 
 @lru_cache(256)
-def _cached(accept: bytes) -> Forms:
-    return _read(accept)
+def _parse_cached(accept: bytes) -> ReplyForms:
+    return _parse(accept)
 
 
-def _read(accept: bytes) -> Forms:
+def _parse(accept: bytes) -> ReplyForms:
     qualities: dict[str, float] = {}
     for item in accept.decode("latin-1").lower().split(","):
         kind, *parameters = (part.strip() for part in item.split(";"))
-        quality = _quality(parameters)
+        quality = _parse_quality(parameters)
         if quality is not None:
             qualities[kind] = max(quality, qualities.get(kind, 0.0))
-    taken = Forms.NEITHER
+    taken = ReplyForms.NEITHER
     for form, ranges in KINDS.items():
         if next((qualities[kind] for kind in ranges if kind in qualities), 0.0) > 0:
             taken |= form
     return taken
 
 
-def _quality(parameters: list[str]) -> float | None:
+def _parse_quality(parameters: list[str]) -> float | None:
     """The weight of a range; None where it has one that is none."""
     for parameter in parameters:
         name, _, value = parameter.partition("=")

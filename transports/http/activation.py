@@ -26,9 +26,9 @@ def take_socket(handed: Mapping[str, str], host: str, port: int) -> socket.socke
         return None
     if int(count) != 1:
         raise UsageError(f"LISTEN_FDS: {count} sockets were handed over, and one is served: one ListenStream=")
-    taken = _listening()
+    taken = _open_listening_socket()
     try:
-        _check(taken, host, port)
+        _check_address(taken, host, port)
     except BaseException:
         taken.close()
         raise
@@ -40,7 +40,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def _listening() -> socket.socket:
+def _open_listening_socket() -> socket.socket:
     try:
         os.set_inheritable(FIRST, False)
         taken = socket.socket(fileno=FIRST)
@@ -53,7 +53,7 @@ def _listening() -> socket.socket:
     return taken
 
 
-def _check(taken: socket.socket, host: str, port: int) -> None:
+def _check_address(taken: socket.socket, host: str, port: int) -> None:
     there, at = taken.getsockname()[:2]
     wanted = {found[4][0] for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     is_same = there in wanted or (_is_any(there) and any(_is_any(str(one)) for one in wanted))

@@ -5,29 +5,29 @@ import asyncio
 from dataclasses import dataclass
 
 from toolgate.server.budget import Budget, Claim
-from toolgate.server.protocol.deadlines import Hold
+from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.transports.http.host_origin import Headers, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
 MAX_BODIES = 64 * 2**20  # bytes of one principal's, from the first byte until their work is done: four of those
 MAX_ALL_BODIES = 128 * 2**20  # bytes of everybody's: each is in memory twice while it is decoded
 SMALL = 4 * 1024  # bytes of a body that is not counted where it comes at once: nearly all are smaller
-SLOW = 30.0  # seconds for a whole body
+BODY_TIME = 30.0  # seconds for a whole body
 
 
-class TooLarge(Exception):
+class BodyTooLargeError(Exception):
     """More than MAX_BODY bytes: 413."""
 
 
-class TooSlow(Exception):
+class BodyTooSlowError(Exception):
     """It did not come in time: 408."""
 
 
-class TooMany(Exception):
+class BodyBudgetError(Exception):
     """The bodies of this sender, or of all, hold what they may: 503."""
 
 
-class Gone(Exception):
+class ClientDisconnectedError(Exception):
     """The client hung up before its body was complete."""
 
 
@@ -49,24 +49,24 @@ class BodyReader:
     """Reads bodies within `slow` seconds each; what they hold together is in `budget`, by who sends them. One that has
     not come yet counts for `least` bytes: its connection is in use, however little of it there is."""
 
-    def __init__(self, budget: Budget, slow: float = SLOW, *, least: int = 0) -> None:
+    def __init__(self, budget: Budget, slow: float = BODY_TIME, *, least: int = 0) -> None:
         self._budget = budget
         self._least = least
-        self._slow = Hold(slow)
+        self._slow = DeadlineTimer(slow)
 
     async def read_or_refuse(self, principal: str, headers: Headers, receive: Receive, send: Send) -> Body | None:
         """The body; None when the request has been refused for it, or nobody is there any more."""
         try:
             return await self.read(principal, headers, receive)
-        except TooLarge:  # the rest is read and thrown away, or the client would not see why
+        except BodyTooLargeError:  # the rest is read and thrown away, or the client would not see why
             await refuse(send, 413, f"more than {MAX_BODY} bytes")
-        except TooSlow:
+        except BodyTooSlowError:
             await refuse(send, 408, "the body did not come in time", [(b"connection", b"close")])
-        except TooMany:
+        except BodyBudgetError:
             await refuse(
                 send, 503, "too much is being sent at once", [(b"connection", b"close"), (b"retry-after", b"1")]
             )
-        except Gone:
+        except ClientDisconnectedError:
             pass
         return None
 
@@ -74,25 +74,25 @@ class BodyReader:
         """The body. Raises TooLarge, TooSlow, TooMany, Gone."""
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and (len(declared) > 19 or int(declared) > limit):
-            raise TooLarge
+            raise BodyTooLargeError
         task = asyncio.current_task()
         assert task is not None
-        self._slow.take(task)
+        self._slow.watch(task)
         try:
             if self._least:
-                return await self._whole(principal, task, None, receive, limit)
-            first, more = await _part(receive)
+                return await self._read_counted(principal, task, None, receive, limit)
+            first, more = await _receive_part(receive)
             if not more and len(first) <= SMALL:
                 return Body(first)
-            return await self._whole(principal, task, (first, more), receive, limit)
+            return await self._read_counted(principal, task, (first, more), receive, limit)
         except asyncio.CancelledError:
             if self._slow.release(task):
-                raise TooSlow from None
+                raise BodyTooSlowError from None
             raise
         finally:
             self._slow.release(task)
 
-    async def _whole(
+    async def _read_counted(
         self,
         principal: str,
         task: "asyncio.Task[object]",
@@ -115,16 +115,16 @@ class BodyReader:
         try:
             claim.grow(self._least)  # no room: those that came are being handled, and a small one is all the same
             while True:
-                part, more = first or await _part(receive)
+                part, more = first or await _receive_part(receive)
                 first = None
                 size += len(part)
                 if size > limit:
-                    raise TooLarge
+                    raise BodyTooLargeError
                 if not more and not parts and size <= SMALL:
                     claim.release()
                     return Body(part)
                 if not claim.grow(max(0, size - claim.amount)):
-                    raise TooMany
+                    raise BodyBudgetError
                 parts.append(part)
                 if not more:
                     claim.withdraw()
@@ -133,14 +133,14 @@ class BodyReader:
         except BaseException as error:
             claim.release()
             if ended and isinstance(error, asyncio.CancelledError) and task.uncancel() == 0:
-                raise TooMany from None
+                raise BodyBudgetError from None
             raise
 
 
-async def _part(receive: Receive) -> tuple[bytes, bool]:
+async def _receive_part(receive: Receive) -> tuple[bytes, bool]:
     """What came, and whether there is more to come. Raises Gone."""
     message = await receive()
     if message["type"] == "http.disconnect":
-        raise Gone
+        raise ClientDisconnectedError
     part: bytes = message.get("body", b"")
     return part, bool(message.get("more_body"))

@@ -19,7 +19,7 @@ MAX_EACH_STREAMS = 512  # of one principal; its oldest makes room for one more
 
 
 @dataclass(frozen=True, slots=True)
-class Budgets:
+class HttpBudgets:
     """`requests` and `streams` are counts; `bodies`, `answers` and `events` are bytes. `answers` are those that wait in
     connections for their readers, `events` what streams keep."""
 
@@ -33,7 +33,7 @@ class Budgets:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-async def admit(shared: Budgets, principal: Principal, send: Send) -> Claim | None:
+async def admit_request(shared: HttpBudgets, principal: Principal, send: Send) -> Claim | None:
     """A place among the requests; None when this one has been refused."""
     place = shared.requests.take(principal.name, 1)
     if place is None:
@@ -41,12 +41,12 @@ async def admit(shared: Budgets, principal: Principal, send: Send) -> Claim | No
     return place
 
 
-def budgets(answers: Budget, *, alone: bool = False) -> Budgets:
+def create_budgets(answers: Budget, *, is_single_principal: bool = False) -> HttpBudgets:
     """The server's. `alone`: there is one principal, whose programs share all requests and streams."""
-    return Budgets(
-        Budget(MAX_REQUESTS, MAX_REQUESTS if alone else MAX_EACH_REQUESTS),
-        Budget(MAX_STREAMS, MAX_STREAMS if alone else MAX_EACH_STREAMS, renews=True),
+    return HttpBudgets(
+        Budget(MAX_REQUESTS, MAX_REQUESTS if is_single_principal else MAX_EACH_REQUESTS),
+        Budget(MAX_STREAMS, MAX_STREAMS if is_single_principal else MAX_EACH_STREAMS, renews=True),
         Budget(bodies.MAX_ALL_BODIES, bodies.MAX_BODIES),
         answers,
-        Budget(events.MAX_ALL, events.MAX_EACH, renews=True),
+        Budget(events.MAX_ALL, events.MAX_PER_PRINCIPAL, renews=True),
     )

@@ -22,7 +22,7 @@ class Connection(Protocol):
         ...
 
 
-class _Room:
+class _BlockCount:
     """The connections of one block, or all."""
 
     __slots__ = ("idle", "most", "open")
@@ -38,17 +38,17 @@ class _Room:
             next(iter(self.idle)).drop()
 
 
-class Place:
+class ConnectionSlot:
     """What one connection takes, in all and in each block that its address is in."""
 
     __slots__ = ("_connection", "_connections", "_rooms")
 
-    def __init__(self, connections: "Connections", connection: Connection, rooms: dict[str, _Room]) -> None:
+    def __init__(self, connections: "Connections", connection: Connection, rooms: dict[str, _BlockCount]) -> None:
         self._connections = connections
         self._connection = connection
         self._rooms = rooms
 
-    def begin(self) -> bool:
+    def begin_request(self) -> bool:
         """A request has come. False: there are too many connections, and none that is idle."""
         is_full = False
         for room in self._rooms.values():
@@ -58,18 +58,18 @@ class Place:
                 is_full = is_full or room.open > room.most
         return not is_full
 
-    def end(self) -> None:
+    def end_request(self) -> None:
         """It has been answered."""
         for room in self._rooms.values():
             room.idle[self._connection] = None
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """The connection is closed, or about to be."""
         rooms, self._rooms = self._rooms, {}
         for block, room in rooms.items():
             room.open -= 1
             room.idle.pop(self._connection, None)
-            self._connections.forget(block)
+            self._connections.forget_block(block)
 
 
 def is_local(address: str) -> bool:
@@ -80,29 +80,29 @@ def is_local(address: str) -> bool:
 class Connections:
     """At most `most` of them. `is_exempt(address)` says which addresses stand for many senders."""
 
-    def __init__(self, most: int = MAX_CONNECTIONS, is_exempt: Callable[[str], bool] = is_local) -> None:
-        self._most = most
+    def __init__(self, limit: int = MAX_CONNECTIONS, is_exempt: Callable[[str], bool] = is_local) -> None:
+        self._most = limit
         self._is_exempt = is_exempt
-        self._rooms: dict[str, _Room] = {"": _Room(most)}  # by block; "" is all
+        self._rooms: dict[str, _BlockCount] = {"": _BlockCount(limit)}  # by block; "" is all
 
     def __len__(self) -> int:
         return self._rooms[""].open
 
-    def limit(self, most: int) -> None:
+    def lower_limit(self, most: int) -> None:
         """Have no more than the process has descriptors for."""
         self._most = self._rooms[""].most = min(self._most, most)
 
-    def enter(self, connection: Connection, address: str) -> Place:
+    def add(self, connection: Connection, address: str) -> ConnectionSlot:
         """Count a new one. Where that is one too many, one that is idle for longer is dropped."""
-        rooms = {block: self._rooms.setdefault(block, _Room(most)) for block, most in self._limits(address)}
-        place = Place(self, connection, rooms)
+        rooms = {block: self._rooms.setdefault(block, _BlockCount(most)) for block, most in self._limits(address)}
+        place = ConnectionSlot(self, connection, rooms)
         for room in rooms.values():
             room.open += 1
             room.drop_idle(room.most // SPARE)
-        place.end()
+        place.end_request()
         return place
 
-    def forget(self, block: str) -> None:
+    def forget_block(self, block: str) -> None:
         """Drop a block that has no connections any more."""
         if block and not self._rooms[block].open:
             del self._rooms[block]

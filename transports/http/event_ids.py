@@ -18,47 +18,47 @@ MAX_IDS = 128  # bytes of request ids in a name: the names go with every event
 UNKNOWN = "x"  # stands for more than that: it is the base64 of no JSON
 SEPARATOR = "."
 
-Asked = Id | list[Id]  # a request, or the requests of a batch
+RequestIds = Id | list[Id]  # a request, or the requests of a batch
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class StreamName:
     """What is in a stream's name. `asked` is None for the stream of a GET, and where there is too much to tell; then
     `is_known` is false."""
 
-    life: str
-    asked: Asked | None
+    process: str
+    request_ids: RequestIds | None
     is_known: bool
 
 
 class StreamNames:
     """The names of one session's streams. `life` is this process's part, or any other word that is used once."""
 
-    def __init__(self, session: str, life: str | None = None) -> None:
-        self.life = life or secrets.token_hex(4)
+    def __init__(self, session: str, process: str | None = None) -> None:
+        self.process = process or secrets.token_hex(4)
         self._key = hashlib.sha256(session.encode()).digest()
         self._last = 0
 
-    def next(self, asked: Asked | None) -> str:
+    def next(self, request_ids: RequestIds | None) -> str:
         """A name that was never given before."""
         self._last += 1
-        begin = f"{self.life}{SEPARATOR}{self._last:x}{SEPARATOR}{_packed(asked)}"
+        begin = f"{self.process}{SEPARATOR}{self._last:x}{SEPARATOR}{_pack_ids(request_ids)}"
         return self.sign(begin)
 
     def sign(self, begin: str) -> str:
         """The name that begins so."""
         return f"{begin}{SEPARATOR}{self._check(begin)}"
 
-    def read(self, name: str) -> Named | None:
+    def parse(self, name: str) -> StreamName | None:
         """What is in a name; None for one that this session's streams never had."""
         begin, _, check = name.rpartition(SEPARATOR)
         parts = begin.split(SEPARATOR)
         if len(parts) != 3 or not name.isascii() or not secrets.compare_digest(self._check(begin), check):
             return None
         if parts[2] == UNKNOWN:
-            return Named(parts[0], None, False)
+            return StreamName(parts[0], None, False)
         try:
-            return Named(parts[0], _unpacked(parts[2]), True)
+            return StreamName(parts[0], _unpack_ids(parts[2]), True)
         except (ValueError, RecursionError):  # the session's client has made it up
             return None
 
@@ -66,7 +66,7 @@ class StreamNames:
         return hashlib.blake2s(begin.encode(), key=self._key, digest_size=5).hexdigest()
 
 
-def _packed(asked: Asked | None) -> str:
+def _pack_ids(asked: RequestIds | None) -> str:
     if asked is None:
         return ""
     try:
@@ -76,10 +76,10 @@ def _packed(asked: Asked | None) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode() if len(data) <= MAX_IDS else UNKNOWN
 
 
-def _unpacked(packed: str) -> Asked | None:
+def _unpack_ids(packed: str) -> RequestIds | None:
     """What `_packed` was given. Raises ValueError, RecursionError."""
     if not packed:
         return None
     data = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
-    asked: Asked = msgspec.json.decode(data, type=Asked)
+    asked: RequestIds = msgspec.json.decode(data, type=RequestIds)
     return asked

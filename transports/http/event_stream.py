@@ -15,15 +15,15 @@ from collections.abc import Callable
 from functools import partial
 
 from toolgate.server.budget import Claim
-from toolgate.server.protocol.messages import Failure, Notification, Outbound, Result, encode, too_large
+from toolgate.server.protocol.messages import Failure, Notification, Outbound, Result, encode, refuse_too_large
 
 MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held
 MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however large: its reader may get a turn yet
 MAX_RESUMED = 2**20  # of a stream that was read to its end: a larger one is not kept for a reader that comes back
-MAX_EACH = 64 * 2**20  # bytes of all streams of one principal: what a client is slow to read, and resumption
+MAX_PER_PRINCIPAL = 64 * 2**20  # bytes of all streams of one principal: what a client is slow to read, and resumption
 MAX_ALL = 128 * 2**20  # of everybody's
 PING = b": ping\r\n\r\n"
-ANSWERED = "a"  # ends the id of the event after which nothing is to come
+ANSWER_MARK = "a"  # ends the id of the event after which nothing is to come
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 REPEATABLE = frozenset(  # news that says no more the second time: one that waits for a reader is enough
     (
@@ -38,7 +38,7 @@ def is_answer(message: Outbound) -> bool:
     return isinstance(message, (Result, Failure, list))
 
 
-class Bell:
+class WakeEvent:
     """Wakes the one who waits. An `asyncio.Event` brings a queue for many: 700 bytes for every silent stream."""
 
     __slots__ = ("_rung", "_waiter")
@@ -61,7 +61,7 @@ class Bell:
             await self._waiter
 
 
-class Stream:
+class EventStream:
     """Messages in the order they were sent, each with a number from 1; at most one reader is attached.
 
     `id` is unique within its session, of earlier processes too; event ids are `id-number`, and end in ANSWERED where
@@ -99,7 +99,7 @@ class Stream:
         numbered: bool,
         wanted: frozenset[str] = frozenset(),
         claim: Claim | None = None,
-        forget: "Callable[[Stream], None] | None" = None,
+        forget: "Callable[[EventStream], None] | None" = None,
     ) -> None:
         self.id = id
         self.numbered = numbered
@@ -110,7 +110,7 @@ class Stream:
         self.ended = False  # nothing more will come
         self.answered = 0  # number of the event that is the answer
         self.reader: object | None = None
-        self.news = Bell()
+        self.news = WakeEvent()
         self.pinged = False
         self.leaving = False  # the reader is to go, and to come back
         self.last = 0  # number of the newest event
@@ -126,12 +126,16 @@ class Stream:
         if self.ended or (full and isinstance(message, Notification) and message.method in DROPPABLE):
             return
         data = encode(message)
-        if isinstance(message, Notification) and message.method in REPEATABLE and data in self.bare_after(self.sent):
+        if (
+            isinstance(message, Notification)
+            and message.method in REPEATABLE
+            and data in self.messages_after(self.sent)
+        ):
             return
         if not self._has_room(message, data):
             if not is_answer(message):
                 return
-            data = encode(too_large(message))
+            data = encode(refuse_too_large(message))
         self._events.append(data)
         self.size += len(data)
         self.last += 1
@@ -184,20 +188,20 @@ class Stream:
         self.end()
         self._offer()
 
-    def missed(self, cursor: int) -> bool:
+    def has_gap(self, cursor: int) -> bool:
         """Whether events after number `cursor` are gone."""
         return cursor + 1 < self._first
 
-    def after(self, cursor: int) -> list[bytes]:
+    def events_after(self, cursor: int) -> list[bytes]:
         """The events after number `cursor` that are still there, as they go over the wire."""
         begin = max(cursor + 1, self._first)
-        return [self._spelled(begin + n, data) for n, data in enumerate(self.bare_after(cursor))]
+        return [self._format_event(begin + n, data) for n, data in enumerate(self.messages_after(cursor))]
 
     def size_after(self, cursor: int) -> int:
         """The bytes of the messages after number `cursor`."""
-        return sum(map(len, self.bare_after(cursor)))
+        return sum(map(len, self.messages_after(cursor)))
 
-    def bare_after(self, cursor: int) -> list[bytes]:
+    def messages_after(self, cursor: int) -> list[bytes]:
         """The messages after number `cursor` that are still there."""
         return self._events[max(0, cursor + 1 - self._first) :]
 
@@ -206,12 +210,12 @@ class Stream:
         while self._events and self._first <= cursor:
             self._drop()
 
-    def primer(self, cursor: int, retry: int) -> bytes:
+    def format_primer(self, cursor: int, retry: int) -> bytes:
         """What a reader that may be sent away gets first: an id to come back with, and after how many milliseconds."""
         return f"id: {self.id}-{cursor}\r\nretry: {retry}\r\ndata:\r\n\r\n".encode()
 
-    def _spelled(self, number: int, data: bytes) -> bytes:
-        mark = ANSWERED if number == self.answered else ""
+    def _format_event(self, number: int, data: bytes) -> bytes:
+        mark = ANSWER_MARK if number == self.answered else ""
         head = f"id: {self.id}-{number}{mark}\r\n".encode() if self.numbered else b""
         return b"".join((head, b"event: message\r\ndata: ", data, b"\r\n\r\n"))
 
@@ -242,26 +246,26 @@ class Stream:
             self.claim.offer(partial(self._forget, self))
 
 
-class Pulse:
+class PingTimer:
     """Keeps streams alive: one timer makes every open one send a comment, every `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.streams: set[Stream] = set()  # that are read now
+        self.streams: set[EventStream] = set()  # that are read now
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: EventStream) -> None:
         self.streams.add(stream)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._beat)
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ping)
 
-    def discard(self, stream: Stream) -> None:
+    def discard(self, stream: EventStream) -> None:
         self.streams.discard(stream)
 
-    def _beat(self) -> None:
+    def _ping(self) -> None:
         self._timer = None
         for stream in self.streams:
             stream.pinged = True
             stream.news.set()
         if self.streams:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._beat)
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ping)

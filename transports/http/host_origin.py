@@ -22,7 +22,7 @@ ALLOWED_HEADERS = (
 )
 EXPOSED_HEADERS = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, x-request-id"
 PROXIED = frozenset((b"forwarded", b"via", b"x-real-ip"))  # and all that begin with x-forwarded-
-LISTS = frozenset(  # may come in several lines; of those with addresses the proxy's is the last
+REPEATABLE_HEADERS = frozenset(  # may come in several lines; of those with addresses the proxy's is the last
     b"accept accept-encoding accept-language baggage cache-control cdn-loop cookie forwarded tracestate via "
     b"x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto".split()
 )
@@ -30,7 +30,7 @@ TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 PREFLIGHT_FOR = b"600"  # seconds a browser may remember it
 
 
-class Guard:
+class RequestGuard:
     """`hosts` and `origins` are those allowed besides the loopback names; `behind_proxy` whether one may be in front;
     `prefix` is the path a proxy has taken off, "" where there is none; `shared` are the paths that pages of any Origin
     may ask: what answers there says so itself."""
@@ -53,13 +53,15 @@ class Guard:
         self._behind_proxy = behind_proxy
         self._prefix = prefix
         self._shared = frozenset(shared)
-        self._passed: set[bytes] = set()  # Host values found good: there are few, and each comes with every request
+        self._known_hosts: set[bytes] = (
+            set()
+        )  # Host values found good: there are few, and each comes with every request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = _once_each(scope["headers"])
+        headers = _merge_headers(scope["headers"])
         if headers is None:
             await refuse(send, 400, "a header came twice that may come once")
             return
@@ -72,13 +74,13 @@ class Guard:
             await self._app(scope, receive, send)
             return
         host = headers.get(b"host", b"")
-        if host not in self._passed and not self._host_is_ours(host):
+        if host not in self._known_hosts and not self._is_allowed_host(host):
             await refuse(send, 421, "this Host is not served here; --allowed-hosts allows it")
             return
         origin = headers.get(b"origin")
         if origin is None or scope["path"] in self._shared:
             await self._app(scope, receive, send)
-        elif self._origin_is_ours(origin):
+        elif self._is_allowed_origin(origin):
             await self._with_origin(scope, receive, send, origin)
         else:
             await refuse(send, 403, "this Origin may not call; --allowed-origins allows it")
@@ -90,7 +92,7 @@ class Guard:
             asked = scope["toolgate.headers"].get(b"access-control-request-headers")
             allowed = [
                 (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
-                (b"access-control-allow-headers", _params(asked)),
+                (b"access-control-allow-headers", _allowed_headers(asked)),
                 (b"access-control-max-age", PREFLIGHT_FOR),
             ]
             await send({"type": "http.response.start", "status": 204, "headers": shared + allowed})
@@ -105,15 +107,15 @@ class Guard:
 
         await self._app(scope, receive, send_shared)
 
-    def _host_is_ours(self, host: bytes) -> bool:
+    def _is_allowed_host(self, host: bytes) -> bool:
         named = host.decode("latin-1").lower()
         name = named.rpartition(":")[0] if _has_port(named) else named
         good = named in self._hosts or name in self._hosts or (self._loopback and name in LOOPBACK)
-        if good and len(self._passed) < 1_000:
-            self._passed.add(host)
+        if good and len(self._known_hosts) < 1_000:
+            self._known_hosts.add(host)
         return good
 
-    def _origin_is_ours(self, origin: bytes) -> bool:
+    def _is_allowed_origin(self, origin: bytes) -> bool:
         named = origin.decode("latin-1").lower()
         if named in self._origins:
             return True
@@ -130,7 +132,7 @@ async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[byt
     await send({"type": "http.response.body", "body": body})
 
 
-def _once_each(given: list[tuple[bytes, bytes]]) -> Headers | None:
+def _merge_headers(given: list[tuple[bytes, bytes]]) -> Headers | None:
     """The headers by name; None where two disagree that may come once: whoever is in front may go by the other."""
     headers: Headers = dict(given)
     if len(headers) == len(given):
@@ -138,7 +140,7 @@ def _once_each(given: list[tuple[bytes, bytes]]) -> Headers | None:
     headers = {}
     for name, value in given:
         if headers.setdefault(name, value) != value:
-            if name not in LISTS:
+            if name not in REPEATABLE_HEADERS:
                 return None
             headers[name] += (b"; " if name == b"cookie" else b", ") + value  # RFC 9113 section 8.2.3
     return headers
@@ -152,7 +154,7 @@ def _has_port(host: str) -> bool:
     return host.rpartition(":")[2].isdigit() and not host.endswith("]")
 
 
-def _params(asked: bytes | None) -> bytes:
+def _allowed_headers(asked: bytes | None) -> bytes:
     """The headers a preflight may use: ours, and the `Mcp-Param-*` it asks for, which tools name."""
     wanted = (name.strip().lower() for name in (asked or b"").split(b","))
     extra = [name for name in wanted if name.startswith(b"mcp-param-") and TOKEN.fullmatch(name)]

@@ -30,19 +30,19 @@ BEGIN, END = "=?base64?", "?="
 Mirrored = Mapping[str, tuple[str, ...]]
 
 
-def check(headers: Headers, request: Request, mirrored: Mirrored) -> None:
+def check_headers(headers: Headers, request: Request, mirrored: Mirrored) -> None:
     """Raise HeaderMismatch when a header that must be there is not, or says something else than the body."""
     meta = request.params.get("_meta") or {}
-    _same(headers, b"mcp-protocol-version", meta.get(VERSION), "MCP-Protocol-Version")
-    _same(headers, b"mcp-method", request.method, "Mcp-Method")
+    _check_equal(headers, b"mcp-protocol-version", meta.get(VERSION), "MCP-Protocol-Version")
+    _check_equal(headers, b"mcp-method", request.method, "Mcp-Method")
     field = NAMED.get(request.method)
     if field is not None:
-        _same(headers, b"mcp-name", request.params.get(field), "Mcp-Name", encoded=True)
+        _check_equal(headers, b"mcp-name", request.params.get(field), "Mcp-Name", encoded=True)
     for name, path in mirrored.items():
-        _mirrors(headers, name, _at(request.params.get("arguments"), path))
+        _check_mirrored(headers, name, _argument_at(request.params.get("arguments"), path))
 
 
-def decoded(value: str) -> str:
+def decode_value(value: str) -> str:
     """A header's value as it was meant: `=?base64?…?=` is UTF-8 in base64. Raises HeaderMismatch."""
     if not (value.startswith(BEGIN) and value.endswith(END) and len(value) >= len(BEGIN) + len(END)):
         return value
@@ -52,18 +52,18 @@ def decoded(value: str) -> str:
         raise HeaderMismatch("a header has base64 that is none") from None
 
 
-def _same(headers: Headers, name: bytes, wanted: Any, title: str, *, encoded: bool = False) -> None:
+def _check_equal(headers: Headers, name: bytes, wanted: Any, title: str, *, encoded: bool = False) -> None:
     given = headers.get(name)
     if given is None:
         raise HeaderMismatch(f"the {title} header is missing")
     if isinstance(wanted, str) and given == wanted.encode() and given.isascii() and not given.startswith(b"=?"):
         return  # nearly always; what is encoded, padded or not ASCII is looked at below
-    value = _text(given, title)
-    if (decoded(value) if encoded else value) != wanted:
+    value = _read_text(given, title)
+    if (decode_value(value) if encoded else value) != wanted:
         raise HeaderMismatch(f"the {title} header does not match the body")
 
 
-def _mirrors(headers: Headers, name: str, value: Any) -> None:
+def _check_mirrored(headers: Headers, name: str, value: Any) -> None:
     """A parameter that is there must be mirrored, one that is not must not be."""
     title = f"Mcp-Param-{name}"
     given = headers.get(b"mcp-param-" + name.encode())
@@ -73,7 +73,7 @@ def _mirrors(headers: Headers, name: str, value: Any) -> None:
         return
     if given is None:
         raise HeaderMismatch(f"the {title} header is missing")
-    said = decoded(_text(given, title))
+    said = decode_value(_read_text(given, title))
     if isinstance(value, bool):
         same = said == ("true" if value else "false")
     elif isinstance(value, (int, float)):
@@ -84,7 +84,7 @@ def _mirrors(headers: Headers, name: str, value: Any) -> None:
         raise HeaderMismatch(f"the {title} header does not match the body")
 
 
-def _text(given: bytes, title: str) -> str:
+def _read_text(given: bytes, title: str) -> str:
     """Visible ASCII, spaces and tabs; the white space around it is not part of it (RFC 9110 section 5.5)."""
     value = given.strip(b" \t").decode("latin-1")
     if not (value.isascii() and value.replace("\t", " ").isprintable()):
@@ -92,7 +92,7 @@ def _text(given: bytes, title: str) -> str:
     return value
 
 
-def _at(arguments: Any, path: tuple[str, ...]) -> Any:
+def _argument_at(arguments: Any, path: tuple[str, ...]) -> Any:
     for step in path:
         if not isinstance(arguments, dict):
             return None

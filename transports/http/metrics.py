@@ -12,18 +12,18 @@ CHALLENGE = (b"www-authenticate", b'Bearer realm="metrics"')
 NO_STORE = (b"cache-control", b"no-store")
 
 
-class Endpoint:
+class MetricsEndpoint:
     """`shown()` is the body, `kind` its content type. `token`: what it takes; None where anyone may look."""
 
-    def __init__(self, shown: Callable[[], bytes], kind: str, token: str | None) -> None:
-        self._shown = shown
-        self._kind = kind.encode()
+    def __init__(self, render: Callable[[], bytes], content_type: str, token: str | None) -> None:
+        self._shown = render
+        self._kind = content_type.encode()
         self._token = sha256(token.encode()).digest() if token is not None else None
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             await refuse(send, 405, "GET", [(b"allow", b"GET, HEAD")])
-        elif not self._may_look(scope["toolgate.headers"]):
+        elif not self._is_authorized(scope["toolgate.headers"]):
             await refuse(send, 401, "this needs the token for metrics", [CHALLENGE, NO_STORE])
         else:
             body = self._shown()
@@ -31,7 +31,7 @@ class Endpoint:
             await send({"type": "http.response.start", "status": 200, "headers": told})
             await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    def _may_look(self, headers: Headers) -> bool:
+    def _is_authorized(self, headers: Headers) -> bool:
         if self._token is None:
             return True
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")

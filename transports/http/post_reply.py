@@ -7,33 +7,33 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from toolgate.server.protocol.errors import InternalError
-from toolgate.server.protocol.messages import Failure, Notification, Outbound, Request, encode, too_large
+from toolgate.server.protocol.messages import Failure, Notification, Outbound, Request, encode, refuse_too_large
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.event_ids import Asked
-from toolgate.transports.http.event_stream import Stream, is_answer
+from toolgate.transports.http.event_ids import RequestIds
+from toolgate.transports.http.event_stream import EventStream, is_answer
 from toolgate.transports.http.host_origin import Receive, Send
 
-LOST = "the server was restarted while this request was under way: whether it has had an effect is unknown"
+INTERRUPTED = "the server was restarted while this request was under way: whether it has had an effect is unknown"
 SMALL = 64 * 1024  # bytes of an answer: what is no larger does not wait here for its reader
 JSON = (b"content-type", b"application/json")
 
 
-def lost(asked: Asked) -> Outbound:
+def interrupted_answer(asked: RequestIds) -> Outbound:
     """The answer to a request, or to those of a batch, that the end of a server broke off."""
-    error = InternalError(LOST)
+    error = InternalError(INTERRUPTED)
     return [Failure(id, error) for id in asked] if isinstance(asked, list) else Failure(asked, error)
 
 
-class Reply:
+class PostReply:
     """The channel of one POST. It turns out to have an `answer`, to be sent as JSON, or a `stream`."""
 
     __slots__ = ("_make", "_turned", "answer", "stream")
     can_ask = True
 
-    def __init__(self, make: Callable[[], Stream]) -> None:
+    def __init__(self, make: Callable[[], EventStream]) -> None:
         self._make = make
         self.answer: Any = None
-        self.stream: Stream | None = None
+        self.stream: EventStream | None = None
         self._turned: asyncio.Future[None] | None = None  # only where somebody has to wait: few answers take a while
 
     def send(self, message: Outbound) -> None:
@@ -67,7 +67,7 @@ class Reply:
         if self.stream is not None:
             self.stream.end()
 
-    async def turn_out(self, patience: float) -> None:
+    async def wait_decided(self, patience: float) -> None:
         """Wait until it is known what the reply is: after `patience` seconds of silence it is a stream."""
         if self.answer is not None or self.stream is not None:
             return
@@ -79,7 +79,7 @@ class Reply:
         finally:
             timer.cancel()
 
-    def stream_answer(self) -> Stream:
+    def stream_answer(self) -> EventStream:
         """The answer as the one event of a stream, for a client that takes nothing else."""
         self.stream = self._make()
         self.stream.send(self.answer)
@@ -120,7 +120,7 @@ class JsonReply:
         """The work is over, answered or not."""
         self._end(True)
 
-    async def ended(self, receive: Receive | None) -> bool:
+    async def wait_ended(self, receive: Receive | None) -> bool:
         """Wait for the end of the work; false: the client, whose connection `receive` watches, hung up before it."""
         if self._over.done() or receive is None:
             return await self._over
@@ -147,7 +147,7 @@ def is_about_question(message: Outbound) -> bool:
     )
 
 
-async def answer(
+async def send_answer(
     send: Send,
     message: Outbound,
     status: int,
@@ -157,13 +157,13 @@ async def answer(
     """One JSON body. Where a large one has no room, it is an error instead."""
     body = encode(message)
     if len(body) > SMALL and has_room is not None and not has_room(len(body)):
-        body = encode(too_large(message))
+        body = encode(refuse_too_large(message))
     told = [JSON, (b"content-length", str(len(body)).encode()), *extra]
     await send({"type": "http.response.start", "status": status, "headers": told})
     await send({"type": "http.response.body", "body": body})
 
 
-async def accept(send: Send, status: int = 202) -> None:
+async def send_accepted(send: Send, status: int = 202) -> None:
     """No body."""
     told = [] if status == 204 else [(b"content-length", b"0")]
     await send({"type": "http.response.start", "status": status, "headers": told})

@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from toolgate.server.telemetry.log_format import ABOUT, About
+from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http.host_origin import Application, Message, Receive, Scope, Send
 
 NAME = b"x-request-id"
-ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
-class Requests:
+class RequestIdMiddleware:
     """`trusts(peer)` says whether the other end of a connection may name its requests; None: nobody may."""
 
     def __init__(self, app: Application, trusts: Callable[[str], bool] | None) -> None:
@@ -27,7 +27,7 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = self._given(scope) or f"{random.getrandbits(64):016x}"  # no secret, but no count either
+        id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # no secret, but no count either
         told = (NAME, id.encode())
 
         async def send_named(message: Message) -> None:
@@ -36,16 +36,16 @@ class Requests:
                 message["headers"] = [*message.get("headers", ()), told]
             await send(message)
 
-        ABOUT.set(About(id))  # the server starts each request in a task of its own
+        LOG_CONTEXT.set(LogContext(id))  # the server starts each request in a task of its own
         self.running += 1
         try:
             await self._app(scope, receive, send_named)
         finally:
             self.running -= 1
 
-    def _given(self, scope: Scope) -> str:
+    def _proxy_id(self, scope: Scope) -> str:
         """The id it comes with, from a proxy of ours; "" where there is none, or none that may be in a log."""
         if self._trusts is None or not self._trusts((scope.get("client") or ("",))[0]):
             return ""
         given = [value for name, value in scope["headers"] if name == NAME]
-        return given[0].decode() if len(given) == 1 and ID.fullmatch(given[0]) else ""
+        return given[0].decode() if len(given) == 1 and REQUEST_ID.fullmatch(given[0]) else ""

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolgate.server.budget import Budget, Claim
-from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections, Place
+from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections, ConnectionSlot
 from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
 
 log = logging.getLogger("toolgate.http")
@@ -33,7 +33,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # the one answer that another follo
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class Joined:
+class HeadJoiningTransport:
     """A transport that keeps the head of an answer until its body comes, so that both are one write: each is a system
     call, and may wake the client. To who speaks HTTP/1.0 (`plain`) a body goes without the chunks that uvicorn makes of
     it, one a write: it ends with the connection (RFC 9112 section 6.1)."""
@@ -53,7 +53,7 @@ class Joined:
             self._held = data.replace(CHUNKED, b"") if self._bare else data
             return
         if self._bare:
-            data = _unchunked(data)
+            data = _strip_chunk(data)
         if self._held:
             self._transport.writelines((self._held, data))
             self._held = b""
@@ -74,7 +74,7 @@ class Joined:
         return getattr(self._transport, name)
 
 
-class Protocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """Bounds what a client may hold: the size of a head, the time for one, and the time it takes nothing it is sent.
 
     There is a deadline whenever data has come and no request is being answered, so that no byte a second keeps a
@@ -84,13 +84,13 @@ class Protocol(HttpToolsProtocol):
     """
 
     _head = 0  # bytes of an unfinished head
-    _chunk = 0  # bytes that came last
+    _last_size = 0  # bytes that came last
     _in_body = False
-    _deadline: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _send_timer: asyncio.TimerHandle | None = None
     _is_last = False  # the next answer is
-    _unread: Claim | None = None
-    _place: Place
+    _unread_claim: Claim | None = None
+    _slot: ConnectionSlot
     principal = ""
 
     def __init__(
@@ -103,32 +103,32 @@ class Protocol(HttpToolsProtocol):
         self._served = self.app
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(Joined(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
-        self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
-        self._place = self._connections.enter(self, self.client[0] if self.client else "")
+        super().connection_made(HeadJoiningTransport(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
+        self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)
+        self._slot = self._connections.add(self, self.client[0] if self.client else "")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._place.leave()
-        self._answering()
+        self._slot.release()
+        self._stop_head_timer()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._chunk = len(data)
+        self._last_size = len(data)
         super().data_received(data)
-        if self._deadline is None and getattr(self.cycle, "response_complete", True):  # there is no cycle at first
-            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)
-        if self._deadline is not None and not self._in_body:
+        if self._head_timer is None and getattr(self.cycle, "response_complete", True):  # there is no cycle at first
+            self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)
+        if self._head_timer is not None and not self._in_body:
             self._head += len(data)
             if self._head > MAX_HEAD and not self.transport.is_closing():
                 self._refuse_head()
 
     def on_headers_complete(self) -> None:
-        if self._head + self._chunk > MAX_HEAD and self._head_size() > MAX_HEAD:
+        if self._head + self._last_size > MAX_HEAD and self._head_size() > MAX_HEAD:
             self._refuse_head()
             raise ValueError("the head is too large")  # ends the parsing
-        self._answering()
-        has_room = self._place.begin()
+        self._stop_head_timer()
+        has_room = self._slot.begin_request()
         self._in_body = True
         self.transport.plain = self.parser.get_http_version() == "1.0"  # type: ignore[attr-defined]  # ours
         if getattr(self.cycle, "response_complete", True):  # else the answer under way is its own sender's
@@ -147,19 +147,19 @@ class Protocol(HttpToolsProtocol):
         self.transport.flush()  # type: ignore[attr-defined]  # ours
         super().on_response_complete()
         if self.cycle.response_complete:  # else another request has come meanwhile
-            self._place.end()
-        if self._in_body and self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+            self._slot.end_request()
+        if self._in_body and self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
 
     def drop(self) -> None:
         """Close it at once, with what its reader has not taken."""
-        self._place.leave()
-        if self._stuck is not None:
+        self._slot.release()
+        if self._send_timer is not None:
             self.transport.abort()
         else:
             self.transport.close()
 
-    def leave(self) -> None:
+    def close_after_answer(self) -> None:
         """Close after the answer that is under way, or after the next."""
         self._is_last = True
         # uvicorn declares that there is always a cycle, and begins with None
@@ -172,28 +172,30 @@ class Protocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._stuck is None:
-            self._stuck = self.loop.call_later(SEND_TIME, self._give_up)
-        if self._unread is None:  # all of it is counted until nearly all is taken: the end of a large answer is small
+        if self._send_timer is None:
+            self._send_timer = self.loop.call_later(SEND_TIME, self._give_up)
+        if (
+            self._unread_claim is None
+        ):  # all of it is counted until nearly all is taken: the end of a large answer is small
             size = self.transport.get_write_buffer_size()
-            self._unread = self._answers.take(self.principal, size, self._disconnect)
-            if self._unread is None:
+            self._unread_claim = self._answers.take(self.principal, size, self._disconnect)
+            if self._unread_claim is None:
                 self._disconnect()
 
     def resume_writing(self) -> None:
-        if self._unread is not None:
-            self._unread.release()
-            self._unread = None
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        if self._unread_claim is not None:
+            self._unread_claim.release()
+            self._unread_claim = None
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
         super().resume_writing()
 
-    def _answering(self) -> None:
+    def _stop_head_timer(self) -> None:
         self._head = 0
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _head_size(self) -> int:
         return sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
@@ -203,7 +205,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def _too_slow(self) -> None:
-        self._deadline = None
+        self._head_timer = None
         if not self.transport.is_closing():
             self.transport.close()
 
@@ -213,12 +215,12 @@ class Protocol(HttpToolsProtocol):
         self.loop.call_soon(self.transport.abort)
 
     def _give_up(self) -> None:
-        self._stuck = None
+        self._send_timer = None
         log.info("a reader took nothing for %d s and is disconnected", SEND_TIME)
         self.transport.abort()
 
 
-class Listener(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's server without its own idea of signals: `stop` is what ends it."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -259,7 +261,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 async def serve(
     application: Any,
-    bound: socket.socket,
+    listening: socket.socket,
     finish: Callable[[], Coroutine[Any, Any, None]],
     *,
     connections: Connections,
@@ -271,13 +273,15 @@ async def serve(
     `bound` was handed over, clients leave first, each with its answer: who connects anew waits for the next process.
     `answers` bounds what all readers have not taken. `probes` are paths that are answered in any case.
     """
-    connections.limit(_raise_descriptor_limit() // 2)  # the other half is for files, and for connections to elsewhere
+    connections.lower_limit(
+        _raise_descriptor_limit() // 2
+    )  # the other half is for files, and for connections to elsewhere
     logging.getLogger("uvicorn.error").setLevel(
         logging.ERROR
     )  # a line for each bad request would be the sender's to fill
     config = uvicorn.Config(
         application,
-        http=partial(Protocol, connections=connections, answers=answers, probes=probes),  # type: ignore[arg-type]
+        http=partial(HttpProtocol, connections=connections, answers=answers, probes=probes),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -287,7 +291,7 @@ async def serve(
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
     )
-    listener = Listener(config)
+    listener = HttpServer(config)
     first, second = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -296,29 +300,29 @@ async def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, hear)
-    serving = loop.create_task(listener.serve([bound]))
-    if await _first_of(serving, first.wait()):
+    serving = loop.create_task(listener.serve([listening]))
+    if await _wait_first(serving, first.wait()):
         for server in getattr(listener, "servers", ()):
             server.close()
         if is_handed:
-            await _see_off(listener, second)
+            await _close_connections(listener, second)
         finishing = loop.create_task(finish())
-        if await _first_of(finishing, second.wait()):
+        if await _wait_first(finishing, second.wait()):
             finishing.cancel()
         listener.stopping.set()
         loop.call_later(CLOSE_TIME, _abort, listener)  # a reader that takes nothing
-        if await _first_of(serving, second.wait()):
+        if await _wait_first(serving, second.wait()):
             listener.force_exit = True
             _abort(listener)
     await serving
 
 
-async def _see_off(listener: Listener, second: asyncio.Event) -> None:
+async def _close_connections(listener: HttpServer, second: asyncio.Event) -> None:
     """Answer what comes on the connections there are, and close each after that; those that stay idle, a little later.
     A connection that is closed while a request is on its way loses that request, and many clients do not try again."""
     for connection in list(listener.server_state.connections):
-        assert isinstance(connection, Protocol)
-        connection.leave()
+        assert isinstance(connection, HttpProtocol)
+        connection.close_after_answer()
     if listener.server_state.connections:
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_TIME):
@@ -327,18 +331,18 @@ async def _see_off(listener: Listener, second: asyncio.Event) -> None:
         connection.shutdown()
 
 
-def _abort(listener: Listener) -> None:
+def _abort(listener: HttpServer) -> None:
     for connection in list(listener.server_state.connections):
         connection.transport.abort()
 
 
-def _unchunked(data: bytes) -> bytes:
+def _strip_chunk(data: bytes) -> bytes:
     """What a write of uvicorn's has in it: a chunk, the end of all, or both."""
     size, _, rest = data.partition(b"\r\n")
     return rest[: int(size or b"0", 16)]
 
 
-async def _first_of(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:
+async def _wait_first(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:
     """Wait until `work` is done, or `call` comes: true. What `work` raised is raised."""
     calling = asyncio.get_running_loop().create_task(call)
     await asyncio.wait((work, calling), return_when=asyncio.FIRST_COMPLETED)

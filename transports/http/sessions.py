@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from toolgate.server.budget import Budget
 from toolgate.server.principal import Principal, Right
 from toolgate.server.protocol.revisions import WITH_SESSION
-from toolgate.server.protocol.session import Session, digest
-from toolgate.server.state.sessions import Found, Message, SessionRecords
+from toolgate.server.protocol.session import Session, hash_key
+from toolgate.server.state.sessions import SessionRecords, StoredEvent, StoredSession
 from toolgate.server.state.store import StateError
-from toolgate.transports.http.event_stream import Stream
+from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.session import HttpSession
 
 IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
-MAX_OWNED = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
-MAX_PERSONAL = 300  # of one person, through however many clients: anybody may register more of those
+MAX_PER_OWNER = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
+MAX_PER_PERSON = 300  # of one person, through however many clients: anybody may register more of those
 NOTE = 60.0  # seconds between two notes of which sessions were used: after kill -9 they seem idle for that much longer
 RETRY = 1.0  # seconds between two tries to recall sessions
-MAX_LEFT = 32 * 2**20  # bytes of messages that all sessions leave to the next process
+MAX_UNDELIVERED = 32 * 2**20  # bytes of messages that all sessions leave to the next process
 
 log = logging.getLogger("toolgate.http")
 
@@ -34,26 +34,26 @@ Key = str | bytes  # a session's id; or, of a dormant one, its digest, which no 
 
 
 @dataclass(eq=False, slots=True)
-class Dormant:
+class DormantSession:
     """A session that an earlier process had open, until its client comes."""
 
-    record: str
+    record_key: str
     process: str  # that had it open
     principal: Principal
     rights: Collection[Right]
-    seen: float
-    busy: bool = False
+    last_used: float
+    is_busy: bool = False
 
     @property
     def id(self) -> bytes:
-        return self.record.encode()
+        return self.record_key.encode()
 
     @property
     def owner(self) -> str:
         return self.principal.owner
 
 
-Held = HttpSession | Dormant
+AnySession = HttpSession | DormantSession
 
 
 class Sessions:
@@ -69,70 +69,70 @@ class Sessions:
         on_end: Callable[[Session], None],
         *,
         idle: float = IDLE,
-        most: int = MAX_SESSIONS,
-        each: int | None = None,
-        personal: int | None = None,
+        limit: int = MAX_SESSIONS,
+        per_owner: int | None = None,
+        per_person: int | None = None,
         transport: str = "",
         records: SessionRecords | None = None,
         events: Budget | None = None,
         take_up: Callable[[Session, Iterable[str]], Awaitable[None]] | None = None,
-        note: float = NOTE,
+        note_interval: float = NOTE,
     ) -> None:
         self._on_end = on_end
         self._records = records
         self._events = events
         self._take_up = take_up
-        self._note_every = note
+        self._note_every = note_interval
         self._transport = transport
         self._idle = idle
-        self._most = most
-        self._each = most if each is None else each
-        self._personal = most if personal is None else personal
-        self._held: OrderedDict[Key, Held] = OrderedDict()  # longest idle first
-        self._of_owner: dict[str, OrderedDict[Key, Held]] = {}  # the same, by owner
-        self._of_person: dict[str, OrderedDict[Key, Held]] = {}  # the same, by person
-        self._timer: asyncio.TimerHandle | None = None
-        self._noting: asyncio.TimerHandle | None = None
-        self._noted = time.monotonic()  # what was used before that is written down
-        self._coming: dict[Key, asyncio.Task[None]] = {}  # dormant sessions that are being taken up
-        self._unrecalled: float | None = None  # when that was tried last, and failed
+        self._most = limit
+        self._each = limit if per_owner is None else per_owner
+        self._personal = limit if per_person is None else per_person
+        self._sessions: OrderedDict[Key, AnySession] = OrderedDict()  # longest idle first
+        self._of_owner: dict[str, OrderedDict[Key, AnySession]] = {}  # the same, by owner
+        self._of_person: dict[str, OrderedDict[Key, AnySession]] = {}  # the same, by person
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._note_timer: asyncio.TimerHandle | None = None
+        self._note_time = time.monotonic()  # what was used before that is written down
+        self._waking: dict[Key, asyncio.Task[None]] = {}  # dormant sessions that are being taken up
+        self._recall_failed_at: float | None = None  # when that was tried last, and failed
         self._undropped: dict[str, str] = {}  # records of ended sessions that could not be removed yet → whose
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._sessions)
 
     def rights(self) -> Iterator[Right]:
         """By which there are sessions, dormant ones too."""
-        return (right for held in self._held.values() for right in held.rights)
+        return (right for held in self._sessions.values() for right in held.rights)
 
-    def streams(self) -> Iterator[Stream]:
+    def streams(self) -> Iterator[EventStream]:
         """Of all sessions, read or not."""
-        return (stream for held in _awake(self._held.values()) for stream in held.streams.values())
+        return (stream for held in _only_awake(self._sessions.values()) for stream in held.streams.values())
 
     def of_person(self, name: str) -> list[HttpSession]:
         """All of one person's, through whatever clients."""
-        return list(_awake(self._of_person.get(name, {}).values()))
+        return list(_only_awake(self._of_person.get(name, {}).values()))
 
     async def recall(self) -> None:
         """Have the sessions of earlier processes, dormant. Raises StateError: it is tried again as clients come."""
         if self._records is None:
             return
-        self._unrecalled = time.monotonic()
-        for found in reversed(await self._records.recall(self._idle, max(0, self._most - len(self._held)))):
-            self._add_first(_dormant(found, self._records.now()))
-        self._unrecalled = None
+        self._recall_failed_at = time.monotonic()
+        for found in reversed(await self._records.list_orphaned(self._idle, max(0, self._most - len(self._sessions)))):
+            self._add_first(_create_dormant(found, self._records.now()))
+        self._recall_failed_at = None
         self._expire()
         self._watch()
 
     def open(self, principal: Principal) -> HttpSession | None:
         """A new session; None when there are too many, all in all or of this owner's or person's, and all are busy."""
-        own: Mapping[Key, Held] = self._of_owner.get(principal.owner, {})
-        if len(own) >= self._each and not self._make_room(own):
+        own: Mapping[Key, AnySession] = self._of_owner.get(principal.owner, {})
+        if len(own) >= self._each and not self._evict_idle(own):
             return None
-        personal: Mapping[Key, Held] = self._of_person.get(principal.name, {})
-        if len(personal) >= self._personal and not self._make_room(personal):
+        personal: Mapping[Key, AnySession] = self._of_person.get(principal.name, {})
+        if len(personal) >= self._personal and not self._evict_idle(personal):
             return None
-        if len(self._held) >= self._most and not self._take_room(principal):
+        if len(self._sessions) >= self._most and not self._evict_largest(principal):
             return None
         made = HttpSession(principal, self._transport, self._records, self._events)
         self._add(made)
@@ -142,31 +142,33 @@ class Sessions:
     def find(self, id: str, principal: Principal) -> HttpSession | None:
         """The open session `id`, if this principal owns it; being asked for keeps it, and it goes on with the scopes
         of the newest token."""
-        held: Held | None = self._held.get(id)
-        if held is None or isinstance(held, Dormant) or held.owner != principal.owner:
+        held: AnySession | None = self._sessions.get(id)
+        if held is None or isinstance(held, DormantSession) or held.owner != principal.owner:
             return None
         if held.principal is not principal and not held.use(principal):
             return None
         self._touch(held)
         return held
 
-    async def take_up(self, id: str, principal: Principal) -> HttpSession | None:
+    async def wake(self, id: str, principal: Principal) -> HttpSession | None:
         """The session `id` that an earlier process had open, if this principal owns it. Ids that were made up cost no
         look at the database. Raises StateError."""
-        if self._unrecalled is not None:
-            await self._recall_again(self._unrecalled)
-        key: Key = digest(id).encode()
-        dormant = self._held.get(key)
-        if not isinstance(dormant, Dormant) or dormant.owner != principal.owner:
+        if self._recall_failed_at is not None:
+            await self._recall_again(self._recall_failed_at)
+        key: Key = hash_key(id).encode()
+        dormant = self._sessions.get(key)
+        if not isinstance(dormant, DormantSession) or dormant.owner != principal.owner:
             return None
-        coming = self._coming.get(key)
+        coming = self._waking.get(key)
         if coming is None:
-            coming = self._coming[key] = asyncio.get_running_loop().create_task(self._wake(id, dormant, principal))
-            coming.add_done_callback(lambda _: self._coming.pop(key))
+            coming = self._waking[key] = asyncio.get_running_loop().create_task(
+                self._wake_dormant(id, dormant, principal)
+            )
+            coming.add_done_callback(lambda _: self._waking.pop(key))
         await asyncio.shield(coming)
         return self.find(id, principal)
 
-    def close(self, held: Held) -> None:
+    def close(self, held: AnySession) -> None:
         """End it for good."""
         self._close(held)
 
@@ -176,13 +178,13 @@ class Sessions:
         if dropped is not None:
             await dropped
 
-    def close_of(self, rights: Collection[Right]) -> None:
+    def close_by_rights(self, rights: Collection[Right]) -> None:
         """End all that one of these rights opened, or went on with."""
-        for held in [held for held in self._held.values() if not frozenset(rights).isdisjoint(held.rights)]:
+        for held in [held for held in self._sessions.values() if not frozenset(rights).isdisjoint(held.rights)]:
             self.close(held)
 
     def close_all(self) -> None:
-        for held in list(self._held.values()):
+        for held in list(self._sessions.values()):
             self.close(held)
         self._unwatch()
 
@@ -192,19 +194,19 @@ class Sessions:
             self.close_all()
             return
         self._unwatch()
-        left: dict[str, list[Message]] = {}
+        left: dict[str, list[StoredEvent]] = {}
         size = 0
-        for awake in reversed([awake for awake in _awake(self._held.values()) if awake.is_recorded]):
-            messages = awake.leave()
+        for awake in reversed([awake for awake in _only_awake(self._sessions.values()) if awake.is_recorded]):
+            messages = awake.collect_undelivered()
             size += sum(len(message.data) for message in messages)
-            left[awake.record] = messages if size <= MAX_LEFT else []
+            left[awake.record_key] = messages if size <= MAX_UNDELIVERED else []
         try:
-            await self._records.leave(self._seen(_awake(self._held.values())), left)
+            await self._records.save_pending(self._last_uses(_only_awake(self._sessions.values())), left)
             if self._undropped:
-                await self._records.drop(self._undropped)
+                await self._records.remove(self._undropped)
         except StateError as error:
             log.warning("what sessions leave to the next process is lost: %s", error)
-        for held in list(self._held.values()):
+        for held in list(self._sessions.values()):
             self._remove(held)
             if isinstance(held, HttpSession):
                 held.end()
@@ -217,10 +219,10 @@ class Sessions:
             raise StateError("the sessions of before can't be looked up: try again")
         await self.recall()
 
-    async def _wake(self, id: str, dormant: Dormant, principal: Principal) -> None:
+    async def _wake_dormant(self, id: str, dormant: DormantSession, principal: Principal) -> None:
         assert self._records is not None
-        taken = await self._records.take(dormant.record)
-        if self._held.get(dormant.id) is not dormant:
+        taken = await self._records.take_over(dormant.record_key)
+        if self._sessions.get(dormant.id) is not dormant:
             return  # it has ended meanwhile
         if taken is None or taken.details.revision not in WITH_SESSION:
             self.close(dormant)
@@ -228,15 +230,15 @@ class Sessions:
         woken = HttpSession(principal, self._transport, self._records, self._events, key=id, taken=taken)
         if self._take_up is not None:
             await self._take_up(woken.session, taken.details.subscribed)
-        if self._held.get(dormant.id) is not dormant:
+        if self._sessions.get(dormant.id) is not dormant:
             self._on_end(woken.session)
             return
         self._remove(dormant)
         self._add(woken)
 
-    def _close(self, held: Held) -> "asyncio.Future[None] | None":
+    def _close(self, held: AnySession) -> "asyncio.Future[None] | None":
         """What is done when it is forgotten, if it was ever written down."""
-        if held.id not in self._held:
+        if held.id not in self._sessions:
             return None
         self._remove(held)
         if isinstance(held, HttpSession):
@@ -246,8 +248,8 @@ class Sessions:
                 return None
         return self._drop(held)
 
-    def _drop(self, held: Held) -> "asyncio.Future[None] | None":
-        self._undropped[held.record] = held.process if isinstance(held, Dormant) else ""
+    def _drop(self, held: AnySession) -> "asyncio.Future[None] | None":
+        self._undropped[held.record_key] = held.process if isinstance(held, DormantSession) else ""
         return self._drop_again()
 
     def _drop_again(self) -> "asyncio.Future[None] | None":
@@ -256,7 +258,7 @@ class Sessions:
             return None
         tried = dict(self._undropped)
         self._undropped.clear()
-        dropped = self._records.drop(tried)
+        dropped = self._records.remove(tried)
 
         def done(dropped: "asyncio.Future[None]") -> None:
             if dropped.cancelled() or dropped.exception() is not None:
@@ -267,20 +269,20 @@ class Sessions:
         dropped.add_done_callback(done)
         return dropped
 
-    def _add(self, held: Held) -> None:
-        self._held[held.id] = held
+    def _add(self, held: AnySession) -> None:
+        self._sessions[held.id] = held
         for by, key in self._keys(held):
             by.setdefault(key, OrderedDict())[held.id] = held
 
-    def _add_first(self, held: Held) -> None:
+    def _add_first(self, held: AnySession) -> None:
         """One that is longer idle than all others."""
         self._add(held)
-        self._held.move_to_end(held.id, last=False)
+        self._sessions.move_to_end(held.id, last=False)
         for by, key in self._keys(held):
             by[key].move_to_end(held.id, last=False)
 
-    def _remove(self, held: Held) -> None:
-        del self._held[held.id]
+    def _remove(self, held: AnySession) -> None:
+        del self._sessions[held.id]
         for by, key in self._keys(held):
             del by[key][held.id]
             if not by[key]:
@@ -288,85 +290,89 @@ class Sessions:
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._timer is None and self._held:
-            self._timer = loop.call_later(self._idle, self._expire)
-        if self._noting is None and (self._held or self._undropped) and self._records is not None:
-            self._noting = loop.call_later(self._note_every, self._note)
+        if self._expiry_timer is None and self._sessions:
+            self._expiry_timer = loop.call_later(self._idle, self._expire)
+        if self._note_timer is None and (self._sessions or self._undropped) and self._records is not None:
+            self._note_timer = loop.call_later(self._note_every, self._note)
 
     def _unwatch(self) -> None:
-        for timer in (self._timer, self._noting):
+        for timer in (self._expiry_timer, self._note_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._noting = None
+        self._expiry_timer = self._note_timer = None
 
     def _note(self) -> None:
         """Write down which sessions were used since the last time."""
         assert self._records is not None
-        self._noting = None
-        since, self._noted = self._noted, time.monotonic()
-        used = [held for held in _awake(self._held.values()) if held.is_recorded and (held.busy or held.seen >= since)]
+        self._note_timer = None
+        since, self._note_time = self._note_time, time.monotonic()
+        used = [
+            held
+            for held in _only_awake(self._sessions.values())
+            if held.is_recorded and (held.is_busy or held.last_used >= since)
+        ]
         if used:
-            self._records.see(self._seen(used)).add_done_callback(_noted)
+            self._records.mark_seen(self._last_uses(used)).add_done_callback(_log_failure)
         self._drop_again()
         self._watch()
 
-    def _seen(self, among: Iterable[Held]) -> dict[str, float]:
+    def _last_uses(self, among: Iterable[AnySession]) -> dict[str, float]:
         """When each was used last, in seconds since 1970."""
         assert self._records is not None
         now, epoch = time.monotonic(), self._records.now()
-        return {held.record: epoch if held.busy else epoch - (now - held.seen) for held in among}
+        return {held.record_key: epoch if held.is_busy else epoch - (now - held.last_used) for held in among}
 
     def _expire(self) -> None:
-        self._timer = None
+        self._expiry_timer = None
         now = time.monotonic()
         wait = self._idle
-        for held in list(self._held.values()):
-            if held.busy:
+        for held in list(self._sessions.values()):
+            if held.is_busy:
                 self._touch(held)
                 continue
-            left = held.seen + self._idle - now
+            left = held.last_used + self._idle - now
             if left > 0:
                 wait = left
                 break
             self.close(held)
-        if self._held:
-            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
+        if self._sessions:
+            self._expiry_timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
 
-    def _touch(self, held: Held) -> None:
-        held.seen = time.monotonic()
-        self._held.move_to_end(held.id)
+    def _touch(self, held: AnySession) -> None:
+        held.last_used = time.monotonic()
+        self._sessions.move_to_end(held.id)
         for by, key in self._keys(held):
             by[key].move_to_end(held.id)
 
-    def _keys(self, held: Held) -> tuple[tuple[dict[str, OrderedDict[Key, Held]], str], ...]:
+    def _keys(self, held: AnySession) -> tuple[tuple[dict[str, OrderedDict[Key, AnySession]], str], ...]:
         """Where else it is held, and under which key."""
         return (self._of_owner, held.owner), (self._of_person, held.principal.name)
 
-    def _take_room(self, principal: Principal) -> bool:
+    def _evict_largest(self, principal: Principal) -> bool:
         """All is taken: whoever has most gives way, and nobody who has less than this principal."""
         own = len(self._of_person.get(principal.name, {}))
         largest = sorted(self._of_person.values(), key=len, reverse=True)
-        return any(self._make_room(among) for among in largest if len(among) >= max(own, 1))
+        return any(self._evict_idle(among) for among in largest if len(among) >= max(own, 1))
 
-    def _make_room(self, among: Mapping[Key, Held]) -> bool:
+    def _evict_idle(self, among: Mapping[Key, AnySession]) -> bool:
         """End the longest idle one."""
         for held in among.values():
-            if not held.busy:
+            if not held.is_busy:
                 self.close(held)
                 return True
         return False
 
 
-def _awake(among: Iterable[Held]) -> Iterator[HttpSession]:
+def _only_awake(among: Iterable[AnySession]) -> Iterator[HttpSession]:
     return (held for held in among if isinstance(held, HttpSession))
 
 
-def _dormant(found: Found, now: float) -> Dormant:
-    seen = time.monotonic() - max(0.0, now - found.seen)
+def _create_dormant(found: StoredSession, now: float) -> DormantSession:
+    seen = time.monotonic() - max(0.0, now - found.seen_at)
     principal = Principal(found.issuer, found.subject, found.client)
-    return Dormant(found.id, found.process, principal, found.grants or (principal.right,), seen)
+    return DormantSession(found.id, found.process, principal, found.grants or (principal.grant_key,), seen)
 
 
-def _noted(done: "asyncio.Future[None]") -> None:
+def _log_failure(done: "asyncio.Future[None]") -> None:
     if not done.cancelled() and done.exception() is not None:
         log.warning("which sessions were used is not written down: %s", done.exception())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from toolgate.server.budget import Claim
-from toolgate.transports.http.event_stream import PING, Pulse, Stream
+from toolgate.transports.http.event_stream import PING, EventStream, PingTimer
 from toolgate.transports.http.host_origin import Receive, Send
 
 OPEN = b": open\r\n\r\n"  # the first byte at once: proxies and clients wait for one
@@ -22,12 +22,12 @@ HEADERS = [
 ]
 
 
-async def pour(
-    stream: Stream,
+async def send_stream(
+    stream: EventStream,
     cursor: int,
     receive: Receive,
     send: Send,
-    pulse: Pulse,
+    pulse: PingTimer,
     *,
     keep: bool,
     poll: float | None,
@@ -46,7 +46,7 @@ async def pour(
     reader = object()
     stream.attach(reader)
     loop = asyncio.get_running_loop()
-    watch = loop.create_task(_watch(receive, stream, reader))
+    watch = loop.create_task(_watch_disconnect(receive, stream, reader))
     ends = [poll] if poll is not None else []
     ends += [until - time.time()] if until is not None else []
     timer = loop.call_later(min(ends), stream.release, reader) if ends else None
@@ -55,7 +55,7 @@ async def pour(
         place.offer(partial(stream.release, reader))
     try:
         await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
-        first = OPEN if poll is None else stream.primer(cursor, RETRY)
+        first = OPEN if poll is None else stream.format_primer(cursor, RETRY)
         await send({"type": "http.response.body", "body": first, "more_body": True})
         how = {"keep": keep, "polled": poll is not None}
         whole = await _write(stream, cursor, send, reader, has_room or _always, **how)
@@ -71,15 +71,15 @@ async def pour(
 
 
 async def _write(
-    stream: Stream, cursor: int, send: Send, reader: object, has_room: HasRoom, *, keep: bool, polled: bool
+    stream: EventStream, cursor: int, send: Send, reader: object, has_room: HasRoom, *, keep: bool, polled: bool
 ) -> bool:
     while stream.reader is reader:
         stream.news.clear()
-        if stream.missed(cursor) and not keep:
+        if stream.has_gap(cursor) and not keep:
             return False  # what it should have had is gone, and it could not tell
         waiting = stream.size_after(cursor)
         is_full = waiting > LARGE and not has_room(waiting, stream.news.set)
-        events = [] if is_full else stream.after(cursor)
+        events = [] if is_full else stream.events_after(cursor)
         if events:
             cursor = stream.sent = stream.last
         elif stream.ended and not is_full:
@@ -103,7 +103,7 @@ def _always(_size: int, _tell: Callable[[], None]) -> bool:
     return True
 
 
-async def _watch(receive: Receive, stream: Stream, reader: object) -> None:
+async def _watch_disconnect(receive: Receive, stream: EventStream, reader: object) -> None:
     """Notice that the reader has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -10,7 +10,7 @@ import msgspec
 
 from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
 
-KEEP = 600  # seconds a document may be held: scopes change with the plugins, and nothing else does
+MAX_AGE = 600  # seconds a document may be held: scopes change with the plugins, and nothing else does
 SHARED = [(b"access-control-allow-origin", b"*")]
 PREFLIGHT = [
     (b"access-control-allow-methods", b"GET, HEAD, OPTIONS"),
@@ -19,7 +19,7 @@ PREFLIGHT = [
 ]
 
 
-class Document:
+class PublicDocument:
     """The ASGI application behind one document; `read()` gives it as it is now."""
 
     def __init__(self, read: Callable[[], Mapping[str, Any]]) -> None:
@@ -38,7 +38,7 @@ class Document:
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
-            (b"cache-control", f"public, max-age={KEEP}".encode()),
+            (b"cache-control", f"public, max-age={MAX_AGE}".encode()),
             *SHARED,
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -2,52 +2,54 @@
 
 from collections.abc import Mapping
 
-from toolgate.transports.web.consent import meaning
-from toolgate.transports.web.http import Incoming, Outgoing
-from toolgate.transports.web.signed_in import Desk
+from toolgate.transports.web.consent import describe_scope
+from toolgate.transports.web.http import WebRequest, WebResponse
+from toolgate.transports.web.sign_in_context import SignInContext
 
-DONE = "Taken back. What that app got by it no longer works."  # for people
-NOTHING = "There was nothing to take back any more: it has ended already."
+REVOKED = "Taken back. What that app got by it no longer works."  # for people
+ALREADY_REVOKED = "There was nothing to take back any more: it has ended already."
 
 
-class Account:
+class AccountPage:
     """`sentences` says what each scope means."""
 
-    def __init__(self, desk: Desk, sentences: Mapping[str, str]) -> None:
-        self._desk = desk
+    def __init__(self, context: SignInContext, sentences: Mapping[str, str]) -> None:
+        self._context = context
         self._sentences = sentences
 
-    async def page(self, incoming: Incoming) -> Outgoing:
+    async def page(self, incoming: WebRequest) -> WebResponse:
         return await self._page(incoming)
 
     async def _page(
-        self, incoming: Incoming, status: int = 200, done: str | None = None, problem: str | None = None
-    ) -> Outgoing:
-        visitor = await self._desk.visitor(incoming)
+        self, incoming: WebRequest, status: int = 200, done: str | None = None, problem: str | None = None
+    ) -> WebResponse:
+        visitor = await self._context.identify_visitor(incoming)
         if visitor.person is None:
-            return self._desk.to("login")
-        csrf, cookies = self._desk.bound(incoming, visitor, "account", "")
-        grants = await self._desk.authorization.grants(visitor.person)
-        page = self._desk.pages.show(
+            return self._context.redirect_to("login")
+        csrf, cookies = self._context.csrf_token(incoming, visitor, "account", "")
+        grants = await self._context.authorization.grants(visitor.person)
+        page = self._context.pages.render(
             "account",
             status,
             person=visitor.person,
             can_sign_out=visitor.key != "",
             grants=grants,
-            meanings={scope: meaning(self._sentences, scope) for grant in grants for scope in grant.scopes},
+            meanings={scope: describe_scope(self._sentences, scope) for grant in grants for scope in grant.scopes},
             csrf=csrf,
             done=done,
             problem=problem,
         )
-        return page.having(*cookies)
+        return page.with_headers(*cookies)
 
-    async def withdraw(self, incoming: Incoming) -> Outgoing:
+    async def revoke(self, incoming: WebRequest) -> WebResponse:
         """Answered with the page itself: in a URL, any link could say that something was taken back."""
-        fields = dict(incoming.form())
-        visitor = await self._desk.visitor(incoming)
+        fields = dict(incoming.read_form())
+        visitor = await self._context.identify_visitor(incoming)
         if visitor.person is None:
-            return self._desk.to("login")
-        if not self._desk.is_bound(incoming, visitor, fields, "account", ""):
-            return await self._page(incoming, 403, problem=self._desk.unbound(incoming, visitor, "account", ""))
-        ended = await self._desk.authorization.withdraw(visitor.person, fields.get("grant", ""))
-        return await self._page(incoming, done=DONE if ended else NOTHING)
+            return self._context.redirect_to("login")
+        if not self._context.has_valid_csrf(incoming, visitor, fields, "account", ""):
+            return await self._page(
+                incoming, 403, problem=self._context.describe_csrf_failure(incoming, visitor, "account", "")
+            )
+        ended = await self._context.authorization.withdraw(visitor.person, fields.get("grant", ""))
+        return await self._page(incoming, done=REVOKED if ended else ALREADY_REVOKED)

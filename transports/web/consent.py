@@ -9,101 +9,112 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.login.pending_logins import Departure
-from toolgate.server.auth.oauth_server import Question
+from toolgate.server.auth.login.pending_logins import PendingLogin
+from toolgate.server.auth.oauth_server import ConsentRequest
 from toolgate.server.auth.scopes import READ, SHELL
-from toolgate.transports.web.forms import NOBODY, Visitor
-from toolgate.transports.web.http import BadForm, Incoming, Outgoing, pairs
-from toolgate.transports.web.signed_in import Desk
+from toolgate.transports.web.http import BadFormError, WebRequest, WebResponse, parse_fields
+from toolgate.transports.web.page_context import ANONYMOUS, Visitor
+from toolgate.transports.web.sign_in_context import SignInContext
 
 SCOPE = frozenset(("scope",))  # the one field that is there once for each box ticked
 RESOURCE = frozenset(("resource",))  # may be there more than once (RFC 8707)
-ANEW = frozenset(("consent", "login", "select_account"))  # values of `prompt` (OpenID Connect Core section 3.1.2.1)
+FORCED_PROMPTS = frozenset(
+    ("consent", "login", "select_account")
+)  # values of `prompt` (OpenID Connect Core section 3.1.2.1)
 NOTHING_TICKED = "Nothing is ticked. Tick at least one box, or deny."
 
 
-class Asking:
+class ConsentPages:
     """`sentences` says what each scope means; `send_away` sends a browser to sign in elsewhere."""
 
     def __init__(
-        self, desk: Desk, sentences: Mapping[str, str], send_away: Callable[[Departure, Incoming], Awaitable[Outgoing]]
+        self,
+        context: SignInContext,
+        sentences: Mapping[str, str],
+        send_to_provider: Callable[[PendingLogin, WebRequest], Awaitable[WebResponse]],
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._sentences = sentences
-        self._send_away = send_away
+        self._send_to_provider = send_to_provider
 
-    async def authorize(self, incoming: Incoming) -> Outgoing:
+    async def authorize(self, incoming: WebRequest) -> WebResponse:
         """A client's request. By GET alone: RFC 6749 section 3.1 asks for no more."""
-        outcome = await self._desk.authorization.ask(incoming.query, self._desk.address(incoming))
-        if not isinstance(outcome, Question):
-            return self._desk.outcome(outcome)
-        person = (await self._desk.visitor(incoming)).person
+        outcome = await self._context.authorization.ask(incoming.query, self._context.client_address(incoming))
+        if not isinstance(outcome, ConsentRequest):
+            return self._context.show_outcome(outcome)
+        person = (await self._context.identify_visitor(incoming)).person
         if person is None:
-            return self._desk.to("login", question=outcome.id)
-        if not _is_local(outcome) and not _asks_anew(incoming.query):
-            granted = await self._desk.authorization.remembered(outcome.id, person)
+            return self._context.redirect_to("login", question=outcome.id)
+        if not _is_local(outcome) and not _forces_prompt(incoming.query):
+            granted = await self._context.authorization.remembered(outcome.id, person)
             if granted is not None and SHELL not in granted:
-                return await self._desk.answer(outcome.id, person, granted)
-        return self._desk.to("consent", question=outcome.id)
+                return await self._context.answer_question(outcome.id, person, granted)
+        return self._context.redirect_to("consent", question=outcome.id)
 
-    async def consent_page(self, incoming: Incoming) -> Outgoing:
-        return await self._page(incoming, _Asked.of(incoming.asked()))
+    async def consent_page(self, incoming: WebRequest) -> WebResponse:
+        return await self._page(incoming, _ConsentParams.from_fields(incoming.read_query()))
 
-    async def consent(self, incoming: Incoming) -> Outgoing:
+    async def consent(self, incoming: WebRequest) -> WebResponse:
         """The person's answer; a box at least stays ticked, or they are asked again."""
-        form = incoming.form(SCOPE)
+        form = incoming.read_form(SCOPE)
         fields, ticked = dict(form), [value for name, value in form if name == "scope"]
-        asked = _Asked.of(fields)
+        asked = _ConsentParams.from_fields(fields)
         visitor = await self._visitor(incoming, asked)
-        if not self._desk.is_bound(incoming, visitor, fields, *asked.page):
-            return await self._page(incoming, asked, 403, self._desk.unbound(incoming, visitor, *asked.page))
+        if not self._context.has_valid_csrf(incoming, visitor, fields, *asked.page):
+            return await self._page(
+                incoming, asked, 403, self._context.describe_csrf_failure(incoming, visitor, *asked.page)
+            )
         if fields.get("decision") != "approve":
             return await self._answer(incoming, asked.question, None, frozenset())
-        question = await self._desk.authorization.question(asked.question)
+        question = await self._context.authorization.question(asked.question)
         granted = frozenset(ticked).intersection(question.scopes if question is not None else ticked)
         if not granted:
             return await self._page(incoming, asked, 400, NOTHING_TICKED)
         if visitor.person is not None:
             return await self._answer(incoming, asked.question, visitor.person, granted)
         if question is None:
-            return self._desk.gone(asked.question)
-        return await self._send_away(Departure(asked.via, asked.question, granted, bool(asked.switch)), incoming)
+            return self._context.question_gone_page(asked.question)
+        return await self._send_to_provider(
+            PendingLogin(asked.via, asked.question, granted, bool(asked.switch)), incoming
+        )
 
-    async def _answer(self, incoming: Incoming, id: str, person: Person | None, scopes: frozenset[str]) -> Outgoing:
+    async def _answer(
+        self, incoming: WebRequest, id: str, person: Person | None, scopes: frozenset[str]
+    ) -> WebResponse:
         """Once, however often somebody clicks."""
 
-        async def answer() -> Outgoing:
-            if await self._desk.authorization.question(id) is None:
-                return self._desk.gone(id)
-            return await self._desk.answer(id, person, scopes)
+        async def answer() -> WebResponse:
+            if await self._context.authorization.question(id) is None:
+                return self._context.question_gone_page(id)
+            return await self._context.answer_question(id, person, scopes)
 
-        return await self._desk.answered.once(id, incoming.body, answer)
+        return await self._context.replays.answer_once(id, incoming.body, answer)
 
-    async def _visitor(self, incoming: Incoming, asked: "_Asked") -> Visitor:
+    async def _visitor(self, incoming: WebRequest, asked: "_ConsentParams") -> Visitor:
         """Who answers: nobody yet where they leave their session to sign in as somebody else."""
-        visitor = await self._desk.visitor(incoming)
-        switches = asked.switch and visitor.key and asked.via in self._desk.sign_in.providers
-        return NOBODY if switches else visitor
+        visitor = await self._context.identify_visitor(incoming)
+        switches = asked.switch and visitor.key and asked.via in self._context.sign_in.providers
+        return ANONYMOUS if switches else visitor
 
     async def _page(
-        self, incoming: Incoming, asked: "_Asked", status: int = 200, problem: str | None = None
-    ) -> Outgoing:
+        self, incoming: WebRequest, asked: "_ConsentParams", status: int = 200, problem: str | None = None
+    ) -> WebResponse:
         """The question, for who is signed in, or will be by `via` after it (AZ-08)."""
         id = asked.question
-        question = await self._desk.authorization.question(id)
+        question = await self._context.authorization.question(id)
         if question is None:
-            return self._desk.gone(id)
+            return self._context.question_gone_page(id)
         visitor = await self._visitor(incoming, asked)
-        provider = self._desk.sign_in.providers.get(asked.via) if visitor.person is None else None
+        provider = self._context.sign_in.providers.get(asked.via) if visitor.person is None else None
         if visitor.person is None and provider is None:
-            return self._desk.to("login", question=id)
-        shown = asked if provider else _Asked(id)
-        csrf, cookies = self._desk.bound(incoming, visitor, *shown.page)
-        held = await self._desk.authorization.grants(visitor.person) if visitor.person is not None else []
-        page = self._desk.pages.show(
+            return self._context.redirect_to("login", question=id)
+        shown = asked if provider else _ConsentParams(id)
+        csrf, cookies = self._context.csrf_token(incoming, visitor, *shown.page)
+        held = await self._context.authorization.grants(visitor.person) if visitor.person is not None else []
+        page = self._context.pages.render(
             "consent",
             status,
-            alone=False,
+            isolated=False,
             question=question,
             is_local=_is_local(question),
             person=visitor.person,
@@ -111,17 +122,17 @@ class Asking:
             can_switch=visitor.key != "",
             provider=provider,
             switch=shown.switch,
-            scopes=[(scope, meaning(self._sentences, scope)) for scope in question.scopes],
+            scopes=[(scope, describe_scope(self._sentences, scope)) for scope in question.scopes],
             lists=READ if READ in question.scopes else "",
             shell=SHELL if SHELL in question.scopes else "",
             csrf=csrf,
             problem=problem,
         )
-        return page.having(*cookies)
+        return page.with_headers(*cookies)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ConsentParams:
     """Which question, and how to sign in after it: by the provider `via`, or as who is signed in already; with
     `switch` as somebody else."""
 
@@ -130,7 +141,7 @@ class _Asked:
     switch: str = ""
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> "_Asked":
+    def from_fields(cls, fields: Mapping[str, str]) -> "_ConsentParams":
         return cls(fields.get("question", ""), fields.get("via", ""), "1" if fields.get("switch") else "")
 
     @property
@@ -139,20 +150,20 @@ class _Asked:
         return ("consent", self.question, self.via, self.switch)
 
 
-def meaning(sentences: Mapping[str, str], scope: str) -> str:
+def describe_scope(sentences: Mapping[str, str], scope: str) -> str:
     """A scope in words."""
     return sentences.get(scope) or f"Use what the plugin that asks for “{scope}” adds."  # for people
 
 
-def _is_local(question: Question) -> bool:
+def _is_local(question: ConsentRequest) -> bool:
     """Whether the code goes to a program on somebody's machine: any one there could be meant (AZ-07, SEC-12)."""
     return question.client.loopback_only or not question.redirect_uri.startswith("https://")
 
 
-def _asks_anew(query: str) -> bool:
+def _forces_prompt(query: str) -> bool:
     """Whether the client wants the person to be asked whatever was said before."""
     try:
-        prompts = [value for name, value in pairs(query, RESOURCE) if name == "prompt"]
-    except BadForm:
+        prompts = [value for name, value in parse_fields(query, RESOURCE) if name == "prompt"]
+    except BadFormError:
         return True
-    return any(not ANEW.isdisjoint(prompt.split()) for prompt in prompts)
+    return any(not FORCED_PROMPTS.isdisjoint(prompt.split()) for prompt in prompts)

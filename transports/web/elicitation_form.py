@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolgate.server.calls import forms
-from toolgate.server.calls.forms import MAX_TEXT, Field
+from toolgate.server.calls.forms import MAX_TEXT, ElicitationField
 
 INPUTS = {"email": "email", "uri": "url", "date": "date"}  # format → type of the input
 LIMITS = {  # kind → attribute of the input → where the schema says it
@@ -19,7 +19,7 @@ STEPS = {"number": {"step": "any"}, "integer": {"step": "1"}}
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class FormOption:
     """`name` is a field of the form of its own where several may be chosen."""
 
     name: str
@@ -29,50 +29,51 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FormField:
     """A field. `name` is never the schema's; `type` is that of the input, where it is one; `limits` its attributes."""
 
     name: str
-    field: Field
+    field: ElicitationField
     type: str
     value: str
     limits: Mapping[str, str]
-    options: Sequence[Option]
+    options: Sequence[FormOption]
 
 
-def shown(schema: Mapping[str, Any]) -> list[Shown]:
+def form_fields(schema: Mapping[str, Any]) -> list[FormField]:
     """The fields of a question, in its order."""
-    return [_shown(name, field) for name, field in _fields(schema)]
+    return [_to_form_field(name, field) for name, field in _fields(schema)]
 
 
-def content(schema: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def read_answer(schema: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """The answer in what a form brought: what was left empty is left out, and what is no number left as it was typed,
     to be refused with a word for the person."""
     read = {field.name: _read(name, field, given) for name, field in _fields(schema)}
     return {name: value for name, value in read.items() if value is not None}
 
 
-def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:
-    for n, field in enumerate(forms.fields(schema)):
+def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, ElicitationField]]:
+    for n, field in enumerate(forms.parse_fields(schema)):
         yield f"f{n}", field
 
 
-def _shown(name: str, field: Field) -> Shown:
+def _to_form_field(name: str, field: ElicitationField) -> FormField:
     default = field.default
     chosen = default if isinstance(default, list) else [default]
     options = [
-        Option(_name(name, n), value, title, value in chosen) for n, (value, title) in enumerate(field.choices.items())
+        FormOption(_name(name, n), value, title, value in chosen)
+        for n, (value, title) in enumerate(field.choices.items())
     ]
-    kind = "number" if field.kind in STEPS else INPUTS.get(str(field.declared.get("format")), "text")
+    kind = "number" if field.kind in STEPS else INPUTS.get(str(field.schema.get("format")), "text")
     value = "on" if default is True else "" if default is None or isinstance(default, (bool, list)) else str(default)
     limits = {
         at: field.limit(of, MAX_TEXT if at == "maxlength" else -1) for at, of in LIMITS.get(field.kind, {}).items()
     }
     given = {at: f"{limit:g}" for at, limit in limits.items() if limit != -1}
-    return Shown(name, field, kind, value, {**given, **STEPS.get(field.kind, {})}, options)
+    return FormField(name, field, kind, value, {**given, **STEPS.get(field.kind, {})}, options)
 
 
-def _read(name: str, field: Field, given: Mapping[str, str]) -> Any:
+def _read(name: str, field: ElicitationField, given: Mapping[str, str]) -> Any:
     if field.kind == "yes_no":
         return name in given
     if field.kind == "choices":
@@ -82,7 +83,7 @@ def _read(name: str, field: Field, given: Mapping[str, str]) -> Any:
     if field.kind not in STEPS:
         return typed or None
     try:
-        return field.read(typed) if typed else None
+        return field.parse(typed) if typed else None
     except ValueError:
         return typed
 

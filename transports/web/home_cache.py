@@ -9,17 +9,17 @@ import secrets
 import time
 from typing import Any
 
-from toolgate.transports.web.forms import Visitor
-from toolgate.transports.web.home import Home
+from toolgate.transports.web.home import HomePage
 from toolgate.transports.web.home_data import PARTS
+from toolgate.transports.web.page_context import Visitor
 
 REST = 10  # times what a look cost, until the next one
 
 
-class Look:
+class HomeCache:
     """`parts` by their names, and the ids of the background tasks that run; both empty before the first look."""
 
-    def __init__(self, home: Home, visitor: Visitor) -> None:
+    def __init__(self, home: HomePage, visitor: Visitor) -> None:
         self.parts: dict[str, str] = {}
         self.running: list[int] = []
         self._home = home
@@ -29,11 +29,11 @@ class Look:
         self._due = 0.0  # and when the next one may be
         self._lock = asyncio.Lock()
 
-    def bound(self, html: str, csrf: str) -> str:
+    def with_csrf(self, html: str, csrf: str) -> str:
         """A part for the page that has this token."""
         return html.replace(self._mark, csrf)
 
-    async def since(self, moment: float) -> float:
+    async def refresh(self, moment: float) -> float:
         """Look, unless somebody has since then: 0.0; or when that may be, where it is not yet. Raises StateError."""
         async with self._lock:
             if self._begun >= moment:
@@ -49,10 +49,10 @@ class Look:
         return 0.0
 
     async def _make(self) -> None:
-        values: dict[str, Any] = {**await self._home.parts(self._visitor, self._mark), "live": True}
+        values: dict[str, Any] = {**await self._home.part_values(self._visitor, self._mark), "live": True}
         parts: dict[str, str] = {}
         for name in PARTS:
-            parts[name] = self._home.forms.pages.part("home_parts", name, values)
+            parts[name] = self._home.context.pages.render_part("home_parts", name, values)
             await asyncio.sleep(0)  # others have their turn between two parts
         self.parts = parts
         self.running = [shown.run.id for shown in values["going"].runs if shown.running]

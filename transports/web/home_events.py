@@ -21,14 +21,14 @@ from toolgate.server.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
-from toolgate.transports.web.forms import FORM_TIME, Visitor
-from toolgate.transports.web.home import PAGE, Home, principal_of
-from toolgate.transports.web.home_cache import Look
-from toolgate.transports.web.http import BadForm, Incoming
+from toolgate.transports.web.home import PAGE, HomePage, principal_of
+from toolgate.transports.web.home_cache import HomeCache
+from toolgate.transports.web.http import BadFormError, WebRequest
+from toolgate.transports.web.page_context import FORM_TIME, Visitor
 
 MAX_EACH = 8  # pages of one person that are live at once; one more is not
 MAX_ALL = 512
-LOOK = 3.0  # seconds after which it is asked again who looks, and what has changed that nobody tells of
+RECHECK = 3.0  # seconds after which it is asked again who looks, and what has changed that nobody tells of
 PACE = 0.4  # seconds between two looks: what comes meanwhile is told at once, and a flood of calls costs no more
 PULSE = 15.0  # seconds a stream may be silent: longer looks dead to a proxy
 RENEWED = FORM_TIME / 2  # seconds after which the page comes anew, by itself: its cookie is renewed with that
@@ -38,14 +38,14 @@ PING = b": ping\n\n"
 log = logging.getLogger("toolgate.http")
 
 
-class Live:
+class HomeEvents:
     """The ASGI application behind `/events`."""
 
-    def __init__(self, home: Home, look: float = LOOK) -> None:
+    def __init__(self, home: HomePage, recheck: float = RECHECK) -> None:
         self._home = home
-        self._look = look
+        self._look = recheck
         self._open: Counter[str] = Counter()  # principals
-        self._looks: dict[str, Look] = {}  # by these
+        self._looks: dict[str, HomeCache] = {}  # by these
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
 
@@ -53,14 +53,14 @@ class Live:
         if scope["method"] != "GET":
             await refuse(send, 405, "GET", [(b"allow", b"GET")])
             return
-        incoming = Incoming("GET", scope["path"], "", scope["toolgate.headers"], (scope.get("client") or ("", 0))[0])
+        incoming = WebRequest("GET", scope["path"], "", scope["toolgate.headers"], (scope.get("client") or ("", 0))[0])
         if incoming.headers.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
             await refuse(send, 403, "this is for the first page alone")
             return
         try:
-            visitor = await self._home.visitor(incoming)
-        except (BadForm, StateError) as error:
-            await refuse(send, error.status if isinstance(error, BadForm) else 503, str(error))
+            visitor = await self._home.identify_visitor(incoming)
+        except (BadFormError, StateError) as error:
+            await refuse(send, error.status if isinstance(error, BadFormError) else 503, str(error))
             return
         if visitor is None:
             await refuse(send, 401, "sign in first")
@@ -68,17 +68,17 @@ class Live:
         if self._is_ending:
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
             return
-        await self._admitted(incoming, visitor, receive, send)
+        await self._serve(incoming, visitor, receive, send)
 
-    async def _admitted(self, incoming: Incoming, visitor: Visitor, receive: Receive, send: Send) -> None:
+    async def _serve(self, incoming: WebRequest, visitor: Visitor, receive: Receive, send: Send) -> None:
         principal = principal_of(visitor)
         if self._open[principal] >= MAX_EACH or self._open.total() >= MAX_ALL:
             await refuse(send, 429, "too many pages are open", [(b"retry-after", b"30")])
             return
         self._open[principal] += 1
-        seen = self._looks.setdefault(principal, Look(self._home, visitor))
+        seen = self._looks.setdefault(principal, HomeCache(self._home, visitor))
         try:
-            await self._pour(_Page(self._home, incoming, visitor, seen, self._look), receive, send)
+            await self._pour(HomeEventStream(self._home, incoming, visitor, seen, self._look), receive, send)
         finally:
             self._open[principal] -= 1
             if not self._open[principal]:
@@ -90,7 +90,7 @@ class Live:
         for task in self._tasks:
             task.cancel()
 
-    async def _pour(self, page: "_Page", receive: Receive, send: Send) -> None:
+    async def _pour(self, page: "HomeEventStream", receive: Receive, send: Send) -> None:
         """Until the page is closed, or may not be shown any more."""
 
         async def write() -> None:
@@ -101,7 +101,7 @@ class Live:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
 
         writing = asyncio.get_running_loop().create_task(write())
-        watching = asyncio.get_running_loop().create_task(_gone(receive))
+        watching = asyncio.get_running_loop().create_task(_wait_for_disconnect(receive))
         self._tasks.add(writing)
         try:
             await asyncio.wait((writing, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -117,24 +117,24 @@ class Live:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _Page:
+class HomeEventStream:
     """One open page: what it has been told already."""
 
-    def __init__(self, home: Home, incoming: Incoming, visitor: Visitor, seen: Look, look: float) -> None:
+    def __init__(self, home: HomePage, incoming: WebRequest, visitor: Visitor, seen: HomeCache, look: float) -> None:
         self._home = home
         self._incoming = incoming
         self._visitor = visitor
         self._seen = seen
         self._look = look
         self._principal = principal_of(visitor)
-        self._csrf, self.cookies = home.forms.bound(incoming, visitor, *PAGE)
+        self._csrf, self.cookies = home.context.csrf_token(incoming, visitor, *PAGE)
         self._news = asyncio.Event()
         self._look_at = 0.0  # when to look again whatever is told, in seconds of the monotonic clock
         self._changed_at = time.monotonic()  # what was seen before that is not shown
         self._told: dict[str, str] = {}  # a part's name → its HTML
         self._followed: dict[int, asyncio.Task[None]] = {}  # background tasks, while they run
         self._output: dict[int, dict[str, Any]] = {}  # what is not told yet
-        following = home.glance.follow(self._principal, self._changed)
+        following = home.data.follow(self._principal, self._mark_changed)
         self._following = asyncio.get_running_loop().create_task(following)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class _Page:
         begun = silent_since = time.monotonic()
         is_proxied = self._visitor.person is not None and not self._visitor.key
         while time.monotonic() - begun < (PROXIED if is_proxied else RENEWED):
-            data = await self._now()
+            data = await self._next_events()
             if data is None:
                 yield _event("bye", {})
                 return
@@ -158,30 +158,30 @@ class _Page:
                     await self._news.wait()
             self._news.clear()
 
-    def _changed(self) -> None:
+    def _mark_changed(self) -> None:
         self._look_at = 0.0
         self._changed_at = time.monotonic()
         self._news.set()
 
-    async def _now(self) -> bytes | None:
+    async def _next_events(self) -> bytes | None:
         """The events there are to tell; None when there will be no more."""
         events = [_event("output", {"id": id, **told}) for id, told in self._output.items()]
         self._output = {}
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._look
             try:
-                if await self._home.visitor(self._incoming) != self._visitor:
+                if await self._home.identify_visitor(self._incoming) != self._visitor:
                     return None
-                events[:0] = await self._anew()
-            except BadForm:
+                events[:0] = await self._changed_parts()
+            except BadFormError:
                 return None
             except StateError as error:
                 log.warning("what goes on can't be told on a page now: %s", error)
         return b"".join(events)
 
-    async def _anew(self) -> list[bytes]:
+    async def _changed_parts(self) -> list[bytes]:
         """The parts that have changed; and what has begun to run is followed from now on."""
-        due = await self._seen.since(max(self._changed_at, time.monotonic() - self._look / 2))
+        due = await self._seen.refresh(max(self._changed_at, time.monotonic() - self._look / 2))
         if due:
             self._look_at = min(self._look_at, due)
         changed = {name: html for name, html in self._seen.parts.items() if self._told.get(name) != html}
@@ -189,13 +189,13 @@ class _Page:
         for id in self._seen.running:
             if id not in self._followed:
                 self._followed[id] = asyncio.get_running_loop().create_task(self._follow(id))
-        bound = {name: self._seen.bound(html, self._csrf) for name, html in changed.items()}
+        bound = {name: self._seen.with_csrf(html, self._csrf) for name, html in changed.items()}
         return [_event("part", {"name": name, "html": html}) for name, html in bound.items()]
 
     async def _follow(self, id: int) -> None:
         is_first = True
         try:
-            async for text in self._home.glance.overview.output(self._principal, id):
+            async for text in self._home.data.dashboard.output(self._principal, id):
                 told = self._output.setdefault(id, {"text": ""})
                 told["text"] = (told["text"] + text)[-CHUNK:]
                 if is_first:
@@ -204,10 +204,10 @@ class _Page:
                 self._news.set()
         except OSError as error:
             log.warning("the output of a background task can't be shown: %s", error)
-        self._changed()
+        self._mark_changed()
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -8,24 +8,32 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from toolgate.server.auth.login.methods import SignIn
+from toolgate.server.auth.login.methods import SignInMethods
 from toolgate.server.auth.tokens.signing_keys import CACHED
 from toolgate.server.protocol.messages import decode_value
-from toolgate.transports.web.account import Account
-from toolgate.transports.web.consent import Asking
-from toolgate.transports.web.http import BadForm, Endpoint, Handle, Incoming, Outgoing, data, pairs
-from toolgate.transports.web.login import Entrance
-from toolgate.transports.web.signed_in import Desk
+from toolgate.transports.web.account import AccountPage
+from toolgate.transports.web.consent import ConsentPages
+from toolgate.transports.web.http import (
+    BadFormError,
+    Handle,
+    WebEndpoint,
+    WebRequest,
+    WebResponse,
+    json_response,
+    parse_fields,
+)
+from toolgate.transports.web.login import LoginPages
+from toolgate.transports.web.sign_in_context import SignInContext
 from toolgate.transports.web.templates import STYLE
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
-FRESH = ("cache-control", "public, max-age=3600")
-FRESH_KEYS = ("cache-control", f"public, max-age={CACHED}")  # a new key is announced this long before it signs
-NEVER = (("cache-control", "no-store"), ("pragma", "no-cache"))  # RFC 6749 section 5.1
-SEVERAL = frozenset(("resource", "audience"))  # may be there more than once (RFC 8707, RFC 8693)
+CACHE_HOUR = ("cache-control", "public, max-age=3600")
+CACHE_KEYS = ("cache-control", f"public, max-age={CACHED}")  # a new key is announced this long before it signs
+NO_STORE = (("cache-control", "no-store"), ("pragma", "no-cache"))  # RFC 6749 section 5.1
+REPEATABLE = frozenset(("resource", "audience"))  # may be there more than once (RFC 8707, RFC 8693)
 
 
-class OAuth:
+class OAuthRoutes:
     """`public_url` is the issuer, without a trailing slash; `server` the name people read; `sentences` what each scope
     means to them; `resources` the paths of what is protected, whose names some clients look for metadata under."""
 
@@ -34,33 +42,33 @@ class OAuth:
         public_url: str,
         server: str,
         authorization: Any,
-        sign_in: SignIn,
+        sign_in: SignInMethods,
         sentences: Mapping[str, str],
         resources: tuple[str, ...] = (),
     ) -> None:
         self._authorization = authorization
         self._resources = resources
-        self.desk = Desk(public_url, server, authorization, sign_in)
-        self._base = self.desk.base
-        self._entrance = Entrance(self.desk)
-        self._asking = Asking(self.desk, sentences, self._entrance.send_away)
-        self._account = Account(self.desk, sentences)
+        self.context = SignInContext(public_url, server, authorization, sign_in)
+        self._base = self.context.base
+        self._login = LoginPages(self.context)
+        self._consent = ConsentPages(self.context, sentences, self._login.send_to_provider)
+        self._account = AccountPage(self.context, sentences)
 
-    def routes(self) -> Iterator[tuple[str, Endpoint]]:
+    def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
         """Every path with what answers there; each also with a slash at its end, and none by a redirect."""
-        for path, endpoint in {**self._for_programs(), **self._for_people()}.items():
+        for path, endpoint in {**self._client_endpoints(), **self._page_endpoints()}.items():
             yield path, endpoint
             yield path + "/", endpoint
 
     @property
-    def open_paths(self) -> frozenset[str]:
+    def cross_origin_paths(self) -> frozenset[str]:
         """What pages of any origin may ask: clients that run in a browser do."""
-        paths = {self._base + path for path in self._for_programs()} | set(self._for_programs())
+        paths = {self._base + path for path in self._client_endpoints()} | set(self._client_endpoints())
         return frozenset(paths | {path + "/" for path in paths})
 
-    def _for_programs(self) -> dict[str, Endpoint]:
-        metadata = Endpoint({"GET": self._metadata, "HEAD": self._metadata}, _refusal, shared=True)
-        keys = Endpoint({"GET": self._jwks, "HEAD": self._jwks}, _refusal, shared=True)
+    def _client_endpoints(self) -> dict[str, WebEndpoint]:
+        metadata = WebEndpoint({"GET": self._metadata, "HEAD": self._metadata}, _error, shared=True)
+        keys = WebEndpoint({"GET": self._jwks, "HEAD": self._jwks}, _error, shared=True)
         answering: dict[str, Handle] = {
             "/token": self._form(self._authorization.token),
             "/revoke": self._form(self._authorization.revoke),
@@ -68,7 +76,7 @@ class OAuth:
             "/register": self._register,
         }
         return {
-            **{path: Endpoint({"POST": handle}, _refusal, shared=True) for path, handle in answering.items()},
+            **{path: WebEndpoint({"POST": handle}, _error, shared=True) for path, handle in answering.items()},
             "/jwks": keys,
             **dict.fromkeys(self._metadata_paths(), metadata),
         }
@@ -84,49 +92,51 @@ class OAuth:
                 yield known + path
                 yield path.removeprefix(self._base) + known
 
-    def _for_people(self) -> dict[str, Endpoint]:
-        asking, entrance, account = self._asking, self._entrance, self._account
+    def _page_endpoints(self) -> dict[str, WebEndpoint]:
+        asking, entrance, account = self._consent, self._login, self._account
         handlers: dict[str, dict[str, Handle]] = {
             "/login": _page(entrance.login_page, entrance.login),
             "/consent": _page(asking.consent_page, asking.consent),
-            "/account": _page(account.page, account.withdraw),
+            "/account": _page(account.page, account.revoke),
             "/logout": _page(entrance.logout_page, entrance.logout),
             f"/{STYLE}": _page(self._style),
             "/authorize": {"GET": asking.authorize},  # no page, and no HEAD: both of these change something
-            **{back: {"GET": partial(entrance.callback, back)} for back in entrance.backs.values()},
+            **{back: {"GET": partial(entrance.callback, back)} for back in entrance.callback_paths.values()},
         }
-        return {path: Endpoint(methods, self.desk.refused) for path, methods in handlers.items()}
+        return {path: WebEndpoint(methods, self.context.error_page) for path, methods in handlers.items()}
 
-    async def _metadata(self, _incoming: Incoming) -> Outgoing:
-        return data(await self._authorization.metadata(), 200, FRESH)
+    async def _metadata(self, _incoming: WebRequest) -> WebResponse:
+        return json_response(await self._authorization.metadata(), 200, CACHE_HOUR)
 
-    async def _jwks(self, _incoming: Incoming) -> Outgoing:
-        return data(await self._authorization.jwks(), 200, FRESH_KEYS)
+    async def _jwks(self, _incoming: WebRequest) -> WebResponse:
+        return json_response(await self._authorization.jwks(), 200, CACHE_KEYS)
 
-    async def _style(self, _incoming: Incoming) -> Outgoing:
-        return self.desk.pages.file(STYLE)
+    async def _style(self, _incoming: WebRequest) -> WebResponse:
+        return self.context.pages.static_file(STYLE)
 
     def _form(self, ask: Callable[..., Awaitable[Any]]) -> Handle:
         """An endpoint that takes a form: parameters from its body only (RFC 6749 section 3.2), and never a secret from
         the query."""
 
-        async def handle(incoming: Incoming) -> Outgoing:
-            if pairs(incoming.query):
-                raise BadForm("parameters belong into the body")
-            form = [(name, value) for name, value in incoming.form(SEVERAL) if value]  # without a value: not there
-            return _answer(await ask(form, _Headers(incoming), self.desk.address(incoming)))
+        async def handle(incoming: WebRequest) -> WebResponse:
+            if parse_fields(incoming.query):
+                raise BadFormError("parameters belong into the body")
+            form = [
+                (name, value) for name, value in incoming.read_form(REPEATABLE) if value
+            ]  # without a value: not there
+            return _answer(await ask(form, HeaderMapping(incoming), self.context.client_address(incoming)))
 
         return handle
 
-    async def _register(self, incoming: Incoming) -> Outgoing:
+    async def _register(self, incoming: WebRequest) -> WebResponse:
         kind = incoming.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
-            raise BadForm("the body must be application/json")
+            raise BadFormError("the body must be application/json")
         try:
             body = decode_value(incoming.body)
         except (ValueError, RecursionError):
-            raise BadForm("the body is not JSON") from None
-        return _answer(await self._authorization.register(body, self.desk.address(incoming)))
+            raise BadFormError("the body is not JSON") from None
+        return _answer(await self._authorization.register(body, self.context.client_address(incoming)))
 
 
 def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
@@ -135,27 +145,27 @@ def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
     return {**shown, "POST": answer} if answer is not None else shown
 
 
-class _Headers(Mapping[str, str]):
+class HeaderMapping(Mapping[str, str]):
     """A request's headers, whatever the case of the name."""
 
-    def __init__(self, incoming: Incoming) -> None:
-        self._held = incoming.headers
+    def __init__(self, incoming: WebRequest) -> None:
+        self._headers = incoming.headers
 
     def __getitem__(self, name: str) -> str:
-        return self._held[name.lower().encode()].decode("latin-1")
+        return self._headers[name.lower().encode()].decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._held)
+        return (name.decode("latin-1") for name in self._headers)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._headers)
 
 
-def _answer(answer: Any) -> Outgoing:
+def _answer(answer: Any) -> WebResponse:
     """An Answer of server/auth/oauth_server."""
-    return data(answer.body, answer.status, *answer.headers.items()).once(*NEVER)
+    return json_response(answer.body, answer.status, *answer.headers.items()).replace_headers(*NO_STORE)
 
 
-def _refusal(status: int, text: str) -> Outgoing:
+def _error(status: int, text: str) -> WebResponse:
     error = "invalid_request" if status < 500 else "temporarily_unavailable" if status == 503 else "server_error"
-    return data({"error": error, "error_description": text}, status, *NEVER)
+    return json_response({"error": error, "error_description": text}, status, *NO_STORE)

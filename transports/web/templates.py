@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from toolgate.server.calls.display import visible
-from toolgate.transports.web.http import Outgoing
+from toolgate.server.calls.display import escape_invisible
+from toolgate.transports.web.http import WebResponse
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"
@@ -19,7 +19,10 @@ FILES = {  # what pages load, beside the templates → what it is
     "home.js": "text/javascript",
 }
 POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-LIVE = ("content-security-policy", f"{POLICY}; script-src 'self'; connect-src 'self'")  # of a page with our own script
+SCRIPT_POLICY = (
+    "content-security-policy",
+    f"{POLICY}; script-src 'self'; connect-src 'self'",
+)  # of a page with our own script
 # No form-action: Chromium holds it against every redirect that follows a form, and the last one is to the client.
 HEADERS = (
     ("content-type", "text/html; charset=utf-8"),
@@ -31,34 +34,34 @@ HEADERS = (
 )
 # Keeps a page that opened ours from steering it. Not where a client asks: some open the question in a window of
 # their own and wait for what their own page says there at the end, and this would cut that tie for good.
-ALONE = ("cross-origin-opener-policy", "same-origin")
+OPENER_POLICY = ("cross-origin-opener-policy", "same-origin")
 
 
-class Pages:
+class PageTemplates:
     """`base` is the path under which all is served, "" at the root; `server` what it is called."""
 
     def __init__(self, base: str, server: str) -> None:
         self._base = base
         self._server = server
 
-    def show(self, name: str, status: int = 200, *, alone: bool = True, **values: Any) -> Outgoing:
+    def render(self, name: str, status: int = 200, *, isolated: bool = True, **values: Any) -> WebResponse:
         """A page; `alone` if it belongs to no client's question."""
         text = self._templates.get_template(f"{name}.html").render(values)
-        return Outgoing(status, text.encode("utf-8", "replace"), [*HEADERS, *([ALONE] if alone else [])])
+        return WebResponse(status, text.encode("utf-8", "replace"), [*HEADERS, *([OPENER_POLICY] if isolated else [])])
 
-    def notice(self, status: int, title: str, *sentences: str, alone: bool = True, **values: Any) -> Outgoing:
+    def notice(self, status: int, title: str, *sentences: str, isolated: bool = True, **values: Any) -> WebResponse:
         """A page that only says something."""
         told = {"again": None, "again_label": "", "about": "", "commands": (), **values}
-        return self.show("notice", status, alone=alone, title=title, sentences=sentences, **told)
+        return self.render("notice", status, isolated=isolated, title=title, sentences=sentences, **told)
 
-    def part(self, name: str, part: str, it: Any) -> str:
+    def render_part(self, name: str, part: str, it: Any) -> str:
         """What a macro of a template makes of it."""
         return str(getattr(self._templates.get_template(f"{name}.html").module, part)(it))
 
-    def file(self, name: str) -> Outgoing:
+    def static_file(self, name: str) -> WebResponse:
         """One of FILES."""
         told = [("content-type", f"{FILES[name]}; charset=utf-8"), ("cache-control", "public, max-age=86400")]
-        return Outgoing(200, _read(name), told)
+        return WebResponse(200, _read(name), told)
 
     @cached_property
     def _templates(self) -> Any:
@@ -75,15 +78,15 @@ class Pages:
             "day": _day,
             "moment": _moment,
             "iso": _iso,
-            "lasting": lasting,
-            "shown": _shown,
-            "lines": _lines,
+            "lasting": format_duration,
+            "shown": _one_line,
+            "lines": _printable_lines,
         }
         names: dict[str, Any] = made.globals
-        names |= {"base": self._base, "server": self._server, "file": self._where, "style": self._where(STYLE)}
+        names |= {"base": self._base, "server": self._server, "file": self._file_url, "style": self._file_url(STYLE)}
         return made
 
-    def _where(self, name: str) -> str:
+    def _file_url(self, name: str) -> str:
         """The path of one of FILES: another one when it has changed."""
         return f"{self._base}/{name}?{hashlib.sha256(_read(name)).hexdigest()[:8]}"
 
@@ -108,7 +111,7 @@ def _iso(when: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """How long something took, in two places at most: "40 ms", "3.2 s", "2 min 5 s"."""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
@@ -119,12 +122,12 @@ def lasting(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
-def _shown(text: object, most: int = 200) -> str:
+def _one_line(text: object, most: int = 200) -> str:
     """Foreign text on one line, each character as what it is, the end left out where there is too much."""
     line = " ".join(str(text).split())
-    return visible(line if len(line) <= most else f"{line[: most - 1]}…")
+    return escape_invisible(line if len(line) <= most else f"{line[: most - 1]}…")
 
 
-def _lines(text: str) -> str:
+def _printable_lines(text: str) -> str:
     """The same of a text whose lines count, all of it: what is left out of a question can't be answered."""
-    return "\n".join(map(visible, text.splitlines()))
+    return "\n".join(map(escape_invisible, text.splitlines()))

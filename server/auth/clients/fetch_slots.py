@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 
-class Full(Exception):
+class NoFreeSlotError(Exception):
     """No slot became free in time."""
 
 
-class Slots:
+class FetchSlots:
     """At most `each` at once for one key, and `all` together; who waits for more than `wait` seconds goes without."""
 
     def __init__(self, each: int, all: int, wait: float) -> None:
@@ -23,14 +23,14 @@ class Slots:
         self._freed = asyncio.Condition()
 
     @asynccontextmanager
-    async def one(self, key: str) -> AsyncGenerator[None, None]:
+    async def acquire(self, key: str) -> AsyncGenerator[None, None]:
         """A slot, for as long as the context lasts. Raises Full."""
         try:
             async with asyncio.timeout(self._wait), self._freed:
                 await self._freed.wait_for(lambda: self._held[key] < self._each and self._held.total() < self._all)
                 self._held[key] += 1
         except TimeoutError:
-            raise Full from None
+            raise NoFreeSlotError from None
         try:
             yield
         finally:

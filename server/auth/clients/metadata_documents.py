@@ -21,19 +21,19 @@ import msgspec
 
 from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.clients import model
-from toolgate.server.auth.clients.fetch_slots import Full, Slots
-from toolgate.server.auth.clients.model import Client, Rejected, Unreached
+from toolgate.server.auth.clients.document_copies import DOCUMENTS, DocumentCopy
+from toolgate.server.auth.clients.fetch_slots import FetchSlots, NoFreeSlotError
+from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreachableError, OAuthClient
 from toolgate.server.auth.clients.reachability import Reachability
-from toolgate.server.auth.clients.well_known import DOCUMENTS, Copy
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import Unavailable
+from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch
-from toolgate.server.auth.tokens.jose import InvalidToken, Key
+from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 from toolgate.server.policy.sliding_window import SPAN
-from toolgate.server.state import clients as rows
+from toolgate.server.state import client_rows as rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.web.fetch import Page, Refused
+from toolgate.tools.web.fetch import AddressRefusedError, Page
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
@@ -63,12 +63,12 @@ log = logging.getLogger("toolgate.auth")
 class KeySet:
     """`keys` as they were at `fetched_at`; they were asked for again, perhaps in vain, at `tried_at`."""
 
-    keys: list[Key]
+    keys: list[JoseKey]
     fetched_at: float
     tried_at: float
 
 
-class Documents:
+class MetadataDocuments:
     """`hosts`: whose documents are taken, with all below them; none given: everybody's. `served` as for
     Authorization. `well_known`: URL → copy of what is published there; `meanwhile` as for Reachability."""
 
@@ -80,8 +80,8 @@ class Documents:
         hosts: Sequence[str] = (),
         now: Callable[[], float] = time.time,
         *,
-        well_known: Mapping[str, Copy] = DOCUMENTS,
-        meanwhile: str = "",
+        copies: Mapping[str, DocumentCopy] = DOCUMENTS,
+        consequence: str = "",
     ) -> None:
         self._store = store
         self._fetch = fetch
@@ -89,14 +89,14 @@ class Documents:
         self._hosts = tuple(hosts)
         self._now = now
         self._fetches = AddressLimiter(NEW, ALL_NEW, now)
-        self._document_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)
-        self._key_slots = Slots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
+        self._document_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)
+        self._key_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
         self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
         self._keys: dict[str, KeySet] = {}
-        self._copies = {url: copy for url, copy in well_known.items() if is_taken(url, hosts) and copy.is_whole}
-        self.reachability = Reachability(self._copies, self._ask_for_document, meanwhile, now)
+        self._copies = {url: copy for url, copy in copies.items() if is_accepted_host(url, hosts) and copy.is_intact}
+        self.reachability = Reachability(self._copies, self._ask_for_document, consequence, now)
 
-    async def refresh(self, id: str, address: str, *, old: bool = False) -> None:
+    async def refresh(self, id: str, address: str, *, accept_stale: bool = False) -> None:
         """Have the document of the client `id` in the database, when `id` is the URL of one. `address` is the caller's.
 
         With `old`, one that is overdue will do: it is fetched anew meanwhile. One that could not be had for a day
@@ -104,26 +104,26 @@ class Documents:
         """
         if not model.is_document_url(id):
             return
-        if not is_taken(id, self._hosts):
-            raise Rejected("invalid_client", "this server takes no clients from that host")
-        row, now = await self._store.transact(lambda connection: rows.find(connection, id)), self._now()
+        if not is_accepted_host(id, self._hosts):
+            raise ClientRejectedError("invalid_client", "this server takes no clients from that host")
+        row, now = await self._store.transact(lambda connection: rows.find_client(connection, id)), self._now()
         if row is not None and row.fresh_until > now:
             return
         fetching = self._fetching(id, self._load, address, held=row is not None)
         holds = row is not None and (row.failing_since is None or now < row.failing_since + OLD)
-        if old and row is not None and holds and now < row.fresh_until + OLD:
+        if accept_stale and row is not None and holds and now < row.fresh_until + OLD:
             return
         try:
             await asyncio.shield(fetching)
-        except Unavailable:
+        except TemporarilyUnavailableError:
             if not holds:
                 raise
-        except Rejected:
-            if not (old and holds):
+        except ClientRejectedError:
+            if not (accept_stale and holds):
                 raise
             log.warning("the metadata document of a client can't be had: the one kept goes on to hold")
 
-    async def keys_of(self, client: Client, assertion: str, address: str) -> list[Key]:
+    async def find_client_keys(self, client: OAuthClient, assertion: str, address: str) -> list[JoseKey]:
         """The keys that `client` signs with, those of `jwks_uri` fetched; anew, when `assertion` names one that is not
         among them. `address` is the caller's. Raises Rejected, Unavailable."""
         if client.jwks_uri is None:
@@ -134,7 +134,7 @@ class Documents:
             if now < held.tried_at + PAUSE or _is_known(assertion, held.keys):
                 return held.keys
         elif held is not None and now < held.tried_at + PAUSE:
-            raise Rejected("invalid_client", f"{KEY_SET} could not be had just now")
+            raise ClientRejectedError("invalid_client", f"{KEY_SET} could not be had just now")
         await asyncio.shield(self._fetching(url, self._load_keys, address, held=held is not None))
         return self._keys[url].keys
 
@@ -151,7 +151,7 @@ class Documents:
         task = self._under_way.get(key)
         if task is None:
             if not held and not self._fetches.take(address):
-                raise Unavailable(SPAN)
+                raise TemporarilyUnavailableError(SPAN)
             task = self._under_way[key] = asyncio.get_running_loop().create_task(load(url))
             task.add_done_callback(partial(self._ended, key))
         return task
@@ -159,7 +159,7 @@ class Documents:
     def _ended(self, key: tuple[Load, str], task: "asyncio.Task[None]") -> None:
         del self._under_way[key]
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, Rejected | Unavailable | StateError):
+        if error is not None and not isinstance(error, ClientRejectedError | TemporarilyUnavailableError | StateError):
             log.error("what a client publishes could not be read", exc_info=error)
 
     async def _load(self, id: str) -> None:
@@ -167,27 +167,27 @@ class Documents:
         try:
             try:
                 page = await self._get(id, MAX_DOCUMENT, DOCUMENT, self._document_slots)
-            except Unreached:
+            except ClientUnreachableError:
                 if id not in self._copies:
                     raise
                 log.info("%s of %s can't be reached: a copy holds", DOCUMENT, _host(id))
                 await self._keep(id, msgspec.json.decode(self._copies[id].text), USUAL, is_copy=True)
             else:
                 await self._keep(id, _json(page, DOCUMENT), _lifetime(page.headers.get("cache-control", "")))
-        except Rejected:
+        except ClientRejectedError:
             now = self._now()
-            await self._store.transact(lambda connection: rows.failing(connection, id, now))
+            await self._store.transact(lambda connection: rows.mark_failing(connection, id, now))
             raise
 
     async def _keep(self, id: str, document: Any, lifetime: float, *, is_copy: bool = False) -> None:
         """Keep a document for `lifetime`. In place of a copy of ours, what was fetched before is kept on."""
-        metadata = msgspec.json.encode(model.documented(document, id, self._served())).decode()
+        metadata = msgspec.json.encode(model.parse_metadata_document(document, id, self._served())).decode()
         now = self._now()
 
         def put(connection: "Connection") -> None:
-            held = rows.find(connection, id)
+            held = rows.find_client(connection, id)
             if held is None and not rows.make_room(connection, "document", MAX_DOCUMENTS):
-                raise Rejected("invalid_client", "this server knows too many clients")
+                raise ClientRejectedError("invalid_client", "this server knows too many clients")
             row = {
                 "kind": "document",
                 "metadata": held.metadata if is_copy and held is not None else metadata,
@@ -195,7 +195,7 @@ class Documents:
                 "fresh_until": now + lifetime,
                 "failing_since": None,
             }
-            rows.put(connection, id, **row)
+            rows.save_client(connection, id, **row)
 
         await self._store.transact(put)
 
@@ -205,24 +205,24 @@ class Documents:
         try:
             page = await self._get(url, MAX_KEYS, KEY_SET, self._key_slots)
             held = KeySet(_public_keys(_json(page, KEY_SET)), self._now(), self._now())
-        except Rejected:
+        except ClientRejectedError:
             held = replace(held, tried_at=self._now())
             raise
         finally:
             _remember(self._keys, url, held)
 
-    async def _get(self, url: str, limit: int, what: str, slots: Slots) -> Page:
+    async def _get(self, url: str, limit: int, what: str, slots: FetchSlots) -> Page:
         try:
-            async with slots.one(_host(url)):
+            async with slots.acquire(_host(url)):
                 page = await fetch_json(self._fetch, url, limit)
-        except Full:
-            raise Unavailable(RETRY) from None
+        except NoFreeSlotError:
+            raise TemporarilyUnavailableError(RETRY) from None
         except ToolError as error:
-            if what == DOCUMENT and (url in self._copies or not isinstance(error, Refused)):
-                self.reachability.suspect()  # an address that may not be asked proves nothing
+            if what == DOCUMENT and (url in self._copies or not isinstance(error, AddressRefusedError)):
+                self.reachability.report_failure()  # an address that may not be asked proves nothing
             log.info("%s can't be reached: %s", what, error.text)
-            raise Unreached("invalid_client", f"{what} can't be reached from this server") from None
-        self.reachability.note(url)
+            raise ClientUnreachableError("invalid_client", f"{what} can't be reached from this server") from None
+        self.reachability.report_answer(url)
         if page.status != 200 or page.truncated:
             raise _unusable(what, f"status {page.status}" if page.status != 200 else f"more than {limit} bytes")
         return page
@@ -236,7 +236,7 @@ async def fetch_json(fetch: Fetch, url: str, limit: int = MAX_DOCUMENT) -> Page:
     return await fetch(url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0)
 
 
-def is_taken(id: str, hosts: Sequence[str]) -> bool:
+def is_accepted_host(id: str, hosts: Sequence[str]) -> bool:
     """Whether the document at `id` is of one of `hosts`, or below one; where none are given, of any."""
     return not hosts or any(f".{_host(id)}".endswith(f".{host.lower()}") for host in hosts)
 
@@ -245,15 +245,17 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 
-def _unusable(what: str, why: str) -> Rejected:
+def _unusable(what: str, why: str) -> ClientRejectedError:
     """One sentence for all that an answer can be instead: the log says which."""
     log.info("%s is malformed: %s", what, why)
-    return Rejected("invalid_client", f"{what} is malformed: its URL answers, but not with JSON of that kind")
+    return ClientRejectedError(
+        "invalid_client", f"{what} is malformed: its URL answers, but not with JSON of that kind"
+    )
 
 
-def _public_keys(document: Any) -> list[Key]:
+def _public_keys(document: Any) -> list[JoseKey]:
     try:
-        return jose.public_keys(document, model.MAX_KEYS)
+        return jose.parse_jwks(document, model.MAX_KEYS)
     except ValueError as error:
         raise _unusable(KEY_SET, str(error)) from None
 
@@ -275,10 +277,10 @@ def _lifetime(cache_control: str) -> float:
     return min(CEILING, max(FLOOR, float(found[1]))) if found is not None else USUAL
 
 
-def _is_known(assertion: str, keys: Sequence[Key]) -> bool:
+def _is_known(assertion: str, keys: Sequence[JoseKey]) -> bool:
     try:
-        kid = jose.header_of(assertion).get("kid")
-    except InvalidToken:
+        kid = jose.read_header(assertion).get("kid")
+    except InvalidTokenError:
         return True  # no key will make it a good one
     return kid is None or any(key.kid == kid for key in keys)
 

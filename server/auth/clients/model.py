@@ -18,8 +18,8 @@ import msgspec
 
 from toolgate.server.auth.clients import redirect_uris as redirects
 from toolgate.server.auth.tokens import jose
-from toolgate.server.state import clients as rows
-from toolgate.server.state.oauth import digest
+from toolgate.server.state import client_rows as rows
+from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -47,7 +47,7 @@ TEXTS = ("application_type", "software_id", "software_version")
 LINKS = ("client_uri", "logo_uri", "tos_uri", "policy_uri")
 
 
-class Rejected(Exception):
+class ClientRejectedError(Exception):
     """A registration or a document that is not taken. The description is a fixed sentence: nothing given is in it."""
 
     def __init__(self, error: str, description: str) -> None:
@@ -56,12 +56,12 @@ class Rejected(Exception):
         self.description = description
 
 
-class Unreached(Rejected):
+class ClientUnreachableError(ClientRejectedError):
     """What a client publishes can't be reached from here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OAuthClient:
     """`scopes` are those asked for when a request names none; of a configured one also the most it gets. None: all
     that are served. `secret` is a digest."""
 
@@ -85,75 +85,79 @@ class Client:
     @property
     def loopback_only(self) -> bool:
         """Whether any program on the person's machine could say it is this client."""
-        return redirects.only_loopback(self.redirect_uris)
+        return redirects.is_loopback_only(self.redirect_uris)
 
-    def redirects_to(self, uri: str) -> bool:
+    def allows_redirect(self, uri: str) -> bool:
         return redirects.is_registered(uri, self.redirect_uris)
 
     @property
-    def only_redirect(self) -> str | None:
+    def sole_redirect_uri(self) -> str | None:
         """The one redirect URI of a client that may leave it out, as it has no other."""
         return self.redirect_uris[0] if len(self.redirect_uris) == 1 and "{id}" not in self.redirect_uris[0] else None
 
-    def authenticates(self, method: str) -> bool:
+    def accepts_method(self, method: str) -> bool:
         """Whether `method` is this client's. A secret may come either way: SDKs choose by the server's metadata."""
         return method == self.method or (method in SECRETS and self.method in SECRETS)
 
     def has_secret(self, secret: str) -> bool:
-        return self.secret is not None and hmac.compare_digest(self.secret, digest(secret))
+        return self.secret is not None and hmac.compare_digest(self.secret, hash_secret(secret))
 
 
-def registered(body: object, served: Collection[str]) -> tuple[dict[str, Any], str | None]:
+def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str, Any], str | None]:
     """What is kept of a registration request (it is also the answer), and the secret, for a client that gets one.
 
     What is asked too much is left out (RFC 7591 section 2: the server may replace what it was given). Raises Rejected.
     """
     if not isinstance(body, dict):
-        raise Rejected("invalid_client_metadata", "the body is not a JSON object")
+        raise ClientRejectedError("invalid_client_metadata", "the body is not a JSON object")
     method = body.get("token_endpoint_auth_method")
     if method not in METHODS:
         method = "client_secret_basic" if method is None else "none"  # RFC 7591's default; the rest can't work here
     kept = {**_metadata(body, served), "token_endpoint_auth_method": method}
     if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & kept.keys():
-        raise Rejected("invalid_client_metadata", "private_key_jwt needs jwks or jwks_uri")
+        raise ClientRejectedError("invalid_client_metadata", "private_key_jwt needs jwks or jwks_uri")
     _check_uris(body.get("redirect_uris"))
     kept["redirect_uris"] = list(dict.fromkeys(body["redirect_uris"]))
     return _within(kept), secrets.token_urlsafe(32) if method in SECRETS else None
 
 
-def documented(body: object, id: str, served: Collection[str]) -> dict[str, Any]:
+def parse_metadata_document(body: object, id: str, served: Collection[str]) -> dict[str, Any]:
     """What is kept of the metadata document found at `id`. Of its redirect URIs those that are taken: a document is for
     all servers, and other ones may take more. Raises Rejected."""
     if not isinstance(body, dict) or body.get("client_id") != id:
-        raise Rejected("invalid_client", "the client's metadata document does not name the URL it was found at")
+        raise ClientRejectedError(
+            "invalid_client", "the client's metadata document does not name the URL it was found at"
+        )
     if not isinstance(body.get("client_name"), str) or not body["client_name"].strip():
-        raise Rejected("invalid_client", "the client's metadata document has no client_name")
+        raise ClientRejectedError("invalid_client", "the client's metadata document has no client_name")
     method = body.get("token_endpoint_auth_method", "none")
     if method not in ("none", "private_key_jwt") or body.keys() & {"client_secret", "client_secret_expires_at"}:
-        raise Rejected("invalid_client", "a client with a metadata document can't have a secret")
+        raise ClientRejectedError("invalid_client", "a client with a metadata document can't have a secret")
     kept = {**_metadata(body, served), "token_endpoint_auth_method": method}
     if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & kept.keys():
-        raise Rejected("invalid_client", "the client's metadata document has no keys")
+        raise ClientRejectedError("invalid_client", "the client's metadata document has no keys")
     listed = body.get("redirect_uris")
-    uris = [uri for uri in listed if redirects.fault(uri) is None] if isinstance(listed, list) else []
+    uris = [uri for uri in listed if redirects.find_fault(uri) is None] if isinstance(listed, list) else []
     if not uris:
-        raise Rejected("invalid_client", "the client's metadata document has no redirect URI that can be used here")
+        raise ClientRejectedError(
+            "invalid_client", "the client's metadata document has no redirect URI that can be used here"
+        )
     kept["redirect_uris"] = list(dict.fromkeys(uris))[:MAX_URIS]
     return _within(kept)
 
 
-def find(connection: "Connection", configured: Mapping[str, Client], id: str) -> Client | None:
+def find_client(connection: "Connection", configured: Mapping[str, OAuthClient], id: str) -> OAuthClient | None:
     """The client of that id, of whatever kind. Runs inside a transaction."""
     if id in configured:
         return configured[id]
-    row = rows.find(connection, id)
-    return of_row(row) if row is not None else None
+    row = rows.find_client(connection, id)
+    return client_from_row(row) if row is not None else None
 
 
-def of_row(row: Any) -> Client:
+def client_from_row(row: Any) -> OAuthClient:
     """The client of a row, which `registered` or `documented` made."""
     said = msgspec.json.decode(row.metadata)
-    return Client(
+    return OAuthClient(
         id=row.id,
         kind=row.kind,
         name=said["client_name"],
@@ -171,12 +175,12 @@ def is_document_url(id: str) -> bool:
     """Whether a client id is the URL of a metadata document, and a plain one: https, a path, nothing that two readers
     could take for different things."""
     found = redirects.WEB.fullmatch(id)
-    if found is None or len(id) > 500 or "?" in id or redirects.fault(id) is not None:
+    if found is None or len(id) > 500 or "?" in id or redirects.find_fault(id) is not None:
         return False
     return str(found["host"]).islower() and len(found["rest"] or "") > 1 and "%" not in id
 
 
-def shown_name(given: object) -> str:
+def display_name(given: object) -> str:
     """A name as it may stand on a page, in quotes: one line, no character that is invisible, turns the writing around,
     ends the quotes, or (marks upon marks) reaches into the lines above and below."""
     text = given if isinstance(given, str) else ""
@@ -203,7 +207,7 @@ def _lightly_marked(text: str) -> str:
 def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any]:
     """What both kinds may say, with the defaults; nothing is null."""
     kept: dict[str, Any] = {
-        "client_name": shown_name(body.get("client_name")),
+        "client_name": display_name(body.get("client_name")),
         "grant_types": _grant_types(body.get("grant_types")),
         "response_types": ["code"],
     }
@@ -216,7 +220,7 @@ def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any
         kept["jwks_uri"] = body["jwks_uri"]
     elif isinstance(body.get("jwks"), dict) and isinstance(body["jwks"].get("keys"), list):
         if len(body["jwks"]["keys"]) > MAX_KEYS:
-            raise Rejected("invalid_client_metadata", f"jwks has more than {MAX_KEYS} keys")
+            raise ClientRejectedError("invalid_client_metadata", f"jwks has more than {MAX_KEYS} keys")
         kept["jwks"] = {"keys": [_public(key) for key in body["jwks"]["keys"] if isinstance(key, dict)]}
     contacts = body.get("contacts")
     if isinstance(contacts, list) and contacts and all(map(_is_text, contacts)):
@@ -237,13 +241,13 @@ def _scope(given: object, served: Collection[str]) -> str:
 
 def _check_uris(given: object) -> None:
     if not isinstance(given, list) or not given:
-        raise Rejected("invalid_redirect_uri", "redirect_uris is missing or empty")
+        raise ClientRejectedError("invalid_redirect_uri", "redirect_uris is missing or empty")
     if len(given) > MAX_URIS:
-        raise Rejected("invalid_redirect_uri", f"there are more than {MAX_URIS} redirect URIs")
+        raise ClientRejectedError("invalid_redirect_uri", f"there are more than {MAX_URIS} redirect URIs")
     for uri in given:
-        fault = redirects.fault(uri)
+        fault = redirects.find_fault(uri)
         if fault is not None:
-            raise Rejected("invalid_redirect_uri", fault)
+            raise ClientRejectedError("invalid_redirect_uri", fault)
 
 
 def _within(kept: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +256,7 @@ def _within(kept: dict[str, Any]) -> dict[str, Any]:
     except ValueError:  # a lone surrogate
         size = MAX_METADATA + 1
     if size > MAX_METADATA:
-        raise Rejected("invalid_client_metadata", "the client's metadata is too large or too deep")
+        raise ClientRejectedError("invalid_client_metadata", "the client's metadata is too large or too deep")
     return kept
 
 
@@ -279,4 +283,4 @@ def _is_text(value: object) -> bool:
 
 
 def _is_link(value: object) -> bool:
-    return isinstance(value, str) and redirects.fault(value) is None and value.startswith("http")
+    return isinstance(value, str) and redirects.find_fault(value) is None and value.startswith("http")

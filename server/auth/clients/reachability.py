@@ -25,28 +25,30 @@ class Reachability:
     """`urls` are tried with `ask`, which raises ToolError where nothing answers. `meanwhile` says in the log what holds
     as long as documents are out of reach."""
 
-    def __init__(self, urls: Collection[str], ask: Ask, meanwhile: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, urls: Collection[str], fetch: Ask, consequence: str, now: Callable[[], float] = time.time
+    ) -> None:
         self._urls = tuple(urls)
-        self._ask = ask
-        self._meanwhile = meanwhile
+        self._ask = fetch
+        self._meanwhile = consequence
         self._now = now
         self._tried_at = float("-inf")
         self._trying: asyncio.Task[None] | None = None
-        self.is_lost = False
+        self.is_unreachable = False
 
-    def suspect(self) -> None:
+    def report_failure(self) -> None:
         """A document could not be reached: try the well-known ones, unless that was done lately."""
         self._begin(PAUSE)
 
-    def look_again(self) -> None:
+    def retry(self) -> None:
         """Try once more, after a while, where documents are out of reach."""
-        if self.is_lost:
+        if self.is_unreachable:
             self._begin(AGAIN)
 
-    def note(self, url: str) -> None:
+    def report_answer(self, url: str) -> None:
         """Something answered at `url`."""
-        if self.is_lost and url in self._urls:
-            self.is_lost = False
+        if self.is_unreachable and url in self._urls:
+            self.is_unreachable = False
             log.info("metadata documents of clients can be fetched again")
 
     async def close(self) -> None:
@@ -71,8 +73,8 @@ class Reachability:
 
     async def _try(self) -> None:
         failures = [failure for failure in await asyncio.gather(*map(self._failure, self._urls)) if failure]
-        if len(failures) == len(self._urls) and not self.is_lost:
-            self.is_lost = True
+        if len(failures) == len(self._urls) and not self.is_unreachable:
+            self.is_unreachable = True
             hosts = " and ".join(urlsplit(url).hostname or "" for url in self._urls)
             log.warning(
                 "no metadata document of a client can be fetched from %s: %s. %s", hosts, failures[0], self._meanwhile
@@ -84,5 +86,5 @@ class Reachability:
             await self._ask(url)
         except ToolError as error:
             return error.text
-        self.note(url)
+        self.report_answer(url)
         return ""

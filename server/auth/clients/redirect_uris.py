@@ -62,7 +62,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 APPLICATIONS = frozenset(uri for uris in PRESETS.values() for uri in uris if not uri.startswith("http"))
 
 
-def fault(uri: object, *, trusted: bool = False) -> str | None:
+def find_fault(uri: object, *, trusted: bool = False) -> str | None:
     """Why a redirect URI is not taken, in fixed words; None when it is.
 
     https anywhere, http on loopback only; of other schemes those of known applications, or with `trusted` (the
@@ -94,12 +94,12 @@ def is_registered(uri: str, registered: Iterable[str]) -> bool:
     return any(uri == known or _differs_in_port(uri, known) or _fills(uri, known) for known in registered)
 
 
-def only_loopback(registered: Iterable[str]) -> bool:
+def is_loopback_only(registered: Iterable[str]) -> bool:
     """Whether codes can only go to the person's own machine: any program there may say it is this client."""
     return not any(uri.startswith("https://") for uri in registered)
 
 
-def shown_host(uri: str) -> str:
+def display_host(uri: str) -> str:
     """Where a code goes, for a person: the host with its port; of an application's own scheme, the scheme."""
     found = WEB.fullmatch(uri) or LOOPBACK.fullmatch(uri)
     if found is None:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.auth.login.throttle import Guesses, Pace, Throttle
-from toolgate.server.state import people
-from toolgate.server.state.people import BUILT_IN
+from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle
+from toolgate.server.state import people_rows
+from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
@@ -28,9 +28,9 @@ COST: Mapping[str, Any] = {}  # of a hash, where it is not to be argon2-cffi's o
 AT_ONCE = 2  # hashes computed at a time: each takes 64 MiB and a core for a while
 
 # A wait has to end soon for whoever owns the name, since others may try it too; an address may wait long.
-NAME = Pace(free=5, longest=60)
-ADDRESS = Pace(free=10, longest=900)
-ALL = Pace(free=100, longest=5, forget=60)
+NAME = Backoff(free=5, longest=60)
+ADDRESS = Backoff(free=10, longest=900)
+ALL = Backoff(free=100, longest=5, forget=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Person:
     email: str | None = None
 
 
-class Refused(Exception):
+class SignInError(Exception):
     """A name or a password that won't do; the text says why, and can be shown."""
 
 
@@ -53,17 +53,17 @@ class Accounts:
 
     def __init__(self, store: "Store", throttle: Throttle | None = None, now: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._guesses = Guesses(throttle or Throttle(), NAME, ADDRESS, ALL)
+        self._guesses = GuessLimiter(throttle or Throttle(), NAME, ADDRESS, ALL)
         self._now = now
         self._hashing = asyncio.Semaphore(AT_ONCE)
         self._nobody = ""  # a hash no password fits, for names that are not there
 
-    async def check(self, name: str, password: str, address: str, device: str = "") -> Person | None:
+    async def verify_password(self, name: str, password: str, address: str, device: str = "") -> Person | None:
         """Who signs in; None when name and password don't belong together, after the same time whether there is such
         a name or not. `address` is "" where nobody knows it; `device` what the browser has of `device`. Raises
         Throttled."""
-        known = spelled(name)
-        row = await self._store.transact(lambda connection: people.account(connection, known))
+        known = normalize_name_or_empty(name)
+        row = await self._store.transact(lambda connection: people_rows.find_account(connection, known))
         attempt = self._guesses.take(known, address, device if row is not None and _is_of(device, row.password) else "")
         if not self._nobody:
             self._nobody = await self._hashed(secrets.token_urlsafe())
@@ -73,23 +73,23 @@ class Accounts:
         self._guesses.forgive(attempt)
         return Person(BUILT_IN, row.subject, row.name)
 
-    async def device(self, person: Person) -> str:
+    async def issue_device_cookie(self, person: Person) -> str:
         """What a browser keeps that has signed in as this account: with it the tries of others, which may be kept up
         for ever, don't hold its owner up. It is dead when the password changes; "" where there is no such account.
         (OWASP: Blocking Brute Force Attacks, device cookies.)"""
-        row = await self._store.transact(lambda connection: people.account(connection, person.name))
+        row = await self._store.transact(lambda connection: people_rows.find_account(connection, person.name))
         if row is None or (person.issuer, person.subject) != (BUILT_IN, row.subject):
             return ""
         nonce = secrets.token_bytes(16)
         return base64.urlsafe_b64encode(nonce + _mark(nonce, row.password)).decode().rstrip("=")
 
-    async def empty(self) -> bool:
+    async def is_empty(self) -> bool:
         """Whether there is no account yet."""
-        return not await self._store.transact(people.has_accounts)
+        return not await self._store.transact(people_rows.has_accounts)
 
     async def add(self, name: str, password: str, *, first: bool = False) -> Person:
         """Make an account; with `first` only if there is none at all. Raises Refused."""
-        known = normalised(name)
+        known = normalize_name(name)
         row = {
             "name": known,
             "subject": secrets.token_hex(16),  # not the name: who gets it later is somebody else
@@ -98,51 +98,51 @@ class Accounts:
         }
 
         def put(connection: "Connection") -> None:
-            if first and people.has_accounts(connection):
-                raise Refused("there is an account already")
-            if people.account(connection, known) is not None:
-                raise Refused(f"there is an account {known!r} already")
-            people.add_account(connection, **row)
+            if first and people_rows.has_accounts(connection):
+                raise SignInError("there is an account already")
+            if people_rows.find_account(connection, known) is not None:
+                raise SignInError(f"there is an account {known!r} already")
+            people_rows.add_account(connection, **row)
 
         await self._store.transact(put)
         return Person(BUILT_IN, str(row["subject"]), known)
 
-    async def list(self) -> list[tuple[str, float]]:
+    async def list_accounts(self) -> list[tuple[str, float]]:
         """Each name, and when the account was made."""
-        return [(row.name, row.made_at) for row in await self._store.transact(people.accounts)]
+        return [(row.name, row.made_at) for row in await self._store.transact(people_rows.list_accounts)]
 
-    async def knows(self, name: str) -> bool:
+    async def has_account(self, name: str) -> bool:
         """Whether there is an account of that name."""
-        known = spelled(name)
-        return await self._store.transact(lambda connection: people.account(connection, known)) is not None
+        known = normalize_name_or_empty(name)
+        return await self._store.transact(lambda connection: people_rows.find_account(connection, known)) is not None
 
-    async def find(self, name: str) -> Person | None:
-        known = normalised(name)
-        row = await self._store.transact(lambda connection: people.account(connection, known))
+    async def find_account(self, name: str) -> Person | None:
+        known = normalize_name(name)
+        row = await self._store.transact(lambda connection: people_rows.find_account(connection, known))
         return None if row is None else Person(BUILT_IN, row.subject, row.name)
 
     async def remove(self, name: str) -> Person:
         """Remove an account and sign it out everywhere; gives who it was, whose grants are to go as well. Raises
         Refused."""
-        known = normalised(name)
+        known = normalize_name(name)
 
         def take(connection: "Connection") -> Person:
             row = _there(connection, known)
-            people.remove_account(connection, known)
-            people.end_logins(connection, BUILT_IN, row.subject)
+            people_rows.remove_account(connection, known)
+            people_rows.end_logins(connection, BUILT_IN, row.subject)
             return Person(BUILT_IN, row.subject, known)
 
         return await self._store.transact(take)
 
-    async def passwd(self, name: str, password: str) -> Person:
+    async def set_password(self, name: str, password: str) -> Person:
         """Give an account a new password, and sign it out everywhere. Raises Refused."""
-        known = normalised(name)
+        known = normalize_name(name)
         hashed = await self._hashed(_usable(password, known))
 
         def put(connection: "Connection") -> Person:
             row = _there(connection, known)
-            people.set_password(connection, known, hashed)
-            people.end_logins(connection, BUILT_IN, row.subject)
+            people_rows.set_password(connection, known, hashed)
+            people_rows.end_logins(connection, BUILT_IN, row.subject)
             return Person(BUILT_IN, row.subject, known)
 
         return await self._store.transact(put)
@@ -164,23 +164,23 @@ class Accounts:
             return False
 
 
-def normalised(name: str) -> str:
+def normalize_name(name: str) -> str:
     """One spelling of a name, whatever the keyboard (RFC 8265 section 3.3, by and large). Raises Refused."""
     if len(name) > TYPED * MAX_NAME:  # before all else: what sorts marks takes the square of their number
-        raise Refused(f"a name has 1 to {MAX_NAME} characters")
+        raise SignInError(f"a name has 1 to {MAX_NAME} characters")
     known = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
     if not 1 <= len(known) <= MAX_NAME:
-        raise Refused(f"a name has 1 to {MAX_NAME} characters")
+        raise SignInError(f"a name has 1 to {MAX_NAME} characters")
     if not all(character.isalnum() or character in "._-@+" or _is_mark(character) for character in known):
-        raise Refused("a name is made of letters, digits and . _ - @ +")
+        raise SignInError("a name is made of letters, digits and . _ - @ +")
     return known
 
 
-def spelled(name: str) -> str:
+def normalize_name_or_empty(name: str) -> str:
     """`normalised`, or "" for what is no name."""
     try:
-        return normalised(name)
-    except Refused:
+        return normalize_name(name)
+    except SignInError:
         return ""
 
 
@@ -188,17 +188,17 @@ def _usable(password: str, name: str) -> str:
     """The password in one spelling (RFC 8265 section 4.2). Raises Refused."""
     plain = _composed(password)
     if plain is None or len(plain) > MAX_PASSWORD:
-        raise Refused(f"a password has at most {MAX_PASSWORD} characters")
+        raise SignInError(f"a password has at most {MAX_PASSWORD} characters")
     if not plain.isascii() and any("\ud800" <= character <= "\udfff" for character in plain):
-        raise Refused("a password is text in UTF-8")
+        raise SignInError("a password is text in UTF-8")
     if "\0" in plain:  # no form has one
-        raise Refused("a password has no NUL in it")
+        raise SignInError("a password has no NUL in it")
     if len(plain) < MIN_PASSWORD:
-        raise Refused(f"a password has at least {MIN_PASSWORD} characters")
+        raise SignInError(f"a password has at least {MIN_PASSWORD} characters")
     if unicodedata.normalize("NFKC", plain).casefold().strip() == name:
-        raise Refused("a password is not the name")
+        raise SignInError("a password is not the name")
     if len(set(plain)) < 2:
-        raise Refused("a password is more than one character, repeated")
+        raise SignInError("a password is more than one character, repeated")
     return plain
 
 
@@ -226,7 +226,7 @@ def _is_mark(character: str) -> bool:
 
 
 def _there(connection: "Connection", name: str) -> Any:
-    row = people.account(connection, name)
+    row = people_rows.find_account(connection, name)
     if row is None:
-        raise Refused(f"there is no account {name!r}")
+        raise SignInError(f"there is no account {name!r}")
     return row

@@ -6,7 +6,7 @@ EVERYBODY = "*"
 PREFIXES = ("oidc", "github", "header")  # of subjects: the ways, other than by an account, to sign in
 
 
-class Allowed:
+class UserAllowlist:
     """From `--allow-users`: `*`, `@example.com` (a domain), `ada@example.com` (an e-mail address), or a subject, as
     `github:583231`, `oidc:…`, `header:…`; the prefix may be left out where there is one provider only.
 
@@ -43,7 +43,7 @@ class Allowed:
         return bool(self._everybody or self._domains or self._emails or self._subjects)
 
     @property
-    def by_email(self) -> bool:
+    def needs_email(self) -> bool:
         """Whether an e-mail address can decide."""
         return bool(self._domains or self._emails) and not self._everybody
 
@@ -51,7 +51,7 @@ class Allowed:
         """`email` is a verified one, or None."""
         return self._everybody or (provider, subject) in self._subjects or self.permits_email(email)
 
-    def names(self, email: str) -> bool:
+    def lists_email(self, email: str) -> bool:
         """Whether this very address is among them, and not its domain alone."""
         return email.lower() in self._emails
 

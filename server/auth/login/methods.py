@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolgate.server.auth.login.accounts import Accounts, Person
-from toolgate.server.auth.login.allowlist import Allowed
-from toolgate.server.auth.login.pairing import Pairing
-from toolgate.server.auth.login.pending_logins import Departures
-from toolgate.server.auth.login.providers import Fetch, GitHub, OpenId, Provider
-from toolgate.server.auth.login.sessions import Login, Logins
-from toolgate.server.auth.login.trusted_proxies import BY_HEADER, Proxies, TrustedHeader
-from toolgate.server.state.people import BUILT_IN
+from toolgate.server.auth.login.allowlist import UserAllowlist
+from toolgate.server.auth.login.pairing import PairingCode
+from toolgate.server.auth.login.pending_logins import PendingLogins
+from toolgate.server.auth.login.providers import Fetch, GitHubProvider, IdentityProvider, OpenIdProvider
+from toolgate.server.auth.login.sessions import LoginSession, LoginSessions
+from toolgate.server.auth.login.trusted_proxies import BY_HEADER, TrustedHeader, TrustedProxies
+from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
@@ -28,61 +28,61 @@ log = logging.getLogger("toolgate.auth")
 
 
 @dataclass(frozen=True, slots=True)
-class SignIn:
+class SignInMethods:
     """`accounts` and `pairing` are None where nobody has a password here; `trusted` where no proxy says who it is.
     `enterprise`: the issuers that say themselves for whom a client may come (ID-JAG)."""
 
-    logins: Logins
-    departures: Departures
-    proxies: Proxies = field(default_factory=Proxies)
+    sessions: LoginSessions
+    pending_logins: PendingLogins
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     accounts: Accounts | None = None
-    pairing: Pairing | None = None
-    providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
-    trusted: TrustedHeader | None = None
-    enterprise: frozenset[str] = frozenset()
-    tally: Counter[tuple[str, str]] = field(
+    pairing: PairingCode | None = None
+    providers: Mapping[str, IdentityProvider] = field(default_factory=dict[str, IdentityProvider])
+    trusted_header: TrustedHeader | None = None
+    enterprise_issuers: frozenset[str] = frozenset()
+    counts: Counter[tuple[str, str]] = field(
         default_factory=Counter[tuple[str, str]]
     )  # of (way, outcome), since the start
 
-    def note(self, outcome: str, way: str, address: str, name: str = "") -> None:
+    def record(self, outcome: str, way: str, address: str, name: str = "") -> None:
         """Count a sign-in, and log it."""
-        self.tally[way, outcome] += 1
-        note(outcome, way, address, name)
+        self.counts[way, outcome] += 1
+        log_sign_in(outcome, way, address, name)
 
     @property
     def has_page(self) -> bool:
         """Whether a person can sign in here by themselves, and not only by a proxy's word."""
         return self.accounts is not None or bool(self.providers)
 
-    async def login(self, secret: str) -> Login | None:
+    async def find_session(self, secret: str) -> LoginSession | None:
         """Who is signed in with this secret, and may still come; who may not is signed out."""
-        found = await self.logins.find(secret)
-        if found is None or self.may_come(found.person):
+        found = await self.sessions.find(secret)
+        if found is None or self.can_sign_in(found.person):
             return found
-        await self.logins.end(secret)
+        await self.sessions.end(secret)
         return None
 
-    def may_come(self, person: Person) -> bool:
+    def can_sign_in(self, person: Person) -> bool:
         """Whether this person could still sign in: by a way that is still offered, and allowed by it. Whether an
         account is still there the database knows."""
         if person.issuer == BUILT_IN:
             return self.accounts is not None
         if person.issuer == BY_HEADER:
-            return self.trusted is not None and self.trusted.permits(person)
+            return self.trusted_header is not None and self.trusted_header.permits(person)
         for provider in self.providers.values():
             if provider.issuer == person.issuer:
                 return provider.permits(person)
-        return person.issuer in self.enterprise
+        return person.issuer in self.enterprise_issuers
 
     async def offer_pairing(self) -> bool:
         """Whether there is no account yet; then the log holds a code for making the first."""
-        if self.accounts is None or self.pairing is None or not await self.accounts.empty():
+        if self.accounts is None or self.pairing is None or not await self.accounts.is_empty():
             return False
         self.pairing.offer()
         return True
 
 
-def note(outcome: str, way: str, address: str, name: str = "") -> None:
+def log_sign_in(outcome: str, way: str, address: str, name: str = "") -> None:
     """Log a sign-in that was `accepted`, `refused` or `throttled`: one line that fail2ban and its like can read. What
     comes from outside stands behind the address, quoted and escaped."""
     try:
@@ -93,7 +93,7 @@ def note(outcome: str, way: str, address: str, name: str = "") -> None:
     log.log(level, "sign-in %s: from %s by %s%s", outcome, known, way, f" as {json.dumps(name[:64])}" if name else "")
 
 
-def sign_in(
+def build_sign_in(
     store: "Store",
     fetch: Fetch,
     public_url: str,
@@ -104,30 +104,30 @@ def sign_in(
     enterprise_issuers: Sequence[str] = (),
     header_secret: str = "",
     now: Callable[[], float] = time.time,
-) -> SignIn:
+) -> SignInMethods:
     """From `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), its clients' ids and secrets by way,
     `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and what `--login-header-secret` holds. Raises
     ValueError, which names the option at fault."""
     chosen = _chosen(ways)
     outside = [way for way in (OIDC, GITHUB, HEADER) if way in chosen]
     try:
-        proxies = Proxies(trusted_proxies)
+        proxies = TrustedProxies(trusted_proxies)
     except ValueError as error:
         raise ValueError(f"--trusted-proxies: {error}") from None
     try:
-        allowed = Allowed(allow_users, outside)
+        allowed = UserAllowlist(allow_users, outside)
     except ValueError as error:
         raise ValueError(f"--allow-users: {error}") from None
     has_accounts = PASSWORD in chosen
-    return SignIn(
-        logins=Logins(store, now),
-        departures=Departures(store, now),
+    return SignInMethods(
+        sessions=LoginSessions(store, now),
+        pending_logins=PendingLogins(store, now),
         proxies=proxies,
         accounts=Accounts(store, now=now) if has_accounts else None,
-        pairing=Pairing(f"{public_url}/login") if has_accounts else None,
+        pairing=PairingCode(f"{public_url}/login") if has_accounts else None,
         providers=_providers(chosen, credentials, allowed, fetch),
-        trusted=_trusted(chosen, proxies, allowed, header_secret),
-        enterprise=frozenset(enterprise_issuers),
+        trusted_header=_trusted(chosen, proxies, allowed, header_secret),
+        enterprise_issuers=frozenset(enterprise_issuers),
     )
 
 
@@ -144,9 +144,9 @@ def _chosen(ways: Sequence[str]) -> dict[str, str]:
 
 
 def _providers(
-    chosen: Mapping[str, str], credentials: Mapping[str, tuple[str, str]], allowed: Allowed, fetch: Fetch
-) -> dict[str, Provider]:
-    providers: dict[str, Provider] = {}
+    chosen: Mapping[str, str], credentials: Mapping[str, tuple[str, str]], allowed: UserAllowlist, fetch: Fetch
+) -> dict[str, IdentityProvider]:
+    providers: dict[str, IdentityProvider] = {}
     for way in (OIDC, GITHUB):
         if way not in chosen:
             continue
@@ -156,13 +156,15 @@ def _providers(
         if not allowed:
             raise ValueError(f"--login {way} needs --allow-users: whom it may sign in, * for everybody it knows")
         if way == OIDC:
-            providers[way] = OpenId(chosen[way], client, secret, allowed, fetch)
+            providers[way] = OpenIdProvider(chosen[way], client, secret, allowed, fetch)
         else:
-            providers[way] = GitHub(client, secret, allowed, fetch)
+            providers[way] = GitHubProvider(client, secret, allowed, fetch)
     return providers
 
 
-def _trusted(chosen: Mapping[str, str], proxies: Proxies, allowed: Allowed, secret: str) -> TrustedHeader | None:
+def _trusted(
+    chosen: Mapping[str, str], proxies: TrustedProxies, allowed: UserAllowlist, secret: str
+) -> TrustedHeader | None:
     if HEADER not in chosen:
         if secret:
             raise ValueError("--login-header-secret needs --login header=NAME: what the proxy proves itself for")

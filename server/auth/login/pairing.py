@@ -10,17 +10,19 @@ import secrets
 import time
 from collections.abc import Callable
 
-from toolgate.server.auth.login.throttle import Pace, Throttle, block_paces
+from toolgate.server.auth.login.throttle import Backoff, Throttle, block_backoffs
 
 LIFETIME = 600.0  # seconds
 BYTES = 16  # 128 bits: 26 letters and digits
-ADDRESS = Pace(free=5, longest=60)
-ALL = Pace(free=100, longest=2)  # short: whoever guesses must not keep the operator out, and 128 bits are not guessed
+ADDRESS = Backoff(free=5, longest=60)
+ALL = Backoff(
+    free=100, longest=2
+)  # short: whoever guesses must not keep the operator out, and 128 bits are not guessed
 
 log = logging.getLogger("toolgate.auth")
 
 
-class Pairing:
+class PairingCode:
     """`where` is the page that takes the code. The code is only ever in the log and, hashed, here."""
 
     def __init__(self, where: str, throttle: Throttle | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -44,16 +46,16 @@ class Pairing:
             LIFETIME // 60,
         )
 
-    def fits(self, code: str, address: str) -> bool:
+    def verify(self, code: str, address: str) -> bool:
         """Whether `code` is the one in the log; `address` is "" where nobody knows it. Raises Throttled."""
-        paces = [*block_paces(address, ADDRESS), ("all", ALL)]
+        paces = [*block_backoffs(address, ADDRESS), ("all", ALL)]
         self._throttle.take(paces)
         right = hmac.compare_digest(_hashed(code), self._hash) and self._now() < self._until
         if right:
-            self._throttle.give_back(1, *(key for key, _ in paces))
+            self._throttle.refund(1, *(key for key, _ in paces))
         return right
 
-    def end(self) -> None:
+    def expire(self) -> None:
         """There is an account: the code is dead."""
         self._hash, self._until = b"", 0.0
 

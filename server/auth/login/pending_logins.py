@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth.address_blocks import AddressLimiter
-from toolgate.server.auth.login.sessions import hashed
-from toolgate.server.state import people
+from toolgate.server.auth.login.sessions import hash_secret
+from toolgate.server.state import people_rows
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
@@ -26,22 +26,22 @@ EACH, ALL = 30, 600  # a minute: of one address, which many may share, and of al
 MOST = 6_000  # of all at a time, by any number of servers: each holds a question of 4 KiB and more
 
 
-class TooMany(Exception):
+class TooManyLoginsError(Exception):
     """Too many have been sent away just now, of this address or in all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class PendingLogin:
     """Why a browser was sent away: the question it has approved `scopes` of, "" when it only signs in. `anew`: as
     somebody else than whom the provider knows it as; that is told when it leaves, and not kept."""
 
     provider: str
-    question: str
+    consent_id: str
     scopes: frozenset[str]
-    anew: bool = False
+    select_account: bool = False
 
 
-class Departures:
+class PendingLogins:
     """Browsers that are at another page, found by their state once."""
 
     def __init__(self, store: "Store", now: Callable[[], float] = time.time, most: int = MOST) -> None:
@@ -50,51 +50,51 @@ class Departures:
         self._most = most
         self._limiter = AddressLimiter(EACH, ALL, now)
 
-    async def leave(self, departure: Departure, address: str = "") -> str:
+    async def start(self, pending: PendingLogin, address: str = "") -> str:
         """Return the ticket for the browser's cookie. `address` is the browser's, "" where it is unknown. Raises
         TooMany."""
         if address and not self._limiter.take(address):
-            raise TooMany
+            raise TooManyLoginsError
         ticket, now = secrets.token_urlsafe(32), self._now()
         row = {
-            "hash": hashed(state_of(ticket)),
-            "provider": departure.provider,
-            "question": departure.question,
-            "scopes": " ".join(sorted(departure.scopes)),
+            "hash": hash_secret(derive_state(ticket)),
+            "provider": pending.provider,
+            "question": pending.consent_id,
+            "scopes": " ".join(sorted(pending.scopes)),
             "until": now + LIFETIME,
         }
 
         def put(connection: "Connection") -> None:
-            people.add_departure(connection, now, **row)
-            people.trim_departures(connection, departure.question, OF_QUESTION, self._most)
+            people_rows.add_pending_login(connection, now, **row)
+            people_rows.trim_pending_logins(connection, pending.consent_id, OF_QUESTION, self._most)
 
         await self._store.transact(put)
         return ticket
 
-    async def back(self, ticket: str) -> Departure | None:
+    async def redeem(self, ticket: str) -> PendingLogin | None:
         """Once; None for a ticket that is used, too old, or none of ours."""
         now = self._now()
 
         def take(connection: "Connection") -> Any:
-            return people.take_departure(connection, hashed(state_of(ticket)), now)
+            return people_rows.take_pending_login(connection, hash_secret(derive_state(ticket)), now)
 
         row = await self._store.transact(take)
-        return None if row is None else Departure(row.provider, row.question, frozenset(row.scopes.split()))
+        return None if row is None else PendingLogin(row.provider, row.question, frozenset(row.scopes.split()))
 
 
-def state_of(ticket: str) -> str:
-    return made_of(ticket, "state")
+def derive_state(ticket: str) -> str:
+    return derive_value(ticket, "state")
 
 
-def made_of(ticket: str, what: str) -> str:
+def derive_value(ticket: str, what: str) -> str:
     """One of the ticket's values, "nonce" or "verifier": none of them tells another."""
     digest = hmac.new(ticket.encode(), what.encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def challenge(ticket: str) -> dict[str, str]:
+def pkce_challenge(ticket: str) -> dict[str, str]:
     """PKCE's parameters (RFC 7636 section 4.3)."""
-    digest = hashlib.sha256(made_of(ticket, "verifier").encode()).digest()
+    digest = hashlib.sha256(derive_value(ticket, "verifier").encode()).digest()
     return {
         "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
         "code_challenge_method": "S256",

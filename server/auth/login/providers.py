@@ -15,9 +15,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from toolgate.server.auth.login.accounts import Person, Refused
-from toolgate.server.auth.login.allowlist import Allowed
-from toolgate.server.auth.login.pending_logins import challenge, made_of, state_of
+from toolgate.server.auth.login.accounts import Person, SignInError
+from toolgate.server.auth.login.allowlist import UserAllowlist
+from toolgate.server.auth.login.pending_logins import derive_state, derive_value, pkce_challenge
 from toolgate.server.auth.tokens import jose
 from toolgate.tools import ToolError
 
@@ -41,7 +41,7 @@ Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.web.fetch.Web.fetch: 
 log = logging.getLogger("toolgate.auth")
 
 
-class Provider(Protocol):
+class IdentityProvider(Protocol):
     """`key` is its name here, `title` what people call it, `issuer` the issuer of its people. `address` and `person`
     raise Refused with a text for them."""
 
@@ -49,11 +49,11 @@ class Provider(Protocol):
     title: str
     issuer: str
 
-    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
+    async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
         """Where the browser goes to sign in, `anew` to be asked as whom; it comes back to the URL `back`."""
         ...
 
-    async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
+    async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         """Who came back with this query."""
         ...
 
@@ -62,7 +62,7 @@ class Provider(Protocol):
         ...
 
 
-class OpenId:
+class OpenIdProvider:
     """An OpenID Connect provider, known by its issuer URL."""
 
     key = "oidc"
@@ -72,7 +72,7 @@ class OpenId:
         issuer: str,
         client: str,
         secret: str,
-        allowed: Allowed,
+        allowed: UserAllowlist,
         fetch: Fetch,
         now: Callable[[], float] = time.time,
         hosted: str = "",
@@ -88,46 +88,46 @@ class OpenId:
         self._web = _Web(fetch, self.title)
         self._now = now
         self._metadata: tuple[float, dict[str, Any]] | None = None
-        self._keys: tuple[float, list[jose.Key]] | None = None
+        self._keys: tuple[float, list[jose.JoseKey]] | None = None
 
-    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
+    async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
         metadata = await self._discovered()
         asked = {
             "response_type": "code",
             "client_id": self._client,
             "redirect_uri": back,
             "scope": "openid email profile",
-            "state": state_of(ticket),
-            "nonce": made_of(ticket, "nonce"),
-            **challenge(ticket),
+            "state": derive_state(ticket),
+            "nonce": derive_value(ticket, "nonce"),
+            **pkce_challenge(ticket),
             **(SELECT if anew else {}),
         }
         return _with_query(_url(metadata, "authorization_endpoint", self.title), asked)
 
-    async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
+    async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         metadata = await self._discovered()
         said = answer.get("iss")
         if said != self.issuer and (said or metadata.get("authorization_response_iss_parameter_supported") is True):
-            raise Refused(f"this answer is not from {self.title}")
+            raise SignInError(f"this answer is not from {self.title}")
         tokens = await self._tokens(metadata, _code(answer, self.title), back, ticket)
         claims = await self._claims(metadata, tokens.get("id_token"))
-        if not hmac.compare_digest(str(claims.get("nonce")).encode(), made_of(ticket, "nonce").encode()):
-            raise Refused(f"{self.title} answered another question: try again")
+        if not hmac.compare_digest(str(claims.get("nonce")).encode(), derive_value(ticket, "nonce").encode()):
+            raise SignInError(f"{self.title} answered another question: try again")
         subject = claims.get("sub")
         if (
             not isinstance(subject, str)
             or not 0 < len(subject) <= 255
             or claims.get("azp", self._client) != self._client
         ):
-            raise Refused(f"{self.title} did not say who you are")
-        if self._allowed.by_email and "email" not in claims:
+            raise SignInError(f"{self.title} did not say who you are")
+        if self._allowed.needs_email and "email" not in claims:
             claims = {**await self._userinfo(metadata, tokens, subject), "sub": subject}
         email = self._email(claims)
         claims = {**claims, "email": email}
         name = _name(claims, "email", "preferred_username", "name") or subject
         person = Person(self.issuer, subject, name, email)
         if not self.permits(person):
-            raise Refused(NOT_ALLOWED)
+            raise SignInError(NOT_ALLOWED)
         return person
 
     def _email(self, claims: Mapping[str, Any]) -> str | None:
@@ -137,7 +137,7 @@ class OpenId:
             return None
         if not self._hosted or claims.get(self._hosted) or email.lower().endswith(OWN_DOMAINS):
             return email
-        if self._allowed.names(email):
+        if self._allowed.lists_email(email):
             return email
         log.info("%s: a personal account under an organisation's address (no %s)", self.issuer, self._hosted)
         return None
@@ -151,7 +151,7 @@ class OpenId:
             document = await self._web.json(self.issuer.rstrip("/") + "/.well-known/openid-configuration")
             if document.get("issuer") != self.issuer:
                 log.error("%s: its metadata names another issuer", self.issuer)
-                raise Refused(f"{self.title} can't be used: its metadata names another issuer")
+                raise SignInError(f"{self.title} can't be used: its metadata names another issuer")
             self._metadata = (self._now(), document)
         return self._metadata[1]
 
@@ -161,7 +161,7 @@ class OpenId:
             "code": code,
             "redirect_uri": back,
             "client_id": self._client,
-            "code_verifier": made_of(ticket, "verifier"),
+            "code_verifier": derive_value(ticket, "verifier"),
         }
         headers: dict[str, str] = {}
         methods = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
@@ -175,28 +175,28 @@ class OpenId:
 
     async def _claims(self, metadata: dict[str, Any], token: object) -> dict[str, Any]:
         if not isinstance(token, str):
-            raise Refused(f"{self.title} did not say who you are")
+            raise SignInError(f"{self.title} did not say who you are")
         try:
             try:
                 return self._verified(token, await self._known_keys(metadata, KEPT))
-            except jose.UnknownKey:
+            except jose.UnknownKeyError:
                 return self._verified(token, await self._known_keys(metadata, AGAIN))
-        except jose.InvalidToken as error:
+        except jose.InvalidTokenError as error:
             log.warning("%s sent an id_token that does not hold: %s", self.issuer, error)
-            raise Refused(f"{self.title} did not say who you are") from None
+            raise SignInError(f"{self.title} did not say who you are") from None
 
-    def _verified(self, token: str, keys: list[jose.Key]) -> dict[str, Any]:
+    def _verified(self, token: str, keys: list[jose.JoseKey]) -> dict[str, Any]:
         return jose.verify(
             token, keys, typ=("jwt", ""), algorithms=ALGORITHMS, issuer=self.issuer, audience=(self._client,)
         )
 
-    async def _known_keys(self, metadata: dict[str, Any], age: float) -> list[jose.Key]:
+    async def _known_keys(self, metadata: dict[str, Any], age: float) -> list[jose.JoseKey]:
         if self._keys is None or self._now() - self._keys[0] >= age:
             document = await self._web.json(_url(metadata, "jwks_uri", self.title))
             try:
-                self._keys = (self._now(), jose.public_keys(document))
+                self._keys = (self._now(), jose.parse_jwks(document))
             except ValueError:
-                raise Refused(f"{self.title} can't be used: it has no keys") from None
+                raise SignInError(f"{self.title} can't be used: it has no keys") from None
         return self._keys[1]
 
     async def _userinfo(self, metadata: dict[str, Any], tokens: dict[str, Any], subject: str) -> dict[str, Any]:
@@ -208,14 +208,14 @@ class OpenId:
         return claims if claims.get("sub") == subject else {}
 
 
-class GitHub:
+class GitHubProvider:
     """GitHub has OAuth 2 and an API, but no id_token; a person's number never changes and is never given again."""
 
     key = "github"
     title = "GitHub"
 
     def __init__(
-        self, client: str, secret: str, allowed: Allowed, fetch: Fetch, site: str = GITHUB, api: str = GITHUB_API
+        self, client: str, secret: str, allowed: UserAllowlist, fetch: Fetch, site: str = GITHUB, api: str = GITHUB_API
     ) -> None:
         self._client = client
         self._secret = secret
@@ -224,44 +224,44 @@ class GitHub:
         self.issuer = site
         self._api = api
 
-    async def address(self, back: str, ticket: str, anew: bool = False) -> str:
+    async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
         asked = {
             "client_id": self._client,
             "redirect_uri": back,
-            "scope": "read:user user:email" if self._allowed.by_email else "read:user",
-            "state": state_of(ticket),
+            "scope": "read:user user:email" if self._allowed.needs_email else "read:user",
+            "state": derive_state(ticket),
             "allow_signup": "false",
-            **challenge(ticket),
+            **pkce_challenge(ticket),
             **(SELECT if anew else {}),
         }
         return _with_query(f"{self.issuer}/login/oauth/authorize", asked)
 
-    async def person(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
+    async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         said = answer.get("iss")
         if said is not None and not (said.isascii() and urlsplit(said).netloc == urlsplit(self.issuer).netloc):
-            raise Refused("this answer is not from GitHub")
+            raise SignInError("this answer is not from GitHub")
         form = {
             "client_id": self._client,
             "client_secret": self._secret,
             "code": _code(answer, self.title),
             "redirect_uri": back,
-            "code_verifier": made_of(ticket, "verifier"),
+            "code_verifier": derive_value(ticket, "verifier"),
         }
         tokens = await self._web.json(f"{self.issuer}/login/oauth/access_token", form)
         if not isinstance(tokens.get("access_token"), str):
-            raise Refused("GitHub did not say who you are")
+            raise SignInError("GitHub did not say who you are")
         told = {"authorization": f"Bearer {tokens['access_token']}"}
         user = await self._web.json(f"{self._api}/user", headers=told)
         number, login = user.get("id"), user.get("login")
         if type(number) is not int or not isinstance(login, str):
-            raise Refused("GitHub did not say who you are")
+            raise SignInError("GitHub did not say who you are")
         person = Person(self.issuer, str(number), login)
         if self.permits(person):
             return person
-        for email in await self._emails(told) if self._allowed.by_email else ():
+        for email in await self._emails(told) if self._allowed.needs_email else ():
             if self._allowed.permits_email(email):
                 return replace(person, email=email)
-        raise Refused(NOT_ALLOWED)
+        raise SignInError(NOT_ALLOWED)
 
     def permits(self, person: Person) -> bool:
         return self._allowed.permits(self.key, person.subject, person.email)
@@ -307,17 +307,17 @@ class _Web:
         except (ValueError, RecursionError):
             raise self._failed(url, "its answer is not JSON") from None
 
-    def _failed(self, url: str, why: str) -> Refused:
+    def _failed(self, url: str, why: str) -> SignInError:
         log.warning("signing in by %s failed at %s: %s", self._title, url.partition("?")[0], why)
-        return Refused(f"signing in by {self._title} failed; the server's log says more")
+        return SignInError(f"signing in by {self._title} failed; the server's log says more")
 
 
 def _code(answer: Mapping[str, str], title: str) -> str:
     """The code that came back. Raises Refused for an error: its words are the sender's, and not repeated."""
     if answer.get("error") == "access_denied":
-        raise Refused(f"you did not sign in at {title}")
+        raise SignInError(f"you did not sign in at {title}")
     if "error" in answer or not answer.get("code"):
-        raise Refused(f"signing in by {title} failed: it sent an error")
+        raise SignInError(f"signing in by {title} failed: it sent an error")
     return answer["code"]
 
 
@@ -326,7 +326,7 @@ def _url(metadata: Mapping[str, Any], name: str, title: str) -> str:
     url = metadata.get(name)
     wanted = ("https", "http") if str(metadata.get("issuer")).startswith("http://") else ("https",)
     if not isinstance(url, str) or urlsplit(url).scheme not in wanted:
-        raise Refused(f"{title} can't be used: its metadata has no usable {name}")
+        raise SignInError(f"{title} can't be used: its metadata has no usable {name}")
     return url
 
 

@@ -15,7 +15,7 @@ MOST_ORIGINS = 10_000  # pairs of a name and an address it was right from
 BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 
 
-class Throttled(Exception):
+class ThrottledError(Exception):
     """Too many tries: nothing was looked at. `wait` is in seconds."""
 
     def __init__(self, wait: float) -> None:
@@ -24,7 +24,7 @@ class Throttled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Backoff:
     """`free` tries, then a wait that begins at a second and doubles up to `longest`; after `forget` seconds without a
     try all is forgotten."""
 
@@ -37,7 +37,7 @@ class Pace:
         return 0.0 if tries < self.free else min(self.longest, 2.0 ** min(tries - self.free, 30))
 
 
-ENDLESS = Pace(free=2**62, longest=0.0)  # counts, and slows down nobody
+ENDLESS = Backoff(free=2**62, longest=0.0)  # counts, and slows down nobody
 
 
 @dataclass(slots=True)
@@ -53,12 +53,12 @@ class Throttle:
         self._now = now
         self._counts: dict[str, _Count] = {}  # by when they were last tried, the earliest first
 
-    def take(self, paces: Iterable[tuple[str, Pace]]) -> None:
+    def take(self, paces: Iterable[tuple[str, Backoff]]) -> None:
         """One try for all keys. Raises Throttled when one of them has to wait: then none is counted."""
         keys, now = list(paces), self._now()
         waits = [self._wait(key, pace, now) for key, pace in keys]
         if any(wait > 0 for wait in waits):
-            raise Throttled(max(waits))
+            raise ThrottledError(max(waits))
         for key, _ in keys:
             count = self._counts.pop(key, None) or _Count(0, now)
             self._counts[key] = _Count(count.tries + 1, now)
@@ -70,7 +70,7 @@ class Throttle:
         for key in keys:
             self._counts.pop(key, None)
 
-    def give_back(self, tries: int, *keys: str) -> None:
+    def refund(self, tries: int, *keys: str) -> None:
         """Forget so many tries of each of these keys."""
         for key in keys:
             count = self._counts.get(key)
@@ -82,7 +82,7 @@ class Throttle:
         count = self._counts.get(key)
         return 0 if count is None else count.tries
 
-    def _wait(self, key: str, pace: Pace, now: float) -> float:
+    def _wait(self, key: str, pace: Backoff, now: float) -> float:
         count = self._counts.get(key)
         if count is None:
             return 0.0
@@ -93,7 +93,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class GuessAttempt:
     """A guess that counts. `own`: keys of nobody but who made it; `shared`: those that others guess under too."""
 
     own: tuple[str, ...]
@@ -102,37 +102,37 @@ class Try:
     origin: str = ""
 
 
-class Guesses:
+class GuessLimiter:
     """Guesses at the secrets of names: counted by name, by the address with the blocks around it, and all together.
 
     Strangers can use up each of these. So who was right before, as a device or from an address, is counted apart: a
     name's owner is not kept out by those who guess at it.
     """
 
-    def __init__(self, throttle: Throttle, name: Pace, address: Pace, all: Pace) -> None:
+    def __init__(self, throttle: Throttle, name: Backoff, address: Backoff, all: Backoff) -> None:
         self._throttle = throttle
         self._name = name
         self._address = address
         self._all = all
         self._origins: dict[str, None] = {}  # by when they were right last, the earliest first
 
-    def take(self, name: str, address: str, device: str = "") -> Try:
+    def take(self, name: str, address: str, device: str = "") -> GuessAttempt:
         """Count a guess. `name` is a short one; `address` is "" where it is unknown: everybody's would let one lock
         all out; `device` proves that the name's owner has used it, or is "". Raises Throttled."""
         origin = f"origin {name} {prefixes(address)[0]}" if address else ""
         if device or origin in self._origins:
             key = f"device {device}" if device else origin
             self._throttle.take([(key, self._name)])
-            return Try((key,), origin=origin)
-        blocks, whole, mark = block_paces(address, self._address), f"name {name}", f"mark {origin}" if origin else ""
+            return GuessAttempt((key,), origin=origin)
+        blocks, whole, mark = block_backoffs(address, self._address), f"name {name}", f"mark {origin}" if origin else ""
         marks = [(mark, ENDLESS)] if mark else []
         self._throttle.take([(whole, self._name), *blocks, ("all", self._all), *marks])
-        return Try((whole,), (*(block for block, _ in blocks), "all"), mark, origin)
+        return GuessAttempt((whole,), (*(block for block, _ in blocks), "all"), mark, origin)
 
-    def forgive(self, attempt: Try) -> None:
+    def forgive(self, attempt: GuessAttempt) -> None:
         """It was no guess: forget the name's tries, and of the others those for this name from this address."""
         tries = self._throttle.tries(attempt.mark) if attempt.mark else 1
-        self._throttle.give_back(tries, *attempt.shared)
+        self._throttle.refund(tries, *attempt.shared)
         self._throttle.forget(*attempt.own, attempt.mark)
         if attempt.origin:
             self._origins.pop(attempt.origin, None)
@@ -141,7 +141,7 @@ class Guesses:
             del self._origins[next(iter(self._origins))]
 
 
-def block_paces(address: str, pace: Pace) -> list[tuple[str, Pace]]:
+def block_backoffs(address: str, pace: Backoff) -> list[tuple[str, Backoff]]:
     """What a try from an address counts for: `pace` is its own; a wider block has more tries and waits less. Nothing
     for "", which is everybody's."""
     blocks = prefixes(address) if address else ()

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from toolgate.server.auth.login.accounts import Person, Refused
-from toolgate.server.auth.login.allowlist import Allowed
+from toolgate.server.auth.login.accounts import Person, SignInError
+from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.config.types import is_loopback
 
 BY_HEADER = "toolgate:header"  # the issuer of those a proxy names
@@ -26,7 +26,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 log = logging.getLogger("toolgate.auth")
 
 
-class Proxies:
+class TrustedProxies:
     """Networks in CIDR notation. Raises ValueError for what is none."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
@@ -46,13 +46,13 @@ class Proxies:
             parsed = parsed.ipv4_mapped
         return any(parsed in network for network in self._networks)
 
-    def own_address(self) -> str:
+    def local_address(self) -> str:
         """Return an address of this machine that is among them, or "": whatever runs here can come from it."""
         own = [*LOOPBACK, *(ipaddress.ip_network(address) for address in _interface_addresses())]
         trusted = (found for found in own for network in self._networks if _overlap(found, network))
         return next((str(found.network_address) for found in trusted), "")
 
-    def address(self, peer: str, forwarded_for: str) -> str:
+    def client_address(self, peer: str, forwarded_for: str) -> str:
         """Where a request came from: of `X-Forwarded-For`, which anybody can begin, the last that is no proxy of
         ours. "" where nobody can tell: it is no address, or it comes through a proxy on this machine which is not among
         them, as all do."""
@@ -106,32 +106,32 @@ class TrustedHeader:
     an address proves nothing where others share it."""
 
     header: str
-    proxies: Proxies
-    allowed: Allowed
+    proxies: TrustedProxies
+    allowlist: UserAllowlist
     secret: str = field(default="", repr=False)
 
-    def person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
+    def read_person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
         """Who the proxy says it is; None when it says nothing. Raises Refused when somebody else says it."""
         said = headers.get(self.header.encode())
         if said is None:
             return None
         if not self.proxies.trusts(peer):
-            raise Refused("the header that says who you are is taken from the configured proxies only")
+            raise SignInError("the header that says who you are is taken from the configured proxies only")
         if self.secret and not hmac.compare_digest(headers.get(PROOF.encode(), b""), self.secret.encode()):
-            raise Refused("the header that says who you are came without the proxy's secret")
+            raise SignInError("the header that says who you are came without the proxy's secret")
         try:
             name = said.decode().strip()
         except UnicodeDecodeError:
-            raise Refused("the header that says who you are is not UTF-8") from None
+            raise SignInError("the header that says who you are is not UTF-8") from None
         if not name:
             return None
         if len(name) > MAX_NAME or not name.isprintable():
-            raise Refused("the header that says who you are holds no name")
+            raise SignInError("the header that says who you are holds no name")
         person = Person(BY_HEADER, name, name, name if "@" in name else None)
         if not self.permits(person):
-            raise Refused("you are signed in, but not one of those who may use this server")
+            raise SignInError("you are signed in, but not one of those who may use this server")
         return person
 
     def permits(self, person: Person) -> bool:
         """Whether somebody the proxy names may come."""
-        return self.allowed.permits("header", person.subject, person.email)
+        return self.allowlist.permits("header", person.subject, person.email)

@@ -15,21 +15,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.auth.clients.model import Client
-from toolgate.server.auth.clients.redirect_uris import shown_host
-from toolgate.server.auth.grants import Granted
+from toolgate.server.auth.clients.model import OAuthClient
+from toolgate.server.auth.clients.redirect_uris import display_host
+from toolgate.server.auth.grants import GrantSummary
 from toolgate.server.auth.oauth_server.advice import Advice
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.service import Authorization
+    from toolgate.server.auth.oauth_server.service import AuthorizationService
 
-__all__ = ["Answer", "Authorization", "Form", "Granted", "Mistake", "Question", "Redirect"]
+__all__ = [
+    "AuthorizationErrorPage",
+    "AuthorizationService",
+    "ConsentRequest",
+    "FormPairs",
+    "GrantSummary",
+    "OAuthResponse",
+    "Redirect",
+]
 
-Form = list[tuple[str, str]]  # the pairs of a urlencoded body, in order, repeated ones too
+FormPairs = list[tuple[str, str]]  # the pairs of a urlencoded body, in order, repeated ones too
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ConsentRequest:
     """What a person is to be asked, for the consent page. Answered once, within ten minutes.
 
     `scopes` is what was asked and is served, in the order they are shown; with none asked, all that are served.
@@ -38,7 +46,7 @@ class Question:
     """
 
     id: str
-    client: Client
+    client: OAuthClient
     redirect_uri: str
     scopes: tuple[str, ...]
     resource: str
@@ -48,7 +56,7 @@ class Question:
     @property
     def redirect_host(self) -> str:
         """Where the code goes, as a person reads it: a host with its port, or a scheme's own application."""
-        return shown_host(self.redirect_uri)
+        return display_host(self.redirect_uri)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class AuthorizationErrorPage:
     """Show a page and redirect nowhere: who asks, or where the answer would go, can't be trusted.
 
     `document`: the URL of the metadata document that the client named, where that is at fault; `advice`: what to do.
@@ -79,7 +87,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OAuthResponse:
     """A JSON answer. `headers` are those beside Content-Type; no member of `body` is null."""
 
     status: int
@@ -88,9 +96,9 @@ class Answer:
 
 
 def __getattr__(name: str) -> Any:
-    """`Authorization`, loaded when it is asked for: Authlib and SQLAlchemy are slow to import."""
-    if name == "Authorization":
-        from toolgate.server.auth.oauth_server.service import Authorization
+    """`AuthorizationService`, loaded when it is asked for: Authlib and SQLAlchemy are slow to import."""
+    if name == "AuthorizationService":
+        from toolgate.server.auth.oauth_server.service import AuthorizationService
 
-        return Authorization
+        return AuthorizationService
     raise AttributeError(name)

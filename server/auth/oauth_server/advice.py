@@ -22,7 +22,7 @@ class Advice:
     commands: tuple[tuple[str, str], ...]
 
 
-def advice(kinds: Collection[str], *, unreached: bool) -> Advice:
+def advise(kinds: Collection[str], *, unreached: bool) -> Advice:
     """What to do on a server that takes clients of these `kinds`; `unreached`: it can't reach the document."""
     if "dynamic" not in kinds:
         return Advice((), (ADD, LET_REGISTER, CLAUDE_CODE))

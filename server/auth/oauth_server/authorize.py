@@ -8,19 +8,21 @@ where that is (RFC 9700 section 4.11.2).
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from toolgate.server.auth.clients.redirect_uris import shown_host
-from toolgate.server.auth.oauth_server import Mistake, Question, Redirect
+from toolgate.server.auth.clients.redirect_uris import display_host
+from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest, Redirect
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
-from toolgate.server.auth.oauth_server.grant_types import Code, check_resource
-from toolgate.server.auth.oauth_server.requests import Refusal, Request, describe
+from toolgate.server.auth.oauth_server.grant_types import CodeGrant, check_resource
+from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
 from toolgate.server.auth.oauth_server.scope_policy import OFFLINE
-from toolgate.server.state.clients import OPERATORS
+from toolgate.server.state.client_rows import CONFIGURED
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.server import Server
+    from toolgate.server.auth.oauth_server.server import AuthlibServer
 
 
-def consent(server: "Server", request: Request) -> Code | Redirect | Mistake:
+def check_authorization(
+    server: "AuthlibServer", request: OAuthRequest
+) -> CodeGrant | Redirect | AuthorizationErrorPage:
     """The grant that a person could approve, or what to tell instead."""
     redirect_uri, is_vouched_for = None, False
     try:
@@ -32,17 +34,17 @@ def consent(server: "Server", request: Request) -> Code | Redirect | Mistake:
     except OAuth2Error as error:
         error.redirect_uri = redirect_uri
         told = server.handle_error_response(request, error)
-        assert isinstance(told, Redirect | Mistake)
-        if redirect_uri is None or is_vouched_for or isinstance(told, Mistake):
+        assert isinstance(told, Redirect | AuthorizationErrorPage)
+        if redirect_uri is None or is_vouched_for or isinstance(told, AuthorizationErrorPage):
             return told
-        return replace(told, host=shown_host(redirect_uri), description=describe(error))
-    assert isinstance(grant, Code)
+        return replace(told, host=display_host(redirect_uri), description=describe(error))
+    assert isinstance(grant, CodeGrant)
     return grant
 
 
-def question_of(grant: Code, id: str, expires_at: float) -> Question:
+def consent_request_for(grant: CodeGrant, id: str, expires_at: float) -> ConsentRequest:
     request, server = grant.request, grant.server
-    return Question(
+    return ConsentRequest(
         id=id,
         client=request.client.client,
         redirect_uri=grant.redirect_uri,
@@ -53,29 +55,29 @@ def question_of(grant: Code, id: str, expires_at: float) -> Question:
     )
 
 
-def _redirect_uri(server: "Server", request: Request) -> tuple[str, bool]:
+def _redirect_uri(server: "AuthlibServer", request: OAuthRequest) -> tuple[str, bool]:
     """Where the answer may go, and whether the operator vouches for that. Raises a Refusal where it can't be told: of
     two clients, or two URIs, neither."""
     given = request.form
-    if not request.readable or request.came_twice("client_id") or request.came_twice("redirect_uri"):
+    if not request.is_readable or request.is_repeated("client_id") or request.is_repeated("redirect_uri"):
         request.check()
     caller = server.query_client(given.get("client_id", ""))
     if caller is None:
-        raise Refusal("invalid_client", "The client is not known here: let it connect anew.")
+        raise OAuthRequestError("invalid_client", "The client is not known here: let it connect anew.")
     uri = given.get("redirect_uri") or caller.get_default_redirect_uri()
     if uri is None:
-        raise Refusal("invalid_request", "The redirect_uri is missing.")
+        raise OAuthRequestError("invalid_request", "The redirect_uri is missing.")
     if not caller.check_redirect_uri(uri):
-        raise Refusal("invalid_request", "The redirect_uri is not one the client has registered.")
-    return uri, caller.client.kind == OPERATORS
+        raise OAuthRequestError("invalid_request", "The redirect_uri is not one the client has registered.")
+    return uri, caller.client.kind == CONFIGURED
 
 
-def _check_response(request: Request) -> None:
+def _check_response(request: OAuthRequest) -> None:
     """Refuse what would change the meaning of the rest if it were passed over."""
     if "response_type" not in request.form:
-        raise Refusal("invalid_request", "The response_type is missing.")
+        raise OAuthRequestError("invalid_request", "The response_type is missing.")
     if request.form["response_type"] != "code":
-        raise Refusal("unsupported_response_type")
+        raise OAuthRequestError("unsupported_response_type")
     for name in ("request", "request_uri"):
         if name in request.form:
-            raise Refusal(f"{name}_not_supported")
+            raise OAuthRequestError(f"{name}_not_supported")

@@ -12,21 +12,21 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from toolgate.server.auth.login.throttle import ENDLESS, Guesses, Pace, Throttle
-from toolgate.server.auth.oauth_server.requests import Refusal, Request
+from toolgate.server.auth.login.throttle import ENDLESS, Backoff, GuessLimiter, Throttle
+from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.jose import InvalidToken, Key
+from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 LONGEST = 300.0  # seconds an assertion holds, from when it was made: its id must be remembered as long
 FARTHEST = 3_600.0  # seconds ahead its end may lie; that is taken for an earlier one, and what says more is refused
 MAX_ID = 256  # characters of an assertion's id
 # Those of a client that is not right: a program, which is configured once, and tries again by itself when it is not
-SECRET = Pace(free=20, longest=60)
-ADDRESS = Pace(free=50, longest=60)  # where a platform has clients of many people
+SECRET = Backoff(free=20, longest=60)
+ADDRESS = Backoff(free=50, longest=60)  # where a platform has clients of many people
 
 
-class TooManyGuesses(Refusal):
+class TooManyGuessesError(OAuthRequestError):
     """A secret that came too soon after wrong ones: it was not looked at. `wait` is in seconds."""
 
     def __init__(self, wait: int) -> None:
@@ -34,10 +34,10 @@ class TooManyGuesses(Refusal):
         self.wait = wait
 
 
-def secret_guesses() -> Guesses:
+def secret_guess_limiter() -> GuessLimiter:
     """Return what slows down guesses at the secrets of clients (RFC 6749 section 2.3.1): of one client, and of one
     address. All together are not slowed down: each secret has its own count, and nobody is kept out by others'."""
-    return Guesses(Throttle(), SECRET, ADDRESS, ENDLESS)
+    return GuessLimiter(Throttle(), SECRET, ADDRESS, ENDLESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Assertion:
 
     claims: Mapping[str, Any]
     id: str
-    until: float
+    expires_at: float
 
 
-def verified(
-    token: str, keys: Sequence[Key], issuer: str, audience: Sequence[str], typ: Collection[str] | None, now: float
+def verify_assertion(
+    token: str, keys: Sequence[JoseKey], issuer: str, audience: Sequence[str], typ: Collection[str] | None, now: float
 ) -> Assertion | None:
     """What an assertion says that `issuer` signed, for one of `audience`; None for any other, and for one that has no
     id or can't be remembered as long as it holds. Takes the time of a signature: not for the loop or a transaction."""
@@ -76,7 +76,7 @@ def verified(
             audience=audience,
             now=now,
         )
-    except InvalidToken:
+    except InvalidTokenError:
         return None
     jti, until = claims.get("jti"), _until(claims, now)
     if not isinstance(jti, str) or not 0 < len(jti) <= MAX_ID or until is None or now >= until:
@@ -93,7 +93,7 @@ def _until(claims: Mapping[str, Any], now: float) -> float | None:
     return float(end if issued is None else min(end, issued + LONGEST)) + jose.LEEWAY
 
 
-def presented(request: Request) -> Credentials:
+def read_credentials(request: OAuthRequest) -> Credentials:
     """What the request shows. Raises a Refusal for none, more than one, or two clients."""
     form, found = request.form, list[Credentials]()
     header = request.headers.get("authorization", "")
@@ -101,21 +101,21 @@ def presented(request: Request) -> Credentials:
         found.append(_basic(header[6:].strip()))
     if "client_assertion" in form or "client_assertion_type" in form:
         if form.get("client_assertion_type") != ASSERTION:
-            raise Refusal("invalid_client", "The type of the client assertion is not known.")
+            raise OAuthRequestError("invalid_client", "The type of the client assertion is not known.")
         assertion = form.get("client_assertion", "")
-        found.append(Credentials("private_key_jwt", str(claims_of(assertion).get("sub", "")), assertion))
+        found.append(Credentials("private_key_jwt", str(read_unverified_claims(assertion).get("sub", "")), assertion))
     if "client_secret" in form:
         found.append(Credentials("client_secret_post", form.get("client_id", ""), form["client_secret"]))
     if not found and "client_id" in form:
         found.append(Credentials("none", form["client_id"], ""))
     if len(found) > 1:
-        raise Refusal("invalid_request", "The client shows who it is in more than one way.")
+        raise OAuthRequestError("invalid_request", "The client shows who it is in more than one way.")
     if not found or form.get("client_id", found[0].client) != found[0].client:
-        raise Refusal("invalid_client")
+        raise OAuthRequestError("invalid_client")
     return found[0]
 
 
-def claims_of(token: str) -> dict[str, Any]:
+def read_unverified_claims(token: str) -> dict[str, Any]:
     """What a token says, none of it verified: to know whose keys to look for. {} when it can't be read."""
     if len(token) > jose.MAX_TOKEN or token.count(".") != 2:
         return {}
@@ -132,7 +132,7 @@ def _basic(encoded: str) -> Credentials:
         client, colon, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
         client, secret = unquote_plus(client, errors="strict"), unquote_plus(secret, errors="strict")
     except ValueError:
-        raise Refusal("invalid_client") from None
+        raise OAuthRequestError("invalid_client") from None
     if not (client and colon and secret):
-        raise Refusal("invalid_client")
+        raise OAuthRequestError("invalid_client")
     return Credentials("client_secret_basic", client, secret)

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.oauth import digest
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.sealed_state import Sealer
 
 LIFETIME = 600.0  # seconds: a person signs in, finds the password, reads
 PURPOSE = "authorization request"
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class SealedConsent:
     """`id` is the question's, `query` the request as it came, `mark` what its answer is remembered by until
     `expires_at` (seconds since the epoch)."""
 
@@ -26,24 +26,24 @@ class Waiting:
     expires_at: float
 
 
-class Questions:
+class ConsentRequests:
     """`seal` is one that lasts, of its own key file. Processes of one state and `public_url` read each other's."""
 
-    def __init__(self, seal: Seal, public_url: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, seal: Sealer, public_url: str, now: Callable[[], float] = time.time) -> None:
         self._seal = seal
         self._public_url = public_url
         self._now = now
 
-    def put(self, query: str) -> tuple[str, float]:
+    def seal(self, query: str) -> tuple[str, float]:
         """A new question's id, of URL-safe characters, a third longer than the query; and when it expires."""
         until = self._now() + LIFETIME
-        sealed = self._seal.close([query, secrets.token_urlsafe(16), until], PURPOSE, self._public_url)
+        sealed = self._seal.seal([query, secrets.token_urlsafe(16), until], PURPOSE, self._public_url)
         return sealed.rstrip("="), until
 
-    def find(self, id: str) -> Waiting | None:
+    def open(self, id: str) -> SealedConsent | None:
         """None for what was not sealed here, was changed, or has expired."""
         try:
-            query, name, until = self._seal.open(id + "=" * (-len(id) % 4), PURPOSE, self._public_url)
+            query, name, until = self._seal.unseal(id + "=" * (-len(id) % 4), PURPOSE, self._public_url)
         except InvalidParams:
             return None
-        return Waiting(id, query, digest(f"question\n{name}"), until) if self._now() < until else None
+        return SealedConsent(id, query, hash_secret(f"question\n{name}"), until) if self._now() < until else None

@@ -29,17 +29,17 @@ from toolgate.server.auth.oauth_server.authlib import (
     CodeChallenge,
     RefreshTokenGrant,
 )
-from toolgate.server.auth.oauth_server.requests import Refusal
-from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_ours
-from toolgate.server.principal import subject_of
-from toolgate.server.state import clients as client_rows
-from toolgate.server.state import grants as rows
-from toolgate.server.state.grants import Grant
-from toolgate.server.state.oauth import digest
+from toolgate.server.auth.oauth_server.requests import OAuthRequestError
+from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_own_resource
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import client_rows
+from toolgate.server.state import grant_rows as rows
+from toolgate.server.state.grant_rows import Grant
+from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
-    from toolgate.server.auth.oauth_server.server import Caller
+    from toolgate.server.auth.oauth_server.server import AuthlibClient
 
 CODE_LIFETIME = 60.0  # seconds; clients redeem within one
 GRANT_LIFETIME = 90 * 86_400.0  # seconds: then a person is asked again, whatever was refreshed
@@ -53,15 +53,15 @@ log = logging.getLogger("toolgate.auth")
 
 def check_resource(grant: Any) -> None:
     """Refuse a request for tokens of somebody else's resource (RFC 8707 section 2)."""
-    if not is_ours(grant.request.resources, grant.server.issuer.public_url):
-        raise Refusal("invalid_target")
+    if not is_own_resource(grant.request.resources, grant.server.issuer.public_url):
+        raise OAuthRequestError("invalid_target")
 
 
-def check_granted(server: Any, grant: Grant) -> None:
+def check_grant_resource(server: Any, grant: Grant) -> None:
     """Refuse what was granted for another resource, which is another server on the same state, or this one under an
     earlier public URL (RFC 8707 section 2.2). It stays as it is, for whom it is of."""
-    if not is_ours([grant.resource], server.issuer.public_url):
-        raise Refusal("invalid_grant", "It was granted under another URL of the server: connect anew.")
+    if not is_own_resource([grant.resource], server.issuer.public_url):
+        raise OAuthRequestError("invalid_grant", "It was granted under another URL of the server: connect anew.")
 
 
 class S256(CodeChallenge):  # type: ignore[misc]  # Authlib has no types
@@ -70,19 +70,19 @@ class S256(CodeChallenge):  # type: ignore[misc]  # Authlib has no types
     def validate_code_challenge(self, grant: Any, redirect_uri: str) -> None:
         given = grant.request.payload.data
         if given.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(given.get("code_challenge", "")):
-            raise Refusal("invalid_request", "PKCE with code_challenge_method=S256 is required.")
+            raise OAuthRequestError("invalid_request", "PKCE with code_challenge_method=S256 is required.")
 
     def validate_code_verifier(self, grant: Any, result: Any) -> None:
         verifier = grant.request.form.get("code_verifier", "")
         if not VERIFIER.fullmatch(verifier):
-            raise Refusal("invalid_request", "The code_verifier is missing or malformed.")
+            raise OAuthRequestError("invalid_request", "The code_verifier is missing or malformed.")
         hashed = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         if not hmac.compare_digest(hashed, grant.request.authorization_code.challenge):
-            raise Refusal("invalid_grant")
+            raise OAuthRequestError("invalid_grant")
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class StoredCode:
     """A code that waits to be redeemed. The names of the methods are Authlib's."""
 
     code: str  # digest
@@ -97,9 +97,9 @@ class Issued:
         return self.grant.scope
 
 
-class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
+class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
     TOKEN_ENDPOINT_AUTH_METHODS = model.METHODS
-    approved: tuple[str, ...] = ()  # by the person, of what was asked
+    approved_scopes: tuple[str, ...] = ()  # by the person, of what was asked
 
     def generate_authorization_code(self) -> str:
         return secrets.token_urlsafe(32)
@@ -108,9 +108,9 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         """A new grant, with its code; who approved it, and what, is noted."""
         person: Person = request.user
         connection, now, client = self.server.connection, self.server.now, request.client.client
-        subject, scope = subject_of(person.issuer, person.subject), " ".join(self.approved)
+        subject, scope = derive_subject(person.issuer, person.subject), " ".join(self.approved_scopes)
         resource = self.server.issuer.tokens.audience[0]
-        rows.put_person(
+        rows.save_person(
             connection,
             subject,
             issuer=person.issuer,
@@ -120,26 +120,26 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
             seen_at=now,
         )
         key = {"subject": subject, "client": client.id, "redirect_uri": self.redirect_uri, "resource": resource}
-        grant_id = rows.put_grant(connection, now, GRANT_LIFETIME, scope=scope, **key)
-        rows.put_code(
+        grant_id = rows.add_grant(connection, now, GRANT_LIFETIME, scope=scope, **key)
+        rows.add_code(
             connection,
-            digest(code),
+            hash_secret(code),
             grant_id=grant_id,
             challenge=request.payload.data["code_challenge"],
             expires_at=now + CODE_LIFETIME,
         )
-        rows.put_consent(connection, now, scope, **key)
-        client_rows.approved(connection, client.id, now)
+        rows.save_consent(connection, now, scope, **key)
+        client_rows.mark_approved(connection, client.id, now)
 
-    def query_authorization_code(self, code: str, client: "Caller") -> Issued | None:
+    def query_authorization_code(self, code: str, client: "AuthlibClient") -> StoredCode | None:
         """The code, when it is this client's and is, or was, a good one. One that is somebody else's stays as it is."""
-        row = rows.code(self.server.connection, digest(code))
+        row = rows.find_code(self.server.connection, hash_secret(code))
         if row is None:
             return None
-        grant = rows.grant(self.server.connection, row.grant_id)
+        grant = rows.find_grant(self.server.connection, row.grant_id)
         if grant is None or grant.client != client.client.id:
             return None
-        check_granted(self.server, grant)
+        check_grant_resource(self.server, grant)
         if row.redeemed_at is not None:
             log.warning("a code of client %s came again: what was made of it is revoked", grant.client)
             self.server.end_grant(grant.id)  # whoever redeemed it may be the thief (RFC 6749 section 4.1.2)
@@ -148,21 +148,21 @@ class Code(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
             return None
         # A client of OAuth 2.1 doesn't repeat it (section 10.2 there): PKCE binds the code. What is sent must be right
         sent = self.request.payload.redirect_uri is not None
-        return Issued(row.code, grant, grant.redirect_uri if sent else "", row.challenge)
+        return StoredCode(row.code, grant, grant.redirect_uri if sent else "", row.challenge)
 
-    def authenticate_user(self, authorization_code: Issued) -> Grant:
+    def authenticate_user(self, authorization_code: StoredCode) -> Grant:
         check_resource(self)
         self.server.check_room(authorization_code.grant.subject, authorization_code.grant.client)
         if not rows.redeem_code(self.server.connection, authorization_code.code, self.server.now):
-            raise Refusal("invalid_grant")
+            raise OAuthRequestError("invalid_grant")
         return authorization_code.grant
 
-    def delete_authorization_code(self, authorization_code: Issued) -> None:
+    def delete_authorization_code(self, authorization_code: StoredCode) -> None:
         """It is kept, redeemed, so that a replay is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Presented:
+class StoredRefreshToken:
     """A refresh token that came. The names of the methods are Authlib's."""
 
     token: str
@@ -173,43 +173,43 @@ class Presented:
     def __repr__(self) -> str:
         return f"<refresh token of {self.grant.id}>"
 
-    def check_client(self, client: "Caller") -> bool:
+    def check_client(self, client: "AuthlibClient") -> bool:
         return client.client.id == self.grant.client
 
     def get_scope(self) -> str:
         return self.grant.scope
 
 
-class Refresh(RefreshTokenGrant):  # type: ignore[misc]  # as above
+class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
     TOKEN_ENDPOINT_AUTH_METHODS = model.METHODS
 
-    def authenticate_refresh_token(self, refresh_token: str) -> Presented | None:
-        row = rows.refresh(self.server.connection, digest(refresh_token))
+    def authenticate_refresh_token(self, refresh_token: str) -> StoredRefreshToken | None:
+        row = rows.find_refresh_token(self.server.connection, hash_secret(refresh_token))
         if row is None:
-            grant = refresh_tokens.forgotten(self.server.connection, refresh_token)
+            grant = refresh_tokens.find_grant_by_mark(self.server.connection, refresh_token)
             if grant is not None and grant.client == self.request.client.client.id:
                 self._end(grant)
             return None
-        grant = rows.grant(self.server.connection, row.grant_id)
-        if grant is None or not grant.holds(self.server.now):
+        grant = rows.find_grant(self.server.connection, row.grant_id)
+        if grant is None or not grant.is_valid(self.server.now):
             return None
-        check_granted(self.server, grant)
-        return Presented(refresh_token, grant, row.redeemed_at, row.salt)
+        check_grant_resource(self.server, grant)
+        return StoredRefreshToken(refresh_token, grant, row.redeemed_at, row.salt)
 
-    def _validate_token_scope(self, token: Presented) -> None:
+    def _validate_token_scope(self, token: StoredRefreshToken) -> None:
         """No more than was granted (RFC 6749 section 6); words that are nobody's scope here do no harm."""
         asked = frozenset((self.request.payload.scope or "").split()) - IDENTITY
         if not asked <= frozenset(token.grant.scope.split()):
-            raise Refusal("invalid_scope")
+            raise OAuthRequestError("invalid_scope")
 
-    def authenticate_user(self, refresh_token: Presented) -> Grant:
+    def authenticate_user(self, refresh_token: StoredRefreshToken) -> Grant:
         check_resource(self)
         if self.server.standing(refresh_token.grant.id) is None:
-            raise Refusal("invalid_grant")
+            raise OAuthRequestError("invalid_grant")
         self.server.check_room(refresh_token.grant.subject, refresh_token.grant.client)
         return refresh_token.grant
 
-    def issue_token(self, user: Grant, refresh_token: Presented) -> dict[str, Any]:
+    def issue_token(self, user: Grant, refresh_token: StoredRefreshToken) -> dict[str, Any]:
         following = self._redeemed(refresh_token)
         asked = (self.request.payload.scope or "").split()
         narrowed = [word for word in user.scope.split() if word in asked]
@@ -217,36 +217,36 @@ class Refresh(RefreshTokenGrant):  # type: ignore[misc]  # as above
         token: dict[str, Any] = self.generate_token(user=user, scope=scope, include_refresh_token=False)
         return {**token, "refresh_token": following}
 
-    def revoke_old_credential(self, refresh_token: Presented) -> None:
+    def revoke_old_credential(self, refresh_token: StoredRefreshToken) -> None:
         """That was done as it was redeemed."""
 
-    def _redeemed(self, presented: Presented) -> str:
+    def _redeemed(self, presented: StoredRefreshToken) -> str:
         """The token that takes its place. See the head of this file."""
         now, connection = self.server.now, self.server.connection
         if presented.redeemed_at is None:
             salt = secrets.token_bytes(32)
-            rows.redeem_refresh(connection, digest(presented.token), now, salt)
-            following = refresh_tokens.successor(presented.token, salt, presented.grant)
-            rows.put_refresh(connection, digest(following), presented.grant.id)
+            rows.redeem_refresh_token(connection, hash_secret(presented.token), now, salt)
+            following = refresh_tokens.derive_successor(presented.token, salt, presented.grant)
+            rows.add_refresh_token(connection, hash_secret(following), presented.grant.id)
             return following
         if now - presented.redeemed_at <= GRACE:
             newest = self._newest(presented)
             if newest is not None:
                 return newest
         self._end(presented.grant)
-        raise Refusal("invalid_grant")
+        raise OAuthRequestError("invalid_grant")
 
     def _end(self, grant: Grant) -> None:
         log.warning("a refresh token of client %s came again: its whole family is revoked", grant.client)
         self.server.end_grant(grant.id)
 
-    def _newest(self, presented: Presented) -> str | None:
+    def _newest(self, presented: StoredRefreshToken) -> str | None:
         token, salt = presented.token, presented.salt
         for _ in range(MOST_STEPS):
             if salt is None:
                 return token
-            token = refresh_tokens.successor(token, salt, presented.grant)
-            row = rows.refresh(self.server.connection, digest(token))
+            token = refresh_tokens.derive_successor(token, salt, presented.grant)
+            row = rows.find_refresh_token(self.server.connection, hash_secret(token))
             if row is None:
                 return None
             salt = row.salt

@@ -13,15 +13,15 @@ from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.oauth_server.authlib import BaseGrant, ClientCredentialsGrant, TokenEndpointMixin
 from toolgate.server.auth.oauth_server.client_auth import Assertion
 from toolgate.server.auth.oauth_server.grant_types import check_resource
-from toolgate.server.auth.oauth_server.requests import Refusal
-from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, is_ours, scopes_for
+from toolgate.server.auth.oauth_server.requests import OAuthRequestError
+from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, is_own_resource, scopes_for
 from toolgate.server.auth.scopes import READ
-from toolgate.server.principal import subject_of
-from toolgate.server.state import clients as client_rows
-from toolgate.server.state import grants as rows
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import client_rows
+from toolgate.server.state import grant_rows as rows
 
 
-class Own(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
+class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
     """A client for itself: those the operator configured so (`Client.grants`)."""
 
     TOKEN_ENDPOINT_AUTH_METHODS = model.PROVEN
@@ -32,12 +32,12 @@ class Own(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
         asked = scopes_for(self.request.client.client, self.request.payload.scope, self.server.served)
         given = [scope for scope in asked if scope != OFFLINE]
         if not given:
-            raise Refusal("invalid_scope")
+            raise OAuthRequestError("invalid_scope")
         self.request.payload.data["scope"] = " ".join(given)
         self.server.check_room(self.request.client.client.id, self.request.client.client.id)
 
 
-class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
+class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
     """A person's identity provider says what a client may do for them (Enterprise-Managed Authorization)."""
 
     GRANT_TYPE = model.ID_JAG
@@ -46,7 +46,7 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
     def validate_token_request(self) -> None:
         caller = self.authenticate_token_endpoint_client()
         if not caller.check_grant_type(self.GRANT_TYPE):
-            raise Refusal("unauthorized_client")
+            raise OAuthRequestError("unauthorized_client")
         self.request.client = caller
         self.claims = self._claims(caller.client.id)
         check_resource(self)
@@ -55,10 +55,10 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         person = self._person(self.claims["iss"], self.claims["sub"])
         if not self.server.may_come(person):
-            raise Refusal("invalid_grant", "The person may not come here, or not any more.")
-        subject = subject_of(person.issuer, person.subject)
+            raise OAuthRequestError("invalid_grant", "The person may not come here, or not any more.")
+        subject = derive_subject(person.issuer, person.subject)
         self.server.check_room(subject, self.request.client.client.id)
-        rows.put_person(
+        rows.save_person(
             self.server.connection,
             subject,
             issuer=person.issuer,
@@ -69,7 +69,7 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
         )
         client = self.request.client.client.id
         token = self.server.mint(client, subject, self.scope)
-        client_rows.approved(self.server.connection, client, self.server.now)  # by the provider, for its people
+        client_rows.mark_approved(self.server.connection, client, self.server.now)  # by the provider, for its people
         return 200, token, self.TOKEN_RESPONSE_HEADER
 
     def _person(self, issuer: str, known_as: str) -> Person:
@@ -77,17 +77,17 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
         whether, the one counts that was verified before."""
         said, verified = self.claims.get("email"), self.claims.get("email_verified")
         if verified is None:
-            row = rows.person(self.server.connection, subject_of(issuer, known_as))
+            row = rows.find_person(self.server.connection, derive_subject(issuer, known_as))
             email = row.email if row is not None else None
         else:
             email = said if isinstance(said, str) and verified in (True, "true") else None
-        return Person(issuer, known_as, model.shown_name(email or known_as), email)
+        return Person(issuer, known_as, model.display_name(email or known_as), email)
 
     def _claims(self, client: str) -> Mapping[str, Any]:
         """What a provider we trust has signed for us, when it is for this client, and new."""
         word: Assertion | None = self.server.fetched.person
         if word is None:
-            raise Refusal("invalid_grant")
+            raise OAuthRequestError("invalid_grant")
         claims, subject = word.claims, word.claims.get("sub")
         right = isinstance(subject, str) and subject and claims.get("client_id") == client and "iat" in claims
         if (
@@ -96,16 +96,16 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
             or not self._is_for_us(claims.get("resource"))
             or not self.server.use(word, client)
         ):
-            raise Refusal("invalid_grant")
+            raise OAuthRequestError("invalid_grant")
         return claims
 
     def _is_for_us(self, resource: object) -> bool:
         named = [resource] if isinstance(resource, str) else resource
         if not isinstance(named, list) or not named or not all(isinstance(each, str) for each in named):
             return False
-        return is_ours(named, self.server.issuer.public_url)
+        return is_own_resource(named, self.server.issuer.public_url)
 
-    def _scope(self, client: model.Client) -> str:
+    def _scope(self, client: model.OAuthClient) -> str:
         """Of what the provider granted what was asked and is served (RFC 7521 section 4.1). One that says nothing of
         scopes has granted the least there is: nobody was asked whether it may be more."""
         granted = self.claims.get("scope", READ)
@@ -113,5 +113,5 @@ class IdJag(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
         asked = scopes_for(client, self.request.payload.scope or " ".join(words), self.server.served)
         given = [scope for scope in asked if scope in words and scope != OFFLINE]
         if not given:
-            raise Refusal("invalid_scope")
+            raise OAuthRequestError("invalid_scope")
         return " ".join(given)

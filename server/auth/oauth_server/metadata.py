@@ -14,7 +14,7 @@ from toolgate.server.auth.tokens import jose
 ALGORITHMS = ("ES256", "RS256", "EdDSA")  # of assertions
 
 
-def document(
+def build_document(
     public_url: str,
     served: Sequence[str],
     grants: Sequence[str],

@@ -9,26 +9,26 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING
 
-from toolgate.server.state import grants as rows
-from toolgate.server.state.grants import Grant
+from toolgate.server.state import grant_rows as rows
+from toolgate.server.state.grant_rows import Grant
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
 
 
-def first(grant: Grant) -> str:
+def first_token(grant: Grant) -> str:
     return _marked(secrets.token_urlsafe(32), grant)
 
 
-def successor(token: str, salt: bytes, grant: Grant) -> str:
+def derive_successor(token: str, salt: bytes, grant: Grant) -> str:
     """The token that follows `token`: as unguessable as that is."""
     return _marked(_mac(token.encode(), salt), grant)
 
 
-def forgotten(connection: "Connection", token: str) -> Grant | None:
+def find_grant_by_mark(connection: "Connection", token: str) -> Grant | None:
     """The grant, if there is one, that made a token which has no row any more."""
     id, _, rest = token.partition(".")
-    grant = rows.grant(connection, id)
+    grant = rows.find_grant(connection, id)
     if grant is None:
         return None
     marked = _marked(rest.partition(".")[0], grant)

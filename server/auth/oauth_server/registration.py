@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.auth.oauth_server import Answer
+from toolgate.server.auth.oauth_server import OAuthResponse
 from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS
-from toolgate.server.auth.oauth_server.server import NO_STORE, refused
-from toolgate.server.state import clients as rows
-from toolgate.server.state.oauth import digest
+from toolgate.server.auth.oauth_server.server import NO_STORE, error_response
+from toolgate.server.state import client_rows as rows
+from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.server import Server
+    from toolgate.server.auth.oauth_server.server import AuthlibServer
 
 MAX_CLIENTS = 50_000  # hosted platforms register anew at each connection; some hundred MiB at the very worst
-TOO_MANY = refused("too_many_requests", DESCRIPTIONS["too_many_requests"])
+TOO_MANY = error_response("too_many_requests", DESCRIPTIONS["too_many_requests"])
 
 
-def register(server: "Server", kept: Mapping[str, Any], secret: str | None) -> Answer:
+def register(server: "AuthlibServer", kept: Mapping[str, Any], secret: str | None) -> OAuthResponse:
     """A new client."""
     if not rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
-        return refused("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
+        return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
     id = secrets.token_urlsafe(16)
-    rows.put(
+    rows.save_client(
         server.connection,
         id,
         kind="dynamic",
         metadata=msgspec.json.encode(kept).decode(),
-        secret=digest(secret) if secret is not None else None,
+        secret=hash_secret(secret) if secret is not None else None,
         made_at=server.now,
     )
     told = {"client_id": id, "client_id_issued_at": int(server.now), **kept}
     if secret is not None:
         told |= {"client_secret": secret, "client_secret_expires_at": 0}  # never
-    return Answer(201, told, NO_STORE)
+    return OAuthResponse(201, told, NO_STORE)

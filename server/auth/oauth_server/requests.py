@@ -35,7 +35,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 }
 
 
-class Refusal(OAuth2Error):  # type: ignore[misc]  # Authlib has no types
+class OAuthRequestError(OAuth2Error):  # type: ignore[misc]  # Authlib has no types
     """An error with a sentence of ours."""
 
     def __init__(self, error: str, description: str | None = None, *, redirect_uri: str | None = None) -> None:
@@ -45,19 +45,19 @@ class Refusal(OAuth2Error):  # type: ignore[misc]  # Authlib has no types
 
 def describe(error: OAuth2Error) -> str:
     """The sentence for any of Authlib's errors."""
-    if isinstance(error, Refusal):
+    if isinstance(error, OAuthRequestError):
         return str(error.description)
     return DESCRIPTIONS.get(str(error.error), DESCRIPTIONS["invalid_request"])
 
 
-def pairs_of(query: str) -> list[tuple[str, str]]:
+def parse_query(query: str) -> list[tuple[str, str]]:
     """The parameters of a raw query. Raises ValueError for one that is too long or no UTF-8."""
     if len(query.encode()) > MAX_QUERY:
         raise ValueError("too long")
     return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_PAIRS)
 
 
-class Request(OAuth2Request):  # type: ignore[misc]  # as above
+class OAuthRequest(OAuth2Request):  # type: ignore[misc]  # as above
     """A request as Authlib reads one: what was sent without a value was not sent (RFC 6749 section 3.1).
 
     Its own URL is no part of it: nothing is derived from one.
@@ -67,7 +67,7 @@ class Request(OAuth2Request):  # type: ignore[misc]  # as above
         super().__init__(method, "https://issuer.invalid/", None, {name.lower(): headers[name] for name in headers})
         given = [(name, value) for name, value in pairs if value]
         self._names = Counter(name for name, _ in given if name not in REPEATABLE)
-        self.readable = all(_is_readable(name) and _is_readable(value) for name, value in given)
+        self.is_readable = all(_is_readable(name) and _is_readable(value) for name, value in given)
         self.resources = [value for name, value in given if name == "resource"]
         self._form = dict(given)
         self.payload = BasicOAuth2Payload(self._form)
@@ -80,15 +80,15 @@ class Request(OAuth2Request):  # type: ignore[misc]  # as above
     def form(self) -> dict[str, str]:
         return self._form
 
-    def came_twice(self, name: str) -> bool:
+    def is_repeated(self, name: str) -> bool:
         return self._names[name] > 1
 
     def check(self) -> None:
         """Raise a Refusal where something came twice, or is no text."""
         if len(self.resources) > MAX_PAIRS or any(times > 1 for times in self._names.values()):
-            raise Refusal("invalid_request", "A parameter is repeated.")
-        if not self.readable:
-            raise Refusal("invalid_request", "A parameter is not UTF-8.")
+            raise OAuthRequestError("invalid_request", "A parameter is repeated.")
+        if not self.is_readable:
+            raise OAuthRequestError("invalid_request", "A parameter is not UTF-8.")
 
 
 def _is_readable(text: str) -> bool:

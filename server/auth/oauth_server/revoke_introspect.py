@@ -9,52 +9,56 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.auth.clients.model import METHODS, PROVEN
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import IntrospectionEndpoint, RevocationEndpoint
-from toolgate.server.auth.oauth_server.requests import Refusal
-from toolgate.server.auth.oauth_server.scope_policy import is_ours
-from toolgate.server.state import grants as rows
-from toolgate.server.state.oauth import digest
+from toolgate.server.auth.oauth_server.requests import OAuthRequestError
+from toolgate.server.auth.oauth_server.scope_policy import is_own_resource
+from toolgate.server.state import grant_rows as rows
+from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.server import Caller
+    from toolgate.server.auth.oauth_server.server import AuthlibClient
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class StoredToken:
     """A token of ours that was asked about: `told` is what introspection says of it. The names are Authlib's."""
 
     client: str
-    told: dict[str, Any]
+    introspection: dict[str, Any]
     grant_id: str | None = None
     jti: str | None = None  # of an access token
-    over: bool = False
+    is_over: bool = False
 
-    def check_client(self, client: "Caller") -> bool:
+    def check_client(self, client: "AuthlibClient") -> bool:
         return client.client.id == self.client
 
     def is_expired(self) -> bool:
-        return self.over
+        return self.is_over
 
     def is_revoked(self) -> bool:
-        return self.over
+        return self.is_over
 
 
-def find(server: Any, token: str) -> Token | None:
+def find_token(server: Any, token: str) -> StoredToken | None:
     """The token, access or refresh, whatever the hint said."""
     claims = server.fetched.claims
     if claims is not None:
-        row = rows.access(server.connection, claims["jti"])
+        row = rows.find_access_token(server.connection, claims["jti"])
         told = {name: claims[name] for name in ("iss", "aud", "sub", "scope", "client_id", "iat", "exp", "jti")}
         over = row is None or row.denied
-        return Token(str(claims["client_id"]), {"token_type": "Bearer", **told}, jti=claims["jti"], over=over)
-    row = rows.refresh(server.connection, digest(token))
-    grant = rows.grant(server.connection, row.grant_id) if row else refresh_tokens.forgotten(server.connection, token)
+        return StoredToken(str(claims["client_id"]), {"token_type": "Bearer", **told}, jti=claims["jti"], is_over=over)
+    row = rows.find_refresh_token(server.connection, hash_secret(token))
+    grant = (
+        rows.find_grant(server.connection, row.grant_id)
+        if row
+        else refresh_tokens.find_grant_by_mark(server.connection, token)
+    )
     if grant is None:
         return None
-    over = row is None or row.redeemed_at is not None or not grant.holds(server.now)
-    over = over or not is_ours([grant.resource], server.issuer.public_url)
+    over = row is None or row.redeemed_at is not None or not grant.is_valid(server.now)
+    over = over or not is_own_resource([grant.resource], server.issuer.public_url)
     told = {"iss": server.issuer.public_url, "client_id": grant.client, "sub": grant.subject, "scope": grant.scope}
     told |= {"iat": int(grant.made_at), "exp": int(grant.expires_at)}
-    return Token(grant.client, told, grant_id=grant.id, over=over)
+    return StoredToken(grant.client, told, grant_id=grant.id, is_over=over)
 
 
 class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no types
@@ -63,17 +67,17 @@ class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no ty
     def check_params(self, request: Any, client: Any) -> None:
         """A hint that isn't known is no mistake: it is not needed (RFC 7009 section 2.1)."""
         if "token" not in request.form:
-            raise Refusal("invalid_request")
+            raise OAuthRequestError("invalid_request")
 
-    def query_token(self, token_string: str, token_type_hint: str | None) -> Token | None:
-        return find(self.server, token_string)
+    def query_token(self, token_string: str, token_type_hint: str | None) -> StoredToken | None:
+        return find_token(self.server, token_string)
 
-    def revoke_token(self, token: Token, request: Any) -> None:
+    def revoke_token(self, token: StoredToken, request: Any) -> None:
         """A refresh token takes its whole family along, with the access tokens made of it."""
         if token.grant_id is not None:
             self.server.end_grant(token.grant_id)
         if token.jti is not None:
-            rows.deny(self.server.connection, token.jti)
+            rows.deny_access_token(self.server.connection, token.jti)
             self.server.denied.append(token.jti)
 
 
@@ -82,13 +86,13 @@ class Introspection(IntrospectionEndpoint):  # type: ignore[misc]  # as above
 
     def check_params(self, request: Any, client: Any) -> None:
         if "token" not in request.form:
-            raise Refusal("invalid_request")
+            raise OAuthRequestError("invalid_request")
 
-    def query_token(self, token_string: str, token_type_hint: str | None) -> Token | None:
-        return find(self.server, token_string)
+    def query_token(self, token_string: str, token_type_hint: str | None) -> StoredToken | None:
+        return find_token(self.server, token_string)
 
-    def check_permission(self, token: Token, client: "Caller", request: Any) -> bool:
+    def check_permission(self, token: StoredToken, client: "AuthlibClient", request: Any) -> bool:
         return token.check_client(client)
 
-    def introspect_token(self, token: Token) -> dict[str, Any]:
-        return {"active": True, **token.told}
+    def introspect_token(self, token: StoredToken) -> dict[str, Any]:
+        return {"active": True, **token.introspection}

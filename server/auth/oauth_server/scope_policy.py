@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from toolgate.server.auth.clients.model import Client
+from toolgate.server.auth.clients.model import OAuthClient
 
 OFFLINE = "offline_access"
 IDENTITY = frozenset(("openid", "profile", "email", "address", "phone", OFFLINE))  # asked out of habit; nothing of ours
@@ -11,7 +11,7 @@ LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 PORTS = {"http": 80, "https": 443}
 
 
-def scopes_for(client: Client, asked: str | None, served: Sequence[str]) -> tuple[str, ...]:
+def scopes_for(client: OAuthClient, asked: str | None, served: Sequence[str]) -> tuple[str, ...]:
     """The scopes a person is asked for: of those asked the ones that there are, of none asked all the client may have.
     Empty when nothing asked can be had. `offline_access` stays, where it was asked for."""
     limited = client.kind == "configured" and client.scopes is not None
@@ -24,7 +24,7 @@ def scopes_for(client: Client, asked: str | None, served: Sequence[str]) -> tupl
     return (*given, OFFLINE) if given and OFFLINE in words else tuple(given)
 
 
-def is_ours(resources: Iterable[str], public_url: str) -> bool:
+def is_own_resource(resources: Iterable[str], public_url: str) -> bool:
     """Whether all of `resources` mean this server, as loosely as clients write it: either transport or none, the bare
     origin, a trailing slash, another case of the host, the default port, another name of loopback."""
     base = _parts(public_url)

@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth.clients import model
-from toolgate.server.auth.clients.model import Client
+from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.login.throttle import Guesses, Throttled
-from toolgate.server.auth.oauth_server import Answer, Mistake, Redirect, refresh_tokens
+from toolgate.server.auth.login.throttle import GuessLimiter, ThrottledError
+from toolgate.server.auth.oauth_server import AuthorizationErrorPage, OAuthResponse, Redirect, refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
 from toolgate.server.auth.oauth_server.client_auth import (
     Assertion,
     Credentials,
-    TooManyGuesses,
-    presented,
-    secret_guesses,
+    TooManyGuessesError,
+    read_credentials,
+    secret_guess_limiter,
 )
-from toolgate.server.auth.oauth_server.requests import Refusal, Request, describe
+from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
 from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, scopes_for
 from toolgate.server.auth.tokens.access_tokens import EARLY, GRANT, GRANTED, OwnTokens
-from toolgate.server.auth.tokens.jose import Key
+from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.principal import Right
-from toolgate.server.state import grants, people
-from toolgate.server.state.grants import Grant
-from toolgate.server.state.oauth import digest
+from toolgate.server.state import grant_rows, people_rows
+from toolgate.server.state.grant_rows import Grant
+from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -38,11 +38,11 @@ NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 secti
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class VerifiedInputs:
     """What was had before the transaction began: the key to sign with, what the client says of itself and a provider of
     a person, and the claims of a token; all verified."""
 
-    signing: Key | None = None
+    signing: JoseKey | None = None
     client: Assertion | None = None
     person: Assertion | None = None
     claims: Mapping[str, Any] | None = None
@@ -50,15 +50,15 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Issuer:
+class IssuerSettings:
     """What does not change from one request to the next."""
 
     public_url: str
     tokens: OwnTokens
-    configured: Mapping[str, Client]
-    kinds: frozenset[str]  # of clients that are taken
-    may_come: Callable[[Person], bool]  # SignIn's
-    secrets: Guesses = field(default_factory=secret_guesses)  # counted in the store's thread alone
+    configured_clients: Mapping[str, OAuthClient]
+    client_kinds: frozenset[str]  # of clients that are taken
+    can_sign_in: Callable[[Person], bool]  # SignIn's
+    secrets: GuessLimiter = field(default_factory=secret_guess_limiter)  # counted in the store's thread alone
 
     @property
     def audience(self) -> tuple[str, ...]:
@@ -66,10 +66,10 @@ class Issuer:
         return (self.public_url, f"{self.public_url}/token")
 
 
-class Caller:
+class AuthlibClient:
     """A client as Authlib asks it. The names are Authlib's."""
 
-    def __init__(self, client: Client, served: Sequence[str]) -> None:
+    def __init__(self, client: OAuthClient, served: Sequence[str]) -> None:
         self.client = client
         self._served = served
 
@@ -77,10 +77,10 @@ class Caller:
         return self.client.id
 
     def get_default_redirect_uri(self) -> str | None:
-        return self.client.only_redirect
+        return self.client.sole_redirect_uri
 
     def check_redirect_uri(self, uri: str) -> bool:
-        return self.client.redirects_to(uri)
+        return self.client.allows_redirect(uri)
 
     def get_allowed_scope(self, asked: str | None) -> str | None:
         return " ".join(scopes_for(self.client, asked, self._served)) or None
@@ -92,38 +92,45 @@ class Caller:
         return grant_type in self.client.grants
 
 
-class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
+class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
     """`denied` are the access tokens that this transaction denied: to be forgotten once it is done."""
 
     def __init__(
-        self, issuer: Issuer, connection: "Connection", served: Sequence[str], now: float, fetched: Fetched
+        self,
+        issuer: IssuerSettings,
+        connection: "Connection",
+        served: Sequence[str],
+        now: float,
+        inputs: VerifiedInputs,
     ) -> None:
         super().__init__()
         self.issuer = issuer
         self.connection = connection
         self.served = served
         self.now = now
-        self.fetched = fetched
+        self.fetched = inputs
         self.denied: list[str] = []
 
     # What Authlib asks for
 
-    def query_client(self, client_id: str) -> Caller | None:
-        client = model.find(self.connection, self.issuer.configured, client_id)
-        taken = client is not None and client.kind in self.issuer.kinds
-        return Caller(client, self.served) if client is not None and taken else None
+    def query_client(self, client_id: str) -> AuthlibClient | None:
+        client = model.find_client(self.connection, self.issuer.configured_clients, client_id)
+        taken = client is not None and client.kind in self.issuer.client_kinds
+        return AuthlibClient(client, self.served) if client is not None and taken else None
 
-    def authenticate_client(self, request: Request, methods: Sequence[str], endpoint: str = "token") -> Caller:
+    def authenticate_client(
+        self, request: OAuthRequest, methods: Sequence[str], endpoint: str = "token"
+    ) -> AuthlibClient:
         """The client, by the one way in which it proves who it is. Raises a Refusal: invalid_client is answered with
         401, which makes hosted platforms register anew."""
-        shown = presented(request)
+        shown = read_credentials(request)
         caller = self.query_client(shown.client)
         if caller is None or shown.method not in methods or not self._is_proven(caller.client, shown):
-            raise Refusal("invalid_client")
+            raise OAuthRequestError("invalid_client")
         request.auth_method = shown.method
         return caller
 
-    def create_oauth2_request(self, request: Request) -> Request:
+    def create_oauth2_request(self, request: OAuthRequest) -> OAuthRequest:
         request.check()
         return request
 
@@ -136,7 +143,7 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
     def generate_token(
         self,
         grant_type: str,
-        client: Caller,
+        client: AuthlibClient,
         user: Grant | None = None,
         scope: str | None = None,
         expires_in: int | None = None,
@@ -146,21 +153,23 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         subject = user.subject if user is not None else client.client.id
         token = self.mint(client.client.id, subject, scope or "", user)
         if user is not None and include_refresh_token:
-            refresh = refresh_tokens.first(user)
-            grants.put_refresh(self.connection, digest(refresh), user.id)
+            refresh = refresh_tokens.first_token(user)
+            grant_rows.add_refresh_token(self.connection, hash_secret(refresh), user.id)
             token["refresh_token"] = refresh
         return token
 
-    def save_token(self, token: Mapping[str, Any], request: Request) -> None:
+    def save_token(self, token: Mapping[str, Any], request: OAuthRequest) -> None:
         """They are saved as they are made."""
 
-    def handle_response(self, status: int, body: Any, headers: Sequence[tuple[str, str]]) -> Answer | Redirect:
+    def handle_response(self, status: int, body: Any, headers: Sequence[tuple[str, str]]) -> OAuthResponse | Redirect:
         told = dict(headers)
         if "Location" in told:
             return Redirect(add_params_to_uri(told["Location"], [("iss", self.issuer.public_url)]))
-        return Answer(status, body, NO_STORE)
+        return OAuthResponse(status, body, NO_STORE)
 
-    def handle_error_response(self, request: Request, error: OAuth2Error) -> Answer | Redirect | Mistake:
+    def handle_error_response(
+        self, request: OAuthRequest, error: OAuth2Error
+    ) -> OAuthResponse | Redirect | AuthorizationErrorPage:
         description = describe(error)
         if error.redirect_uri:
             said = [("error", error.error), ("error_description", description)]
@@ -168,14 +177,14 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
                 said.append(("state", request.payload.state))
             return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
         if request.method == "GET":
-            return Mistake(str(error.error), description)
-        if isinstance(error, TooManyGuesses):
-            return Answer(
+            return AuthorizationErrorPage(str(error.error), description)
+        if isinstance(error, TooManyGuessesError):
+            return OAuthResponse(
                 429,
                 {"error": error.error, "error_description": description},
                 {**NO_STORE, "Retry-After": str(error.wait)},
             )
-        return refused(str(error.error), description)
+        return error_response(str(error.error), description)
 
     # What our grants need
 
@@ -186,10 +195,10 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         made_of = {} if grant is None else {GRANT: grant.id}
         if grant is not None and grant.scope != scope:
             made_of[GRANTED] = grant.scope
-        minted = self.issuer.tokens.mint_with(
+        minted = self.issuer.tokens.mint_with_key(
             self.fetched.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
         )
-        grants.put_access(
+        grant_rows.add_access_token(
             self.connection,
             jti=minted.jti,
             client=client,
@@ -198,37 +207,41 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
             expires_at=float(minted.expires),
         )
         if grant is not None:
-            grants.touch(self.connection, grant.id, self.now)
+            grant_rows.mark_grant_used(self.connection, grant.id, self.now)
         told = self.issuer.tokens.lifetime - EARLY
         return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
 
-    def check_room(self, subject: str, client: str) -> None:
+    def check_token_limit(self, subject: str, client: str) -> None:
         """Raise a Refusal where so many tokens of these two hold that one more would be too many. To be asked before
         anything is redeemed, so that the client may come again with the same."""
-        held = grants.unexpired(self.connection, subject, self.now)
+        held = grant_rows.count_access_tokens(self.connection, subject, self.now)
         most = MAX_TOKENS if subject == client else MAX_CLIENT_TOKENS
         if held.get(client, 0) >= most or sum(held.values()) >= MAX_TOKENS:
-            raise Refusal("too_many_requests", "Too many access tokens have not expired yet: use one for longer.")
+            raise OAuthRequestError(
+                "too_many_requests", "Too many access tokens have not expired yet: use one for longer."
+            )
 
     def end_grant(self, id: str) -> None:
-        self.denied += grants.end_grant(self.connection, id, self.now)
+        self.denied += grant_rows.revoke_grant(self.connection, id, self.now)
 
-    def standing(self, id: str) -> Grant | None:
+    def find_valid_grant(self, id: str) -> Grant | None:
         """The grant, when it holds and its person may still come. One whose person is gone is ended."""
-        grant = grants.grant(self.connection, id)
-        if grant is None or not grant.holds(self.now):
+        grant = grant_rows.find_grant(self.connection, id)
+        if grant is None or not grant.is_valid(self.now):
             return None
         if self._may_still_come(grant.subject):
             return grant
         self.end_grant(id)
         return None
 
-    def stand(self, rights: Collection[Right]) -> set[Right]:
+    def find_valid_keys(self, rights: Collection[Right]) -> set[Right]:
         """Those of these that still hold: see `Authorization.standing`."""
         pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
-        held = grants.holding(self.connection, subjects, self.now)
-        held += grants.holding_ids(self.connection, {right for right in rights if isinstance(right, str)}, self.now)
+        held = grant_rows.find_valid_grants(self.connection, subjects, self.now)
+        held += grant_rows.find_valid_grants_by_id(
+            self.connection, {right for right in rights if isinstance(right, str)}, self.now
+        )
         may_come = {subject: self._may_still_come(subject) for subject in {grant.subject for grant in held}}
         for grant in held:
             if not may_come[grant.subject]:
@@ -237,72 +250,77 @@ class Server(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
         for grant in held:
             if may_come[grant.subject]:
                 found |= {grant.id, (grant.subject, grant.client)}
-        live = grants.live(self.connection, subjects, self.now).intersection(pairs)  # what was just ended is denied
+        live = grant_rows.list_active_clients(self.connection, subjects, self.now).intersection(
+            pairs
+        )  # what was just ended is denied
         found |= {(subject, client) for subject, client in live if self._lives(subject, client)}
         return found.intersection(rights)
 
     def _may_still_come(self, subject: str) -> bool:
-        row = grants.person(self.connection, subject)
-        return row is not None and self.may_come(_person(row))
+        row = grant_rows.find_person(self.connection, subject)
+        return row is not None and self.can_sign_in(_person(row))
 
-    def see_off(self) -> list[str]:
+    def revoke_barred_people(self) -> list[str]:
         """See `Authorization.see_off`."""
-        accounts = {row.subject for row in people.accounts(self.connection)}
-        known = [(row.subject, _person(row)) for row in grants.everybody(self.connection)]
+        accounts = {row.subject for row in people_rows.list_accounts(self.connection)}
+        known = [(row.subject, _person(row)) for row in grant_rows.list_people(self.connection)]
         gone = [
             subject
             for subject, person in known
-            if not self.issuer.may_come(person) or (person.issuer == people.BUILT_IN and person.subject not in accounts)
+            if not self.issuer.can_sign_in(person)
+            or (person.issuer == people_rows.BUILT_IN and person.subject not in accounts)
         ]
-        self.denied += grants.deny_subjects(self.connection, gone, self.now)
+        self.denied += grant_rows.deny_tokens_of_subjects(self.connection, gone, self.now)
         return gone
 
-    def may_come(self, person: Person) -> bool:
+    def can_sign_in(self, person: Person) -> bool:
         """Whether a person could sign in this moment, as far as this server knows."""
-        return self.issuer.may_come(person) and people.is_known(self.connection, person.issuer, person.subject)
+        return self.issuer.can_sign_in(person) and people_rows.has_account(
+            self.connection, person.issuer, person.subject
+        )
 
     def _lives(self, subject: str, client: str) -> bool:
         """Whether what was given without a grant may be used on: by a client for itself, or for a person."""
         if subject == client:
             return self.query_client(client) is not None
-        row = grants.person(self.connection, subject)
-        return row is None or self.may_come(_person(row))
+        row = grant_rows.find_person(self.connection, subject)
+        return row is None or self.can_sign_in(_person(row))
 
-    def _is_proven(self, client: Client, shown: Credentials) -> bool:
-        if not client.authenticates(shown.method):
+    def _is_proven(self, client: OAuthClient, shown: Credentials) -> bool:
+        if not client.accepts_method(shown.method):
             return False
         if shown.method == "private_key_jwt":
             word = self.fetched.client
-            return word is not None and word.claims.get("sub") == client.id and self.use(word, client.id)
+            return word is not None and word.claims.get("sub") == client.id and self.use_assertion(word, client.id)
         return shown.method == "none" or self._has_secret(client, shown)
 
-    def _has_secret(self, client: Client, shown: Credentials) -> bool:
+    def _has_secret(self, client: OAuthClient, shown: Credentials) -> bool:
         """Whether a guess at a client's secret is right. Raises a Refusal when it comes too soon after wrong ones."""
         try:
             attempt = self.issuer.secrets.take(client.id, self.fetched.address)
-        except Throttled as error:
-            raise TooManyGuesses(error.wait) from None
+        except ThrottledError as error:
+            raise TooManyGuessesError(error.wait) from None
         is_right = client.has_secret(shown.secret)
         if is_right:
             self.issuer.secrets.forgive(attempt)
         return is_right
 
-    def use(self, word: Assertion, client: str) -> bool:
+    def use_assertion(self, word: Assertion, client: str) -> bool:
         """Whether an assertion that `client` came with is new. From now on it is not. Raises a Refusal where too many
         of one client would have to be remembered."""
-        if grants.used(self.connection, client, self.now) >= MAX_USED:
-            raise Refusal("temporarily_unavailable", "The client sends too many assertions: slow down.")
-        return grants.use(self.connection, digest(word.id), word.until, client)
+        if grant_rows.count_used_assertions(self.connection, client, self.now) >= MAX_USED:
+            raise OAuthRequestError("temporarily_unavailable", "The client sends too many assertions: slow down.")
+        return grant_rows.mark_used(self.connection, hash_secret(word.id), word.expires_at, client)
 
 
-def refused(error: str, description: str, status: int = 400) -> Answer:
+def error_response(error: str, description: str, status: int = 400) -> OAuthResponse:
     """An error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2); what may go later is a 503."""
     body = {"error": error, "error_description": description}
     if error == "invalid_client":
-        return Answer(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
+        return OAuthResponse(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
     if error == "too_many_requests":
-        return Answer(429, body, {**NO_STORE, "Retry-After": "60"})
-    return Answer(503 if error == "temporarily_unavailable" else status, body, NO_STORE)
+        return OAuthResponse(429, body, {**NO_STORE, "Retry-After": "60"})
+    return OAuthResponse(503 if error == "temporarily_unavailable" else status, body, NO_STORE)
 
 
 def _person(row: Any) -> Person:

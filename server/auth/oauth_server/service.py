@@ -7,46 +7,66 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.auth.address_blocks import AddressLimiter
-from toolgate.server.auth.clients.metadata_documents import Documents
+from toolgate.server.auth.clients.document_copies import DOCUMENTS, DocumentCopy
+from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
 from toolgate.server.auth.clients.model import (
     CODE,
     ID_JAG,
     METHODS,
     OWN,
     REFRESH,
-    Client,
-    Rejected,
-    Unreached,
-    find,
+    ClientRejectedError,
+    ClientUnreachableError,
+    OAuthClient,
+    client_from_row,
+    find_client,
     is_document_url,
-    of_row,
-    registered,
+    parse_registration,
 )
-from toolgate.server.auth.clients.well_known import DOCUMENTS, Copy
 from toolgate.server.auth.grants import Grants
-from toolgate.server.auth.oauth_server import Answer, Form, Granted, Mistake, Question, Redirect, metadata
+from toolgate.server.auth.oauth_server import (
+    AuthorizationErrorPage,
+    ConsentRequest,
+    FormPairs,
+    GrantSummary,
+    OAuthResponse,
+    Redirect,
+    metadata,
+)
 from toolgate.server.auth.oauth_server import registration as registering
-from toolgate.server.auth.oauth_server.advice import advice
+from toolgate.server.auth.oauth_server.advice import advise
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
-from toolgate.server.auth.oauth_server.authorize import consent, question_of
-from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, claims_of, presented, verified
-from toolgate.server.auth.oauth_server.consent_requests import Questions, Waiting
-from toolgate.server.auth.oauth_server.grant_types import S256, Code, Refresh
-from toolgate.server.auth.oauth_server.machine_grants import IdJag, Own
-from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS, MAX_QUERY, Refusal, Request, describe, pairs_of
+from toolgate.server.auth.oauth_server.authorize import check_authorization, consent_request_for
+from toolgate.server.auth.oauth_server.client_auth import (
+    Assertion,
+    Credentials,
+    read_credentials,
+    read_unverified_claims,
+    verify_assertion,
+)
+from toolgate.server.auth.oauth_server.consent_requests import ConsentRequests, SealedConsent
+from toolgate.server.auth.oauth_server.grant_types import S256, CodeGrant, RefreshGrant
+from toolgate.server.auth.oauth_server.machine_grants import IdJagGrant, MachineGrant
+from toolgate.server.auth.oauth_server.requests import (
+    DESCRIPTIONS,
+    MAX_QUERY,
+    OAuthRequest,
+    OAuthRequestError,
+    describe,
+    parse_query,
+)
 from toolgate.server.auth.oauth_server.revoke_introspect import Introspection, Revocation
-from toolgate.server.auth.oauth_server.server import Fetched, Issuer, Server, refused
-from toolgate.server.auth.tokens.access_tokens import OwnTokens, Unavailable
+from toolgate.server.auth.oauth_server.server import AuthlibServer, IssuerSettings, VerifiedInputs, error_response
+from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
+from toolgate.server.auth.tokens.external_issuer import ExternalIssuer as Provider
 from toolgate.server.auth.tokens.external_issuer import Fetch
-from toolgate.server.auth.tokens.external_issuer import Issuer as Provider
-from toolgate.server.auth.tokens.jose import InvalidToken, header_of
-from toolgate.server.auth.tokens.signing_keys import Keys
-from toolgate.server.principal import Right, subject_of
-from toolgate.server.state import clients as client_rows
-from toolgate.server.state import grants
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.auth.tokens.jose import InvalidTokenError, read_header
+from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.principal import Right, derive_subject
+from toolgate.server.state import client_rows, grant_rows
+from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import StateError, Store
-from toolgate.tools.api.threads import Busy, Threads
+from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
@@ -70,16 +90,18 @@ REGISTERING = (  # while no document can be fetched
     "Clients are told to register meanwhile; --registration dynamic does without documents"
 )
 DOCUMENTS_ALONE = "Other clients than those copied here stay unknown; --registration open lets them register"
-UNREADABLE = Mistake(
+UNREADABLE = AuthorizationErrorPage(
     "invalid_request", f"The authorization request is longer than {MAX_QUERY // 1024} KiB, or can not be read as UTF-8."
 )
-EXPIRED = Mistake("invalid_request", "This question has been answered already, or has expired: start again.", 410)
-BUSY = Mistake("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
+EXPIRED = AuthorizationErrorPage(
+    "invalid_request", "This question has been answered already, or has expired: start again.", 410
+)
+BUSY = AuthorizationErrorPage("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
 
 T = TypeVar("T")
 
 
-class Authorization:
+class AuthorizationService:
     """One a server. All of its state is in `store`, but for what was fetched lately and the rates.
 
     `public_url` is the issuer. `tokens` mints access tokens by `keys`. `served()` gives the scopes there are, in the
@@ -94,37 +116,37 @@ class Authorization:
         self,
         public_url: str,
         store: Store,
-        keys: Keys,
+        keys: SigningKeys,
         tokens: OwnTokens,
         served: Callable[[], Sequence[str]],
         fetch: Fetch,
         *,
         fetch_trusted: Fetch | None = None,
-        may_come: "Callable[[Person], bool]",
-        configured: Mapping[str, Client] | None = None,
+        can_sign_in: "Callable[[Person], bool]",
+        configured_clients: Mapping[str, OAuthClient] | None = None,
         registration: str = "open",
         client_hosts: Sequence[str] = (),
-        providers: Sequence[str] = (),
-        well_known: Mapping[str, Copy] = DOCUMENTS,
+        enterprise_issuers: Sequence[str] = (),
+        document_copies: Mapping[str, DocumentCopy] = DOCUMENTS,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._issuer = Issuer(public_url, tokens, configured or {}, KINDS[registration], may_come)
-        self.granted = Grants(store, self._issuer.configured, tokens.deny, now)
+        self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, KINDS[registration], can_sign_in)
+        self.grants = Grants(store, self._issuer.configured_clients, tokens.deny, now)
         self._store = store
         self._keys = keys
         self._served = served
         self._now = now
-        self._questions = Questions(Seal(store.folder / "keys" / "questions", None), public_url, now)
-        self._documents = Documents(
+        self._questions = ConsentRequests(Sealer(store.folder / "keys" / "questions", None), public_url, now)
+        self._documents = MetadataDocuments(
             store,
             fetch,
             served,
             client_hosts,
             now,
-            well_known=well_known,
-            meanwhile=REGISTERING if self._registers else DOCUMENTS_ALONE,
+            copies=document_copies,
+            consequence=REGISTERING if self._registers else DOCUMENTS_ALONE,
         )
-        self._providers = {issuer: Provider(issuer, fetch_trusted or fetch, now) for issuer in providers}
+        self._providers = {issuer: Provider(issuer, fetch_trusted or fetch, now) for issuer in enterprise_issuers}
         self._turns, self._threads = asyncio.Semaphore(SIGNATURES), Threads(SIGNATURES)
         self._registering = AddressLimiter(REGISTRATIONS, ALL_REGISTRATIONS, now)
         self._malformed = AddressLimiter(MALFORMED, ALL_MALFORMED, now)
@@ -132,80 +154,84 @@ class Authorization:
 
     # A person is asked
 
-    async def ask(self, query: str, address: str = "") -> Question | Redirect | Mistake:
+    async def open_consent(self, query: str, address: str = "") -> ConsentRequest | Redirect | AuthorizationErrorPage:
         """Look at an authorization request, the raw query of GET /authorize; `address` is the browser's. A Question
         waits for ten minutes, and nothing is stored for it."""
         try:
-            request = Request("GET", pairs_of(query), {})
+            request = OAuthRequest("GET", parse_query(query), {})
         except ValueError:
             return UNREADABLE
         id = request.payload.client_id or ""
         try:
             await self._check_document(id, address)
-        except Rejected as rejected:
-            advised = advice(self._issuer.kinds, unreached=isinstance(rejected, Unreached))
-            return Mistake(rejected.error, rejected.description, document=id, advice=advised)
-        except (StateError, Unavailable):
+        except ClientRejectedError as rejected:
+            advised = advise(self._issuer.client_kinds, unreached=isinstance(rejected, ClientUnreachableError))
+            return AuthorizationErrorPage(rejected.error, rejected.description, document=id, advice=advised)
+        except (StateError, TemporarilyUnavailableError):
             return BUSY
 
-        def act(server: Server) -> Question | Redirect | Mistake:
-            grant = consent(server, request)
-            if not isinstance(grant, Code):
+        def act(server: AuthlibServer) -> ConsentRequest | Redirect | AuthorizationErrorPage:
+            grant = check_authorization(server, request)
+            if not isinstance(grant, CodeGrant):
                 return grant
-            return question_of(grant, *self._questions.put(query))
+            return consent_request_for(grant, *self._questions.seal(query))
 
         return await self._asked(act)
 
     async def _check_document(self, id: str, address: str) -> None:
         """Have the metadata document of a client whose `id` is the URL of one. Raises Rejected, Unavailable."""
-        if "document" in self._issuer.kinds:
+        if "document" in self._issuer.client_kinds:
             await self._documents.refresh(id, address)
         elif is_document_url(id):
-            raise Rejected("invalid_client", "this server takes no metadata documents of clients")
+            raise ClientRejectedError("invalid_client", "this server takes no metadata documents of clients")
 
-    async def question(self, id: str) -> Question | None:
+    async def find_consent(self, id: str) -> ConsentRequest | None:
         """The question, as long as it waits for its answer."""
-        waiting = self._questions.find(id)
+        waiting = self._questions.open(id)
         return await self._act(lambda server: _shown(server, waiting)) if waiting is not None else None
 
-    async def answer(self, id: str, subject: "Person | None", scopes: frozenset[str]) -> Redirect | Mistake:
+    async def answer_consent(
+        self, id: str, subject: "Person | None", scopes: frozenset[str]
+    ) -> Redirect | AuthorizationErrorPage:
         """What became of it: approved by a person for `scopes` of those asked, the rest unticked; with no person, or
         none of the scopes, denied. A question has one answer: the second is a Mistake."""
-        waiting = self._questions.find(id)
+        waiting = self._questions.open(id)
         if waiting is None:
             return EXPIRED
 
-        def act(server: Server) -> Redirect | Mistake:
-            if not grants.use(server.connection, waiting.mark, waiting.expires_at):
+        def act(server: AuthlibServer) -> Redirect | AuthorizationErrorPage:
+            if not grant_rows.mark_used(server.connection, waiting.mark, waiting.expires_at):
                 return EXPIRED
-            request = Request("GET", pairs_of(waiting.query), {})
-            grant = consent(server, request)
-            if not isinstance(grant, Code):
+            request = OAuthRequest("GET", parse_query(waiting.query), {})
+            grant = check_authorization(server, request)
+            if not isinstance(grant, CodeGrant):
                 return grant
-            shown = frozenset(question_of(grant, id, waiting.expires_at).scopes)
-            approves = subject is not None and server.may_come(subject) and bool(scopes & shown)
-            grant.approved = tuple(scope for scope in request.scope.split() if scope in scopes or scope not in shown)
+            shown = frozenset(consent_request_for(grant, id, waiting.expires_at).scopes)
+            approves = subject is not None and server.can_sign_in(subject) and bool(scopes & shown)
+            grant.approved_scopes = tuple(
+                scope for scope in request.scope.split() if scope in scopes or scope not in shown
+            )
             answered = server.create_authorization_response(request, subject if approves else None, grant=grant)
-            assert isinstance(answered, Redirect | Mistake)
+            assert isinstance(answered, Redirect | AuthorizationErrorPage)
             return answered
 
         return await self._asked(act)
 
-    async def remembered(self, id: str, subject: "Person") -> frozenset[str] | None:
+    async def find_remembered_scopes(self, id: str, subject: "Person") -> frozenset[str] | None:
         """The scopes of the question, if this person approved them all before, for the same client, redirect URI and
         resource. Never for a client that any program on the person's machine could be (AZ-07)."""
 
-        waiting = self._questions.find(id)
+        waiting = self._questions.open(id)
         if waiting is None:
             return None
 
-        def act(server: Server) -> frozenset[str] | None:
+        def act(server: AuthlibServer) -> frozenset[str] | None:
             question = _shown(server, waiting)
             if question is None:
                 return None
-            held = grants.consent(
+            held = grant_rows.find_consent(
                 server.connection,
-                subject=subject_of(subject.issuer, subject.subject),
+                subject=derive_subject(subject.issuer, subject.subject),
                 client=question.client.id,
                 redirect_uri=question.redirect_uri,
                 resource=question.resource,
@@ -218,95 +244,95 @@ class Authorization:
 
     # A client asks
 
-    async def token(self, form: Form, headers: Mapping[str, str], address: str = "") -> Answer:
+    async def token(self, form: FormPairs, headers: Mapping[str, str], address: str = "") -> OAuthResponse:
         """POST /token; `address` is the caller's, here and below."""
 
-        def act(server: Server, request: Request) -> Answer:
+        def act(server: AuthlibServer, request: OAuthRequest) -> OAuthResponse:
             if "grant_type" not in request.form:
-                raise Refusal("invalid_request", "The grant_type is missing.")
-            answer: Answer = server.create_token_response(request)
+                raise OAuthRequestError("invalid_request", "The grant_type is missing.")
+            answer: OAuthResponse = server.create_token_response(request)
             return answer
 
         return await self._told(form, headers, address, act)
 
-    async def revoke(self, form: Form, headers: Mapping[str, str], address: str = "") -> Answer:
+    async def revoke(self, form: FormPairs, headers: Mapping[str, str], address: str = "") -> OAuthResponse:
         """POST /revoke. 200 for a token nobody knows, too."""
         return await self._told(
             form, headers, address, lambda server, request: server.create_endpoint_response("revocation", request)
         )
 
-    async def introspect(self, form: Form, headers: Mapping[str, str], address: str = "") -> Answer:
+    async def introspect(self, form: FormPairs, headers: Mapping[str, str], address: str = "") -> OAuthResponse:
         """POST /introspect, for clients that can prove who they are."""
         return await self._told(
             form, headers, address, lambda server, request: server.create_endpoint_response("introspection", request)
         )
 
-    async def register(self, body: Any, address: str) -> Answer:
+    async def register(self, body: Any, address: str) -> OAuthResponse:
         """POST /register."""
         if not self._registers:
-            return refused("access_denied", "This server does not register clients.", 403)
+            return error_response("access_denied", "This server does not register clients.", 403)
         try:
-            kept, secret = registered(body, self._served())
-        except Rejected as rejected:
+            kept, secret = parse_registration(body, self._served())
+        except ClientRejectedError as rejected:
             taken = self._malformed.take(address)
-            return refused(rejected.error, rejected.description) if taken else registering.TOO_MANY
+            return error_response(rejected.error, rejected.description) if taken else registering.TOO_MANY
         if not self._registering.take(address):
             return registering.TOO_MANY
         try:
             return await self._act(lambda server: registering.register(server, kept, secret))
         except StateError:
-            return refused("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
+            return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
 
     # Anybody asks
 
     async def metadata(self) -> dict[str, Any]:
         """The document of RFC 8414, and of OpenID Connect Discovery. Metadata documents of clients are not told of
         while this server can't reach them, where clients can register instead. Raises StateError."""
-        self._documents.reachability.look_again()
-        listed = self._issuer.configured.values()
+        self._documents.reachability.retry()
+        listed = self._issuer.configured_clients.values()
         speaks = any(OWN in client.grants for client in listed)
-        return metadata.document(
+        return metadata.build_document(
             self._issuer.public_url,
             self._served(),
             [CODE, REFRESH, *([OWN] if speaks else []), *([ID_JAG] if self._providers else [])],
             await self._methods(),
             registers=self._registers,
-            takes_documents="document" in self._issuer.kinds
-            and not (self._registers and self._documents.reachability.is_lost),
+            takes_documents="document" in self._issuer.client_kinds
+            and not (self._registers and self._documents.reachability.is_unreachable),
         )
 
     @property
     def _registers(self) -> bool:
-        return "dynamic" in self._issuer.kinds
+        return "dynamic" in self._issuer.client_kinds
 
     async def _methods(self) -> Sequence[str]:
         """The ways in which clients can prove who they are: where nobody comes but the operator's, those of theirs,
         since clients that find "none" among them don't use their secret."""
-        if self._issuer.kinds & {"dynamic", "document"}:
+        if self._issuer.client_kinds & {"dynamic", "document"}:
             return METHODS
-        added = await self._store.transact(client_rows.listed)
+        added = await self._store.transact(client_rows.list_clients)
         known = [
-            *self._issuer.configured.values(),
-            *(of_row(row) for row in added if row.kind == client_rows.OPERATORS),
+            *self._issuer.configured_clients.values(),
+            *(client_from_row(row) for row in added if row.kind == client_rows.CONFIGURED),
         ]
-        return [method for method in METHODS if any(client.authenticates(method) for client in known)] or METHODS
+        return [method for method in METHODS if any(client.accepts_method(method) for client in known)] or METHODS
 
     async def jwks(self) -> dict[str, Any]:
         return await self._keys.jwks()
 
     # A person looks at what was granted
 
-    async def grants(self, subject: "Person") -> list[Granted]:
+    async def list_grants(self, subject: "Person") -> list[GrantSummary]:
         """What a person has granted and still holds, the newest first."""
-        return await self.granted.of(subject)
+        return await self.grants.list_grants(subject)
 
-    async def withdraw(self, subject: "Person", id: str) -> bool:
+    async def revoke_grant(self, subject: "Person", id: str) -> bool:
         """Take back one of a person's grants: its tokens die, and the client is asked about anew. False: not theirs."""
-        return await self.granted.withdraw(subject, id)
+        return await self.grants.revoke_grant(subject, id)
 
     # A server asks whether those it serves may go on
 
-    async def standing(self, rights: Collection[Right]) -> set[Right]:
+    async def find_valid_keys(self, rights: Collection[Right]) -> set[Right]:
         """Those of these that still hold: for what lasts longer than a token (an open stream, a session, work that goes
         on without its caller).
 
@@ -318,12 +344,12 @@ class Authorization:
         Raises StateError.
         """
         asked = frozenset(rights)
-        return await self._act(lambda server: server.stand(asked)) if asked else set()
+        return await self._act(lambda server: server.find_valid_keys(asked)) if asked else set()
 
-    async def see_off(self) -> list[str]:
+    async def revoke_barred_people(self) -> list[str]:
         """The subjects of people who have been here, and could not sign in any more. Their access tokens are denied:
         here at once, elsewhere within `tokens.FRESH`. Raises StateError."""
-        return await self._act(lambda server: server.see_off())
+        return await self._act(lambda server: server.revoke_barred_people())
 
     async def close(self) -> None:
         await self._documents.close()
@@ -333,35 +359,39 @@ class Authorization:
     # How a request is done
 
     async def _told(
-        self, form: Form, headers: Mapping[str, str], address: str, act: Callable[[Server, Request], Answer]
-    ) -> Answer:
+        self,
+        form: FormPairs,
+        headers: Mapping[str, str],
+        address: str,
+        act: Callable[[AuthlibServer, OAuthRequest], OAuthResponse],
+    ) -> OAuthResponse:
         try:
-            request = Request("POST", form, headers)
+            request = OAuthRequest("POST", form, headers)
             request.check()
             fetched = await self._fetched(request, address)
             return await self._act(lambda server: act(server, request), fetched)
         except OAuth2Error as error:
-            return refused(str(error.error), describe(error))
-        except Rejected as rejected:
-            return refused(rejected.error, rejected.description)
-        except (StateError, Unavailable):
-            return refused("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
+            return error_response(str(error.error), describe(error))
+        except ClientRejectedError as rejected:
+            return error_response(rejected.error, rejected.description)
+        except (StateError, TemporarilyUnavailableError):
+            return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
 
-    async def _asked(self, act: Callable[[Server], T]) -> T | Mistake:
+    async def _asked(self, act: Callable[[AuthlibServer], T]) -> T | AuthorizationErrorPage:
         try:
             return await self._act(act)
         except StateError:
             return BUSY
 
-    async def _act(self, act: Callable[[Server], T], fetched: Fetched | None = None) -> T:
+    async def _act(self, act: Callable[[AuthlibServer], T], fetched: VerifiedInputs | None = None) -> T:
         """Run `act` in one transaction, with what was fetched for it. What it denied is forgotten when it is done."""
         now, served = self._now(), self._served()
 
         def transaction(connection: "Connection") -> tuple[T, list[str]]:
-            server = Server(self._issuer, connection, served, now, fetched or Fetched())
-            for grant in (Refresh, Own, IdJag):
+            server = AuthlibServer(self._issuer, connection, served, now, fetched or VerifiedInputs())
+            for grant in (RefreshGrant, MachineGrant, IdJagGrant):
                 server.register_grant(grant)
-            server.register_grant(Code, [S256()])
+            server.register_grant(CodeGrant, [S256()])
             server.register_endpoint(Revocation)
             server.register_endpoint(Introspection)
             return act(server), server.denied
@@ -373,14 +403,14 @@ class Authorization:
         self._issuer.tokens.deny(denied)
         return outcome
 
-    async def _fetched(self, request: Request, address: str) -> Fetched:
+    async def _fetched(self, request: OAuthRequest, address: str) -> VerifiedInputs:
         """All that must be had, and every signature verified, before the transaction begins: everybody waits for that.
         Raises a Refusal, Rejected, Unavailable, StateError."""
-        shown, form = presented(request), request.form
-        if "document" in self._issuer.kinds and shown.client not in self._issuer.configured:
-            await self._documents.refresh(shown.client, address, old=True)
+        shown, form = read_credentials(request), request.form
+        if "document" in self._issuer.client_kinds and shown.client not in self._issuer.configured_clients:
+            await self._documents.refresh(shown.client, address, accept_stale=True)
         signs, is_jag = shown.method == "private_key_jwt", form.get("grant_type") == ID_JAG
-        return Fetched(
+        return VerifiedInputs(
             signing=await self._keys.active() if "grant_type" in form else None,
             client=await self._client_said(shown, address) if signs else None,
             person=await self._provider_said(form.get("assertion", "")) if is_jag else None,
@@ -390,25 +420,29 @@ class Authorization:
 
     async def _client_said(self, shown: Credentials, address: str) -> Assertion | None:
         """The assertion of a client that is known and may sign, verified."""
-        client = await self._store.transact(lambda connection: find(connection, self._issuer.configured, shown.client))
-        if client is None or client.kind not in self._issuer.kinds or not client.authenticates(shown.method):
+        client = await self._store.transact(
+            lambda connection: find_client(connection, self._issuer.configured_clients, shown.client)
+        )
+        if client is None or client.kind not in self._issuer.client_kinds or not client.accepts_method(shown.method):
             return None
-        keys = await self._documents.keys_of(client, shown.secret, address)
+        keys = await self._documents.find_client_keys(client, shown.secret, address)
         # clients say JWT, client-authentication+jwt or nothing for a type
-        return await self._verified(partial(verified, shown.secret, keys, client.id, self._issuer.audience, None))
+        return await self._verified(
+            partial(verify_assertion, shown.secret, keys, client.id, self._issuer.audience, None)
+        )
 
     async def _provider_said(self, assertion: str) -> Assertion | None:
         """The assertion of a provider that is trusted, verified with the keys of the one it says it is from."""
-        issuer = claims_of(assertion).get("iss")
+        issuer = read_unverified_claims(assertion).get("iss")
         provider = self._providers.get(issuer) if isinstance(issuer, str) else None
         if provider is None or not isinstance(issuer, str):
             return None
-        await provider.ready()
+        await provider.ensure_keys()
         kid = _kid(assertion)
         if kid is not None and all(key.kid != kid for key in provider.keys):
-            await provider.renew(PROVIDER_PAUSE)
+            await provider.refresh_keys(PROVIDER_PAUSE)
         audience, keys = (self._issuer.public_url,), tuple(provider.keys)
-        return await self._verified(partial(verified, assertion, keys, issuer, audience, ID_JAG_TYPE))
+        return await self._verified(partial(verify_assertion, assertion, keys, issuer, audience, ID_JAG_TYPE))
 
     async def _verified(self, verify: Callable[[float], Assertion | None]) -> Assertion | None:
         """What `verify(now)` gives, in a thread of a few: whoever sends signatures holds up nobody else."""
@@ -416,8 +450,8 @@ class Authorization:
         try:
             async with asyncio.timeout(SIGNATURE_WAIT), self._turns:
                 return await self._threads.run(lambda: verify(now))
-        except (TimeoutError, Busy):
-            raise Unavailable(SIGNATURE_WAIT) from None
+        except (TimeoutError, ThreadsBusyError):
+            raise TemporarilyUnavailableError(SIGNATURE_WAIT) from None
 
     async def _claims(self, token: str) -> dict[str, Any] | None:
         """What an access token says; None when it is none, or not a good one."""
@@ -425,25 +459,25 @@ class Authorization:
             return None
         try:
             return await self._issuer.tokens.claims(token)
-        except InvalidToken:
+        except InvalidTokenError:
             return None
 
 
-def _shown(server: Server, waiting: Waiting) -> Question | None:
+def _shown(server: AuthlibServer, waiting: SealedConsent) -> ConsentRequest | None:
     """The question that waits, unless it has been answered, or may not be asked any more."""
-    if grants.is_used(server.connection, waiting.mark):
+    if grant_rows.is_used(server.connection, waiting.mark):
         return None
-    grant = consent(server, Request("GET", pairs_of(waiting.query), {}))
-    return question_of(grant, waiting.id, waiting.expires_at) if isinstance(grant, Code) else None
+    grant = check_authorization(server, OAuthRequest("GET", parse_query(waiting.query), {}))
+    return consent_request_for(grant, waiting.id, waiting.expires_at) if isinstance(grant, CodeGrant) else None
 
 
 def _sweep(connection: "Connection", now: float) -> None:
-    grants.sweep(connection, now)
-    client_rows.sweep(connection, now)
+    grant_rows.remove_expired(connection, now)
+    client_rows.remove_unused_clients(connection, now)
 
 
 def _kid(token: str) -> str | None:
     try:
-        return header_of(token).get("kid")
-    except InvalidToken:
+        return read_header(token).get("kid")
+    except InvalidTokenError:
         return None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.jose import InvalidToken, Key, UnknownKey
+from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.principal import Principal
 
 log = logging.getLogger("toolgate.auth")
@@ -36,7 +36,7 @@ MAX_VERIFIED = 10_000  # tokens remembered, about 10 MiB; one is in use per clie
 MAX_NAME = 1_024  # characters of a subject or client
 
 
-class Unavailable(Exception):
+class TemporarilyUnavailableError(Exception):
     """Whether the token is good can't be told now; ask again after `wait` seconds."""
 
     def __init__(self, wait: float) -> None:
@@ -44,10 +44,10 @@ class Unavailable(Exception):
         self.wait = wait
 
 
-class Verifier(Protocol):
+class TokenVerifier(Protocol):
     """Whoever can tell who a token stands for."""
 
-    def remembered(self, token: bytes) -> Principal | None:
+    def find_cached(self, token: bytes) -> Principal | None:
         """Who calls, if that was found out lately; None says nothing. The way of nearly every request: no await."""
         ...
 
@@ -56,16 +56,16 @@ class Verifier(Protocol):
         ...
 
 
-class Keys(Protocol):
+class SigningKeySource(Protocol):
     """Where our own keys are kept."""
 
-    async def active(self) -> Key: ...
+    async def active(self) -> JoseKey: ...
 
-    async def public(self) -> list[Key]: ...
+    async def public(self) -> list[JoseKey]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CachedToken:
     """A token found good: by which key, and until when."""
 
     principal: Principal
@@ -74,12 +74,12 @@ class Held:
     jti: str
 
 
-class Verified:
+class TokenCache:
     """Tokens found good, by their hash: the longest unused gives way. Keeps no token."""
 
     def __init__(self, most: int = MAX_VERIFIED) -> None:
         self._most = most
-        self._held: OrderedDict[bytes, Held] = OrderedDict()
+        self._held: OrderedDict[bytes, CachedToken] = OrderedDict()
         self._of_jti: dict[str, bytes] = {}
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Verified:
         self._held.move_to_end(key)
         return held.principal
 
-    def add(self, token: bytes, held: Held) -> None:
+    def add(self, token: bytes, held: CachedToken) -> None:
         key = sha256(token).digest()
         self._held[key] = held
         self._of_jti[held.jti] = key
@@ -126,7 +126,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class Minted:
+class AccessToken:
     """A new access token. Only `token` is secret; `repr` shows none of it."""
 
     token: str
@@ -145,7 +145,7 @@ class OwnTokens:
         self,
         issuer: str,
         audience: Sequence[str],
-        keys: Keys,
+        keys: SigningKeySource,
         denied: Callable[[], Awaitable[Iterable[str]]],
         *,
         lifetime: int = LIFETIME,
@@ -157,18 +157,20 @@ class OwnTokens:
         self._source = keys
         self._list_denied = denied
         self._now = now
-        self._keys: list[Key] = []
+        self._keys: list[JoseKey] = []
         self._denied: set[str] = set()
-        self.minted = 0  # tokens, ever
-        self._verified = Verified()
+        self.minted_count = 0  # tokens, ever
+        self._verified = TokenCache()
         self._looked = float("-inf")  # when keys and denials were last looked at
         self._looking = asyncio.Lock()
 
-    async def mint(self, subject: str, client: str, granted: Iterable[str]) -> Minted:
+    async def mint(self, subject: str, client: str, granted: Iterable[str]) -> AccessToken:
         """A new token, by the active key."""
-        return self.mint_with(await self._source.active(), subject, client, granted)
+        return self.mint_with_key(await self._source.active(), subject, client, granted)
 
-    def mint_with(self, key: Key, subject: str, client: str, granted: Iterable[str], **more: Any) -> Minted:
+    def mint_with_key(
+        self, key: JoseKey, subject: str, client: str, granted: Iterable[str], **more: Any
+    ) -> AccessToken:
         """A new token, by `key`: for whoever is in the middle of a transaction and can't wait. `more` claims may not
         replace ours."""
         issued, jti = int(self._now()), secrets.token_urlsafe(16)
@@ -178,54 +180,56 @@ class OwnTokens:
             "aud": self.audience[0],
             "sub": subject,
             "client_id": client,
-            "scope": scopes.words(granted),
+            "scope": scopes.format_scopes(granted),
             "iat": issued,
             "exp": issued + self.lifetime,
             "jti": jti,
         }
-        self.minted += 1
-        return Minted(jose.sign(claims, key, TYP), jti, issued + self.lifetime)
+        self.minted_count += 1
+        return AccessToken(jose.sign(claims, key, TYP), jti, issued + self.lifetime)
 
     def deny(self, jtis: Collection[str]) -> None:
         """Take no token of these ids any more, from now on. The caller has kept that where `denied` finds it."""
         self._denied.update(jtis)
         self._verified.deny(jtis)
 
-    def remembered(self, token: bytes) -> Principal | None:
+    def find_cached(self, token: bytes) -> Principal | None:
         now = self._now()
         return self._verified.find(token, now) if 0 <= now - self._looked < FRESH else None
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)
-        made_of = replace(principal_of({**claims, "iss": OURS}), grant=str(claims.get(GRANT, "")))
-        principal = replace(made_of, granted=scopes.parse(claims[GRANTED])) if GRANTED in claims else made_of
-        kid = str(jose.header_of(token).get("kid"))
-        self._verified.add(token.encode(), Held(principal, claims["exp"], kid, claims["jti"]))
+        made_of = replace(principal_from_claims({**claims, "iss": OURS}), grant=str(claims.get(GRANT, "")))
+        principal = (
+            replace(made_of, grant_scopes=scopes.parse_scopes(claims[GRANTED])) if GRANTED in claims else made_of
+        )
+        kid = str(jose.read_header(token).get("kid"))
+        self._verified.add(token.encode(), CachedToken(principal, claims["exp"], kid, claims["jti"]))
         return principal
 
     async def claims(self, token: str) -> dict[str, Any]:
         """All that a good token of ours says. Raises InvalidToken, Unavailable."""
         await self._look(FRESH)
         if not self._keys:
-            raise Unavailable(RETRY)
+            raise TemporarilyUnavailableError(RETRY)
         try:
             claims = self._read(token)
-        except UnknownKey:
+        except UnknownKeyError:
             await self._look(RETRY)  # it may be as new as this second
             claims = self._read(token)
         if self._now() >= claims["exp"]:  # no leeway here: what is denied need be known no longer than this
-            raise InvalidToken("the token has expired")
+            raise InvalidTokenError("the token has expired")
         if not _client(claims):
-            raise InvalidToken("the token names no client")  # ours all do
-        self._check_issued(claims, str(jose.header_of(token)["kid"]))
+            raise InvalidTokenError("the token names no client")  # ours all do
+        self._check_issued(claims, str(jose.read_header(token)["kid"]))
         jti = claims.get("jti")
         if not isinstance(jti, str) or jti in self._denied:
-            raise InvalidToken("the token has been revoked")
+            raise InvalidTokenError("the token has been revoked")
         return claims
 
     def _read(self, token: str) -> dict[str, Any]:
-        if "kid" not in jose.header_of(token):
-            raise InvalidToken("the token names no key")  # ours all do
+        if "kid" not in jose.read_header(token):
+            raise InvalidTokenError("the token names no key")  # ours all do
         return jose.verify(
             token,
             self._keys,
@@ -242,10 +246,10 @@ class OwnTokens:
         makes no token with it that holds longer than the last one we made."""
         issued = claims.get("iat")
         if issued is None or claims["exp"] - issued > self.lifetime + LEEWAY:
-            raise InvalidToken("the token holds longer than any of ours")
+            raise InvalidTokenError("the token holds longer than any of ours")
         retired = (key.retired_at for key in self._keys if key.kid == kid and key.retired_at is not None)
         if any(issued > moment + LEEWAY for moment in retired):
-            raise InvalidToken("the token is younger than the end of its key")
+            raise InvalidTokenError("the token is younger than the end of its key")
 
     async def _look(self, age: float) -> None:
         """Look at keys and denials again, unless that was done less than `age` seconds ago. When the state can't be
@@ -268,14 +272,14 @@ class OwnTokens:
             self._looked = self._now()
 
 
-def principal_of(claims: dict[str, Any]) -> Principal:
+def principal_from_claims(claims: dict[str, Any]) -> Principal:
     """Whom the claims of a verified token are about. Raises InvalidToken."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_NAME:
-        raise InvalidToken("the token says not whom it stands for")
+        raise InvalidTokenError("the token says not whom it stands for")
     if "cnf" in claims:  # bound to a key or a certificate (RFC 7800): a bearer's word is not enough
-        raise InvalidToken("the token is bound to a key, which can't be checked here")
-    granted = scopes.parse(claims.get("scope")) | scopes.parse(claims.get("scp"))
+        raise InvalidTokenError("the token is bound to a key, which can't be checked here")
+    granted = scopes.parse_scopes(claims.get("scope")) | scopes.parse_scopes(claims.get("scp"))
     return Principal(str(claims["iss"]), subject, _client(claims), granted)
 
 

@@ -21,8 +21,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import Held, Unavailable, Verified, principal_of
-from toolgate.server.auth.tokens.jose import InvalidToken, Key, UnknownKey
+from toolgate.server.auth.tokens.access_tokens import (
+    CachedToken,
+    TemporarilyUnavailableError,
+    TokenCache,
+    principal_from_claims,
+)
+from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.principal import Principal
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.web.fetch import Page
@@ -50,21 +55,21 @@ class Fetch(Protocol):
     ) -> Page: ...
 
 
-class Failed(Exception):
+class IssuerFetchError(Exception):
     """A document could not be had or is none; the text is ours."""
 
 
-class Issuer:
+class ExternalIssuer:
     """One issuer's metadata and keys."""
 
     def __init__(self, issuer: str, fetch: Fetch, now: Callable[[], float]) -> None:
         self.issuer = issuer
-        self.keys: list[Key] = []
-        self.also: frozenset[str] = frozenset((issuer,))  # audiences of its own that a token may name besides
+        self.keys: list[JoseKey] = []
+        self.own_audiences: frozenset[str] = frozenset((issuer,))  # audiences of its own that a token may name besides
         self._fetch = fetch
         self._now = now
         self._jwks_uri: str | None = None
-        self.looks = 0  # how often the keys were looked at, to the end
+        self.fetch_count = 0  # how often the keys were looked at, to the end
         self._tried = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
         self._wanted: set[str] = set()  # ids of keys to look for the next time
@@ -74,23 +79,23 @@ class Issuer:
         """Whether the keys should be fetched anew; so too when the clock was set back."""
         return not self._tried_within(RENEW, now)
 
-    async def ready(self) -> None:
+    async def ensure_keys(self) -> None:
         """Have keys, and have them renewed when it is time. Raises Unavailable."""
         if self.keys:
             if self.is_due(self._now()):
                 self._renew()  # meanwhile those held are good
             return
-        await self.renew(RETRY)
+        await self.refresh_keys(RETRY)
         if not self.keys:
-            raise Unavailable(RETRY)
+            raise TemporarilyUnavailableError(RETRY)
 
-    async def renew(self, pause: float) -> None:
+    async def refresh_keys(self, pause: float) -> None:
         """Fetch the keys, unless that was tried less than `pause` seconds ago; all who ask meanwhile wait for one."""
         if self._renewing is None and self._tried_within(pause, self._now()):
             return
         await asyncio.shield(self._renew())
 
-    async def seek(self, kid: str) -> None:
+    async def seek_key(self, kid: str) -> None:
         """Look for a key nobody knows. Raises Unavailable when it is too soon for that."""
         now = self._now()
         if self._renewing is None and self._tried_within(PAUSE, now):
@@ -98,8 +103,8 @@ class Issuer:
                 return
             if len(self._wanted) < MAX_WANTED:
                 self._wanted.add(kid)
-            raise Unavailable(self._tried + PAUSE - now)
-        await self.renew(PAUSE)
+            raise TemporarilyUnavailableError(self._tried + PAUSE - now)
+        await self.refresh_keys(PAUSE)
 
     async def close(self) -> None:
         if self._renewing is not None:
@@ -120,7 +125,7 @@ class Issuer:
 
     def _renewed(self, task: "asyncio.Task[None]") -> None:
         self._renewing = None
-        self.looks += 1
+        self.fetch_count += 1
         if not task.cancelled() and task.exception() is not None:
             log.error("the keys of %s could not be read", self.issuer, exc_info=task.exception())
 
@@ -128,10 +133,10 @@ class Issuer:
         try:
             if self._jwks_uri is None:
                 self._jwks_uri = await self._discover()
-            keys = jose.public_keys(await self._document(self._jwks_uri))
+            keys = jose.parse_jwks(await self._document(self._jwks_uri))
             if not keys:
-                raise Failed(f"{self._jwks_uri} has no key that can be used")
-        except (Failed, ValueError) as error:
+                raise IssuerFetchError(f"{self._jwks_uri} has no key that can be used")
+        except (IssuerFetchError, ValueError) as error:
             self._jwks_uri = None  # next time from the beginning: it may have moved
             log.warning("--auth: %s", error)
             return
@@ -144,7 +149,7 @@ class Issuer:
         for url in metadata_urls(self.issuer):
             try:
                 document = await self._document(url)
-            except Failed as error:
+            except IssuerFetchError as error:
                 said.append(str(error))
                 continue
             if not isinstance(document, dict) or document.get("issuer") != self.issuer:
@@ -153,11 +158,11 @@ class Issuer:
                 continue
             uri = document.get("jwks_uri")
             if not isinstance(uri, str) or urlsplit(uri).scheme not in ("https", urlsplit(self.issuer).scheme):
-                raise Failed(f"{url} names no jwks_uri that could be used")
+                raise IssuerFetchError(f"{url} names no jwks_uri that could be used")
             userinfo = document.get("userinfo_endpoint")
-            self.also = frozenset((self.issuer, userinfo if isinstance(userinfo, str) else self.issuer))
+            self.own_audiences = frozenset((self.issuer, userinfo if isinstance(userinfo, str) else self.issuer))
             return uri
-        raise Failed(f"the issuer {self.issuer} has no metadata: {'; '.join(said)}")
+        raise IssuerFetchError(f"the issuer {self.issuer} has no metadata: {'; '.join(said)}")
 
     async def _document(self, url: str) -> Any:
         try:
@@ -165,47 +170,47 @@ class Issuer:
                 url, headers={"accept": "application/json"}, limit=MAX_DOCUMENT, timeout=FETCH_TIME, redirects=0
             )
             if page.status != 200:
-                raise Failed(f"{url} answered {page.status}")
+                raise IssuerFetchError(f"{url} answered {page.status}")
             if page.truncated:
-                raise Failed(f"{url} is larger than {MAX_DOCUMENT // 1024} KiB")
+                raise IssuerFetchError(f"{url} is larger than {MAX_DOCUMENT // 1024} KiB")
             return msgspec.json.decode(page.body)
         except ToolError as error:
-            raise Failed(error.text) from None
+            raise IssuerFetchError(error.text) from None
         except (ValueError, RecursionError):
-            raise Failed(f"{url} is no JSON") from None
+            raise IssuerFetchError(f"{url} is no JSON") from None
 
 
-class OutsideTokens:
+class ExternalTokens:
     """Verifies the tokens of `issuer` that are for one of `audience`."""
 
     def __init__(
         self, issuer: str, audience: Sequence[str], fetch: Fetch, *, now: Callable[[], float] = time.time
     ) -> None:
-        self._issuer = Issuer(issuer, fetch, now)
+        self._issuer = ExternalIssuer(issuer, fetch, now)
         self._audience = tuple(audience)
         self._now = now
-        self._verified = Verified()
-        self._keys: list[Key] = []  # those by which what is remembered was verified
+        self._verified = TokenCache()
+        self._keys: list[JoseKey] = []  # those by which what is remembered was verified
 
-    def remembered(self, token: bytes) -> Principal | None:
+    def find_cached(self, token: bytes) -> Principal | None:
         now = self._now()
         is_known = self._issuer.keys is self._keys and not self._issuer.is_due(now)
         return self._verified.find(token, now) if is_known else None
 
     async def verify(self, token: str) -> Principal:
-        issuer, looks = self._issuer, self._issuer.looks
-        kid = jose.glance(token, TYPES, ALGORITHMS, issuer.issuer).get("kid", "")  # nonsense waits for no issuer
-        await issuer.ready()
+        issuer, looks = self._issuer, self._issuer.fetch_count
+        kid = jose.check_header(token, TYPES, ALGORITHMS, issuer.issuer).get("kid", "")  # nonsense waits for no issuer
+        await issuer.ensure_keys()
         try:
             claims = self._read(token)
-        except UnknownKey:
-            if issuer.looks == looks:
-                await issuer.seek(kid)
+        except UnknownKeyError:
+            if issuer.fetch_count == looks:
+                await issuer.seek_key(kid)
             claims = self._read(token)
         self._forget()
         _check_kind(claims)
-        principal = replace(principal_of(claims), until=claims["exp"] + LEEWAY)
-        self._verified.add(token.encode(), Held(principal, claims["exp"] + LEEWAY, "", ""))
+        principal = replace(principal_from_claims(claims), until=claims["exp"] + LEEWAY)
+        self._verified.add(token.encode(), CachedToken(principal, claims["exp"] + LEEWAY, "", ""))
         return principal
 
     async def close(self) -> None:
@@ -219,7 +224,7 @@ class OutsideTokens:
             algorithms=ALGORITHMS,
             issuer=self._issuer.issuer,
             audience=self._audience,
-            also=self._issuer.also,
+            own_audiences=self._issuer.own_audiences,
             leeway=LEEWAY,
             now=self._now(),
         )
@@ -242,6 +247,6 @@ def metadata_urls(issuer: str) -> list[str]:
 def _check_kind(claims: Mapping[str, Any]) -> None:
     """Raise InvalidToken for a token that was made for something else than access."""
     if not OTHER_TOKENS.isdisjoint(claims):
-        raise InvalidToken("not an access token")
+        raise InvalidTokenError("not an access token")
     if any(claims.get(name) in kinds for name, kinds in OTHER_KINDS.items() if isinstance(claims.get(name), str)):
-        raise InvalidToken("not an access token")
+        raise InvalidTokenError("not an access token")

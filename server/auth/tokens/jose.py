@@ -30,16 +30,16 @@ ALGORITHMS = {  # what may be verified: algorithm → the key type and curve it 
 SECRET = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))  # members of a JWK that are nobody else's business
 
 
-class InvalidToken(Exception):
+class InvalidTokenError(Exception):
     """The token is not one to go by. The text says why in fixed words: nothing of the token is in it."""
 
 
-class UnknownKey(InvalidToken):
+class UnknownKeyError(InvalidTokenError):
     """No key of that id is known: the issuer may have a new one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Key:
+class JoseKey:
     """One key: its id, the algorithm it is used with, and what the library makes of it. It prints as its id alone.
 
     `retired_at`: seconds since 1970 when another one of ours takes its place; None for one that nothing follows yet.
@@ -47,7 +47,7 @@ class Key:
 
     kid: str
     algorithm: str
-    held: Any
+    material: Any
     retired_at: float | None = None
 
     def __repr__(self) -> str:
@@ -55,27 +55,27 @@ class Key:
 
     @property
     def is_private(self) -> bool:
-        return bool(self.held.is_private)
+        return bool(self.material.is_private)
 
-    def public(self) -> dict[str, Any]:
+    def to_public_jwk(self) -> dict[str, Any]:
         """As a JWK for everybody: no private member, whatever the key holds."""
-        known = {name: value for name, value in self.held.as_dict(private=False).items() if name not in SECRET}
+        known = {name: value for name, value in self.material.as_dict(private=False).items() if name not in SECRET}
         return {**known, "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
-    def private(self) -> dict[str, Any]:
+    def to_private_jwk(self) -> dict[str, Any]:
         """As a JWK with its private part: for a sealed store, and nothing else."""
-        return {**self.held.as_dict(private=True), "kid": self.kid, "use": "sig", "alg": self.algorithm}
+        return {**self.material.as_dict(private=True), "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
 
-def generate() -> Key:
+def generate_key() -> JoseKey:
     """A new key of ours; its id is its thumbprint (RFC 7638)."""
     from joserfc.jwk import ECKey  # start-up: only where somebody signs in
 
     held = ECKey.generate_key("P-256", private=True)
-    return Key(held.thumbprint(), OURS, held)
+    return JoseKey(held.thumbprint(), OURS, held)
 
 
-def load(jwk: Mapping[str, Any]) -> Key:
+def load_key(jwk: Mapping[str, Any]) -> JoseKey:
     """The key that a JWK is. Raises ValueError for what is none, or is too weak or of no kind known here."""
     from joserfc.errors import JoseError  # start-up, as above
     from joserfc.jwk import import_key
@@ -86,12 +86,12 @@ def load(jwk: Mapping[str, Any]) -> Key:
     try:
         held = import_key({name: value for name, value in jwk.items() if isinstance(value, str)})
         kid = jwk.get("kid")
-        return Key(kid if isinstance(kid, str) and kid else held.thumbprint(), algorithm, held)
+        return JoseKey(kid if isinstance(kid, str) and kid else held.thumbprint(), algorithm, held)
     except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a usable key: {type(error).__name__}") from None
 
 
-def public_keys(document: Any, most: int = MAX_KEYS) -> list[Key]:
+def parse_jwks(document: Any, most: int = MAX_KEYS) -> list[JoseKey]:
     """The usable keys of a JWKS document: what is of another kind or for encryption is passed over. Raises ValueError
     when it is no such document, or has more than `most`."""
     listed = document.get("keys") if isinstance(document, dict) else None
@@ -99,39 +99,39 @@ def public_keys(document: Any, most: int = MAX_KEYS) -> list[Key]:
         raise ValueError("not a JWKS document")
     if len(listed) > most:
         raise ValueError(f"more than {most} keys")
-    found: list[Key] = []
+    found: list[JoseKey] = []
     for jwk in listed:
         if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or "k" in jwk:
             continue
         try:
-            found.append(load({name: value for name, value in jwk.items() if name not in SECRET}))
+            found.append(load_key({name: value for name, value in jwk.items() if name not in SECRET}))
         except ValueError:
             continue
     return found
 
 
-def jwks(keys: Iterable[Key]) -> dict[str, Any]:
+def format_jwks(keys: Iterable[JoseKey]) -> dict[str, Any]:
     """The document that says our keys, public parts only."""
-    return {"keys": [key.public() for key in keys]}
+    return {"keys": [key.to_public_jwk() for key in keys]}
 
 
-def sign(claims: Mapping[str, Any], key: Key, typ: str) -> str:
+def sign(claims: Mapping[str, Any], key: JoseKey, typ: str) -> str:
     """A compact JWS of `claims`, signed now in this thread."""
     from joserfc import jws  # start-up, as above
 
     header = {"typ": typ, "alg": key.algorithm, "kid": key.kid}
-    return jws.serialize_compact(header, msgspec.json.encode(dict(claims)), key.held, algorithms=[key.algorithm])
+    return jws.serialize_compact(header, msgspec.json.encode(dict(claims)), key.material, algorithms=[key.algorithm])
 
 
 def verify(
     token: str,
-    keys: Sequence[Key],
+    keys: Sequence[JoseKey],
     *,
     typ: Collection[str] | None,
     algorithms: Collection[str],
     issuer: str,
     audience: Collection[str],
-    also: Collection[str] = (),
+    own_audiences: Collection[str] = (),
     leeway: float = LEEWAY,
     now: float | None = None,
 ) -> dict[str, Any]:
@@ -141,68 +141,68 @@ def verify(
     `audience`: the token must be for one of these and for nobody else, save those in `also`. It must say until when it
     holds, and which of several keys it is signed with. Raises UnknownKey, InvalidToken.
     """
-    header = glance(token, typ, algorithms, issuer)
+    header = check_header(token, typ, algorithms, issuer)
     algorithm, kid = header["alg"], header.get("kid")
     fitting = [key for key in keys if ALGORITHMS[key.algorithm] == ALGORITHMS[algorithm] and kid in (None, key.kid)]
     if not fitting:
-        raise UnknownKey("no such key is known")
+        raise UnknownKeyError("no such key is known")
     if kid is None and len(fitting) > 1:
-        raise InvalidToken("the token does not say which of several keys it is signed with")
+        raise InvalidTokenError("the token does not say which of several keys it is signed with")
     claims = _payload(token, fitting, algorithm)
     _check_times(claims, leeway, time.time() if now is None else now)
-    _check_audience(claims.get("aud"), audience, also)
+    _check_audience(claims.get("aud"), audience, own_audiences)
     return claims
 
 
-def glance(token: str, typ: Collection[str] | None, algorithms: Collection[str], issuer: str) -> dict[str, Any]:
+def check_header(token: str, typ: Collection[str] | None, algorithms: Collection[str], issuer: str) -> dict[str, Any]:
     """The header of a token that could be the issuer's, of these types and algorithms: what can be told without any
     key, none of it verified. Raises InvalidToken."""
-    header = header_of(token)
+    header = read_header(token)
     if header["alg"] not in algorithms or header["alg"] not in ALGORITHMS:
-        raise InvalidToken("the algorithm is not one used here")
+        raise InvalidTokenError("the algorithm is not one used here")
     if typ is not None and _typ(header) not in typ:
-        raise InvalidToken("the type is another")
+        raise InvalidTokenError("the type is another")
     try:
         claims = msgspec.json.decode(_unpacked(token.split(".")[1]))
     except (ValueError, RecursionError):
-        raise InvalidToken("the claims can't be read") from None
+        raise InvalidTokenError("the claims can't be read") from None
     if not isinstance(claims, dict) or claims.get("iss") != issuer:
-        raise InvalidToken("the issuer is another")
+        raise InvalidTokenError("the issuer is another")
     return header
 
 
-def header_of(token: str) -> dict[str, Any]:
+def read_header(token: str) -> dict[str, Any]:
     """The header of a compact JWS, none of it verified, but nothing in it that could lead astray. Raises
     InvalidToken."""
     if len(token) > MAX_TOKEN:
-        raise InvalidToken("the token is too long")
+        raise InvalidTokenError("the token is too long")
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
-        raise InvalidToken("not a signed token")
+        raise InvalidTokenError("not a signed token")
     try:
         header = msgspec.json.decode(_unpacked(parts[0]))
     except (ValueError, RecursionError):
-        raise InvalidToken("the header can't be read") from None
+        raise InvalidTokenError("the header can't be read") from None
     if not isinstance(header, dict) or not HARMLESS.issuperset(header):
-        raise InvalidToken("the header holds what no token here may")
+        raise InvalidTokenError("the header holds what no token here may")
     if not all(isinstance(value, str) for value in header.values()) or "alg" not in header:
-        raise InvalidToken("the header can't be read")
+        raise InvalidTokenError("the header can't be read")
     return header
 
 
-def _payload(token: str, keys: Sequence[Key], algorithm: str) -> dict[str, Any]:
+def _payload(token: str, keys: Sequence[JoseKey], algorithm: str) -> dict[str, Any]:
     from joserfc import jws  # start-up, as above
     from joserfc.errors import JoseError
 
     for key in keys:
         try:
-            signed = jws.deserialize_compact(token, key.held, registry=_registry(algorithm))
+            signed = jws.deserialize_compact(token, key.material, registry=_registry(algorithm))
             claims = msgspec.json.decode(signed.payload)
         except (JoseError, ValueError, TypeError, RecursionError):
             continue
         if isinstance(claims, dict):
             return claims
-    raise InvalidToken("the signature does not hold")
+    raise InvalidTokenError("the signature does not hold")
 
 
 def _registry(algorithm: str) -> Any:
@@ -249,19 +249,19 @@ def _check_times(claims: Mapping[str, Any], leeway: float, now: float) -> None:
     since: Any = claims.get("nbf")
     issued: Any = claims.get("iat")
     if not _is_time(until) or now >= until + leeway:
-        raise InvalidToken("the token has expired")
+        raise InvalidTokenError("the token has expired")
     if since is not None and (not _is_time(since) or now < since - leeway):
-        raise InvalidToken("the token does not hold yet")
+        raise InvalidTokenError("the token does not hold yet")
     if issued is not None and (not _is_time(issued) or now < issued - leeway):
-        raise InvalidToken("the token is from the future")
+        raise InvalidTokenError("the token is from the future")
 
 
 def _check_audience(given: Any, audience: Collection[str], also: Collection[str]) -> None:
     named = [given] if isinstance(given, str) else given
     if not isinstance(named, list) or not all(isinstance(word, str) for word in named):
-        raise InvalidToken("the audience is missing")
+        raise InvalidTokenError("the audience is missing")
     if not any(word in audience for word in named) or not all(word in audience or word in also for word in named):
-        raise InvalidToken("the audience is another")
+        raise InvalidTokenError("the audience is another")
 
 
 def _is_time(value: Any) -> bool:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import keys as rows
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.state import key_rows as rows
+from toolgate.server.state.sealed_state import Sealer
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
@@ -33,27 +33,27 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    active: jose.Key
-    known: tuple[jose.Key, ...]  # the active one first
+class _KeyState:
+    active: jose.JoseKey
+    known: tuple[jose.JoseKey, ...]  # the active one first
     due: float  # when another one signs, or has to be made
     seen: float
 
 
-class Keys:
+class SigningKeys:
     """One a process. `seal` is one that lasts (`Seal(state / "keys" / "signing", None)`)."""
 
-    def __init__(self, store: "Store", seal: Seal, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: "Store", seal: Sealer, now: Callable[[], float] = time.time) -> None:
         self._store = store
         self._seal = seal
         self._now = now
-        self._held: _Held | None = None
+        self._held: _KeyState | None = None
 
-    async def active(self) -> jose.Key:
+    async def active(self) -> jose.JoseKey:
         """The key to sign with now."""
         return (await self._fresh()).active
 
-    async def public(self) -> list[jose.Key]:
+    async def public(self) -> list[jose.JoseKey]:
         """All keys that tokens in use may be signed with, looked up anew; the active one first. One that another takes
         the place of says when (`retired_at`)."""
         self._held = await self._store.transact(self._load)
@@ -61,16 +61,16 @@ class Keys:
 
     async def jwks(self) -> dict[str, Any]:
         """The public key set (RFC 7517)."""
-        return jose.jwks((await self._fresh()).known)
+        return jose.format_jwks((await self._fresh()).known)
 
     async def rotate(self, *, drop_old: bool = False) -> str:
         """Make a new key. Gives its id. It signs in `ANNOUNCED` seconds, when the one before retires; with `drop_old`
         at once, and all others are gone: no token they signed is good any more."""
 
-        def add(connection: "Connection") -> tuple[str, _Held]:
+        def add(connection: "Connection") -> tuple[str, _KeyState]:
             now = self._now()
             if drop_old:
-                rows.drop(connection)
+                rows.remove_all_keys(connection)
             is_first = self._known(connection, now) is None
             kid = self._add(connection, now, takes_over=now if is_first else now + ANNOUNCED)
             return kid, self._load(connection)
@@ -78,15 +78,15 @@ class Keys:
         kid, self._held = await self._store.transact(add)
         return kid
 
-    async def _fresh(self) -> _Held:
+    async def _fresh(self) -> _KeyState:
         held, now = self._held, self._now()
         if held is None or not 0 <= now - held.seen < LOOK or now >= held.due:
             held = self._held = await self._store.transact(self._load)
         return held
 
-    def _load(self, connection: "Connection") -> _Held:
+    def _load(self, connection: "Connection") -> _KeyState:
         now = self._now()
-        rows.sweep(connection, now - KEEP)
+        rows.remove_retired_keys(connection, now - KEEP)
         held = self._known(connection, now)
         if held is None:
             self._add(connection, now, takes_over=now)
@@ -98,26 +98,26 @@ class Keys:
         assert made is not None
         return made
 
-    def _known(self, connection: "Connection", now: float) -> _Held | None:
+    def _known(self, connection: "Connection", now: float) -> _KeyState | None:
         """What the rows say now. None: nothing there can sign."""
-        opened = [(row, key) for row in rows.listed(connection) if (key := self._opened(row)) is not None]
+        opened = [(row, key) for row in rows.list_keys(connection) if (key := self._opened(row)) is not None]
         open = [(row, key) for row, key in opened if row.retired_at is None or now < row.retired_at]
         if not open:
             return None
         row, active = min(open, key=lambda each: each[0].retired_at or float("inf"))  # that retires first
         others = (key for _, key in opened if key is not active)
         due = row.made_at + AGE if row.retired_at is None else row.retired_at
-        return _Held(active, (active, *others), due, now)
+        return _KeyState(active, (active, *others), due, now)
 
     def _add(self, connection: "Connection", now: float, takes_over: float) -> str:
-        key = jose.generate()
-        rows.put(connection, key.kid, self._seal.close(key.private(), PURPOSE, key.kid), now, takes_over)
+        key = jose.generate_key()
+        rows.add_key(connection, key.kid, self._seal.seal(key.to_private_jwk(), PURPOSE, key.kid), now, takes_over)
         log.info("a new key signs access tokens%s: %s", "" if takes_over <= now else " in minutes", key.kid)
         return key.kid
 
-    def _opened(self, row: Any) -> jose.Key | None:
+    def _opened(self, row: Any) -> jose.JoseKey | None:
         try:
-            return replace(jose.load(self._seal.open(row.sealed, PURPOSE, row.kid)), retired_at=row.retired_at)
+            return replace(jose.load_key(self._seal.unseal(row.sealed, PURPOSE, row.kid)), retired_at=row.retired_at)
         except (InvalidParams, ValueError):
             log.warning("the signing key %s can't be opened: the key file beside the database is another one", row.kid)
             return None

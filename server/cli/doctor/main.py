@@ -16,7 +16,7 @@ from subprocess import DEVNULL, PIPE
 
 from toolgate.server import VERSION, progress
 from toolgate.server.cli.doctor.local import browser, machine, metadata_documents, plugins, serving, state
-from toolgate.server.cli.doctor.report import Broken, Finding, Row, Skipped, report
+from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckRow, CheckSkippedError, run_checks
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 
@@ -24,84 +24,90 @@ RUN_WITHIN = 10.0  # seconds; it takes milliseconds
 OLDEST = 1_767_225_600.0  # 2026-01-01: a clock that says less was never set, and no certificate or token is good then
 DRIFT = 300.0  # seconds the files of the state may be newer than the clock
 
-Look = Callable[[Config], Awaitable[Finding]]
+MachineCheck = Callable[[Config], Awaitable[CheckFinding]]
 
 
-async def examine(config: Config, *, as_json: bool = False) -> int:
+async def check_machine(config: Config, *, as_json: bool = False) -> int:
     """Look at this machine: 0 when nothing fails."""
-    rows: list[Row] = [(name, partial(look, config), ()) for name, look in LOOKS.items()]
+    rows: list[CheckRow] = [(name, partial(look, config), ()) for name, look in MACHINE_CHECKS.items()]
     return await _report(rows, config, None, as_json=as_json)
 
 
-async def walk(config: Config, url: str, *, as_json: bool = False) -> int:
+async def check_remote(config: Config, url: str, *, as_json: bool = False) -> int:
     """Go the way of a hosted client to `url`: 0 when it would arrive."""
-    from toolgate.server.cli.doctor.remote import rows  # start-up
+    from toolgate.server.cli.doctor.remote import remote_checks  # start-up
 
-    return await _report(rows(url, config), config, url, as_json=as_json)
+    return await _report(remote_checks(url, config), config, url, as_json=as_json)
 
 
-async def _report(rows: list[Row], config: Config, url: str | None, *, as_json: bool) -> int:
+async def _report(rows: list[CheckRow], config: Config, url: str | None, *, as_json: bool) -> int:
     about = {"toolgate": VERSION, "url": url} if as_json else None
-    return await report(rows, progress.shown(config.environment), about)
+    return await run_checks(rows, progress.terminal_progress(config.environment), about)
 
 
 async def _python(_config: Config) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.platform not in ("linux", "darwin"):
-        raise Broken(f"{sys.platform} is not served", "use Linux, macOS, or WSL on Windows")
+        raise CheckFailedError(f"{sys.platform} is not served", "use Linux, macOS, or WSL on Windows")
     return f"{version} on {sys.platform}"
 
 
 async def _options(config: Config) -> str:
     """What a start with these options would refuse."""
-    if not config.remote:
+    if not config.is_remote:
         return "as for stdio; add -t, -s and the others you serve with to have them checked"
     from toolgate.server import http_app  # start-up
 
     try:
-        http_app.check(config)
+        http_app.check_http(config)
     except UsageError as error:
-        raise Broken(str(error), "change the option that is named") from None
+        raise CheckFailedError(str(error), "change the option that is named") from None
     return "they can be served"
 
 
 async def _state(config: Config) -> str:
-    return await asyncio.to_thread(_folder, config.state)
+    return await asyncio.to_thread(_check_folder, config.state)
 
 
-def _folder(folder: Path) -> str:
+def _check_folder(folder: Path) -> str:
     if not folder.exists():
         above = next(parent for parent in folder.parents if parent.exists())
         if not os.access(above, os.W_OK | os.X_OK):
-            raise Broken(f"{folder} is not there, and {above} is not writable", "name another with --state")
+            raise CheckFailedError(f"{folder} is not there, and {above} is not writable", "name another with --state")
         return f"{folder} will be made"
     found = folder.stat()
     if not stat.S_ISDIR(found.st_mode) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise Broken(f"{folder} is no folder that can be written to", "name another with --state")
+        raise CheckFailedError(f"{folder} is no folder that can be written to", "name another with --state")
     if found.st_uid != os.geteuid():
-        raise Broken(f"{folder} belongs to another user", f"chown it, or name another with --state: uid {found.st_uid}")
+        raise CheckFailedError(
+            f"{folder} belongs to another user", f"chown it, or name another with --state: uid {found.st_uid}"
+        )
     for path in (folder, folder / "keys", folder / "state.db", *(folder / "keys").glob("*")):
         private = 0o066 if path == folder else 0o077  # at level uid users that commands run as pass through it
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & private:
             remedy = f"chmod go-rw {path}" if path == folder else f"chmod go= {path}"
-            raise Broken(f"{path} can be read by others", remedy)
+            raise CheckFailedError(f"{path} can be read by others", remedy)
     return f"{folder}, private"
 
 
 async def _database(config: Config) -> str:
-    from toolgate.server.state.store import VERSION, StateError, Store, looked_at
+    from toolgate.server.state.store import VERSION, StateError, Store, check_database
 
     store = Store(config.state)
     if store.is_empty():
-        raise Skipped("there is none yet")
+        raise CheckSkippedError("there is none yet")
     try:
-        version = await asyncio.to_thread(looked_at, store.path)
+        version = await asyncio.to_thread(check_database, store.path)
     except StateError as error:
-        raise Broken(str(error), "put back a copy of state.db and keys/, or name another folder with --state") from None
+        raise CheckFailedError(
+            str(error), "put back a copy of state.db and keys/, or name another folder with --state"
+        ) from None
     if version > VERSION:
-        raise Broken(f"version {version}, of a newer Toolgate; this one knows {VERSION}", "serve with that newer one")
+        raise CheckFailedError(
+            f"version {version}, of a newer Toolgate; this one knows {VERSION}", "serve with that newer one"
+        )
     if version < 1:
-        raise Broken("it was not made by Toolgate", "move it away, or name another folder with --state")
+        raise CheckFailedError("it was not made by Toolgate", "move it away, or name another folder with --state")
     if version < VERSION:
         return f"whole; version {version}, will be upgraded at the next start: copy state.db and keys/ before"
     return f"whole; version {version}"
@@ -111,27 +117,29 @@ async def _clock(config: Config) -> str:
     now = time.time()
     told = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     if now < OLDEST:
-        raise Broken(f"it says {told}", "set the clock: tokens and certificates go by it")
-    if await asyncio.to_thread(_changed, config.state / "state.db") > now + DRIFT:
-        raise Broken(f"it says {told}, and the state database is newer", "set the clock: tokens go by it")
+        raise CheckFailedError(f"it says {told}", "set the clock: tokens and certificates go by it")
+    if await asyncio.to_thread(_modified_at, config.state / "state.db") > now + DRIFT:
+        raise CheckFailedError(f"it says {told}, and the state database is newer", "set the clock: tokens go by it")
     return told
 
 
-def _changed(file: Path) -> float:
+def _modified_at(file: Path) -> float:
     return file.stat().st_mtime if file.exists() else 0.0
 
 
 async def _commands(config: Config) -> str:
     shell = shutil.which("bash", path=config.environment.get("PATH"))
     if shell is None:
-        raise Broken("there is no bash in PATH", "install it: Bash and BackgroundBash run it")
-    said = await asyncio.to_thread(_said, shell, config.children_environment)
+        raise CheckFailedError("there is no bash in PATH", "install it: Bash and BackgroundBash run it")
+    said = await asyncio.to_thread(_run_echo, shell, config.command_environment)
     if said != b"ready\n":
-        raise Broken(f"{shell} runs no command", "put a bash that works first in PATH: Bash and BackgroundBash run it")
+        raise CheckFailedError(
+            f"{shell} runs no command", "put a bash that works first in PATH: Bash and BackgroundBash run it"
+        )
     return shell
 
 
-def _said(shell: str, environment: Mapping[str, str]) -> bytes:
+def _run_echo(shell: str, environment: Mapping[str, str]) -> bytes:
     """Return the output of a command; nothing where it can't be run."""
     try:
         command = [shell, "-c", "echo ready"]
@@ -142,7 +150,7 @@ def _said(shell: str, environment: Mapping[str, str]) -> bytes:
         return b""
 
 
-LOOKS: dict[str, Look] = {
+MACHINE_CHECKS: dict[str, MachineCheck] = {
     "python": _python,
     "options": _options,
     "sandbox": serving.sandbox,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.progress import Progress
+from toolgate.server.progress import TerminalProgress
 
 DONE, FAULT = 0, 1
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
@@ -16,14 +16,14 @@ GOOD = (OK, NOTE)
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class CheckNote:
     """It works, but not as well as it could; `remedy` says what to do."""
 
     finding: str
     remedy: str
 
 
-class Broken(Exception):
+class CheckFailedError(Exception):
     """It is not as it has to be; `remedy` says what to do."""
 
     def __init__(self, finding: str, remedy: str) -> None:
@@ -31,12 +31,12 @@ class Broken(Exception):
         self.remedy = remedy
 
 
-class Skipped(Exception):
+class CheckSkippedError(Exception):
     """There is nothing to look at; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckResult:
     """How one came out. `remedy` is "" where there is nothing to do."""
 
     name: str
@@ -45,60 +45,62 @@ class Check:
     remedy: str = ""
 
 
-Finding = str | Note
-Look = Callable[[], Awaitable[Finding]]
+CheckFinding = str | CheckNote
+CheckFunction = Callable[[], Awaitable[CheckFinding]]
 
 # name, what looks, and the checks that have to be good before
-Row = tuple[str, Look, tuple[str, ...]]
+CheckRow = tuple[str, CheckFunction, tuple[str, ...]]
 
 
-async def report(rows: Sequence[Row], progress: Progress | None = None, about: Mapping[str, Any] | None = None) -> int:
+async def run_checks(
+    rows: Sequence[CheckRow], progress: TerminalProgress | None = None, about: Mapping[str, Any] | None = None
+) -> int:
     """Look at all of them; 1 when one is broken. Told line by line, or where there is something to be told `about` them
     as one JSON object, which has that too."""
-    checks: list[Check] = []
+    checks: list[CheckResult] = []
     for name, look, needs in rows:
         missing = [need for need in needs if not any(each.name == need and each.verdict in GOOD for each in checks)]
         if missing:
-            check = Check(name, SKIP, f"needs {' and '.join(missing)}")
+            check = CheckResult(name, SKIP, f"needs {' and '.join(missing)}")
         else:
-            with progress.doing(f"looking at {name}") if progress is not None else nullcontext():
-                check = await _looked(name, look)
+            with progress.show(f"looking at {name}") if progress is not None else nullcontext():
+                check = await _run_check(name, look)
         checks.append(check)
         if about is None:
-            _say(check)
+            _print_check(check)
     first = next((check for check in checks if check.verdict == FAIL), None)
     if about is not None:
-        print(_object(checks, first, about))
+        print(_to_json(checks, first, about))
     elif first is not None:
         print(f"\nthe first thing to mend is {first.name}: {first.remedy}")
     return DONE if first is None else FAULT
 
 
-async def _looked(name: str, look: Look) -> Check:
+async def _run_check(name: str, look: CheckFunction) -> CheckResult:
     try:
         found = await look()
-    except Skipped as skipped:
-        return Check(name, SKIP, _line(str(skipped)))
-    except Broken as broken:
-        return Check(name, FAIL, _line(str(broken)), _line(broken.remedy))
+    except CheckSkippedError as skipped:
+        return CheckResult(name, SKIP, _to_one_line(str(skipped)))
+    except CheckFailedError as broken:
+        return CheckResult(name, FAIL, _to_one_line(str(broken)), _to_one_line(broken.remedy))
     except OSError as error:  # one that can't be looked at must not cost the others
-        return Check(name, FAIL, _line(f"it can't be looked at: {error}"), "mend what is named")
-    if isinstance(found, Note):
-        return Check(name, NOTE, _line(found.finding), _line(found.remedy))
-    return Check(name, OK, _line(found))
+        return CheckResult(name, FAIL, _to_one_line(f"it can't be looked at: {error}"), "mend what is named")
+    if isinstance(found, CheckNote):
+        return CheckResult(name, NOTE, _to_one_line(found.finding), _to_one_line(found.remedy))
+    return CheckResult(name, OK, _to_one_line(found))
 
 
-def _say(check: Check) -> None:
+def _print_check(check: CheckResult) -> None:
     print(f"{check.verdict:4}  {check.name:18}  {check.finding}", flush=True)
     if check.remedy:
         print(f"{'':4}  {'':18}  {check.remedy}", flush=True)
 
 
-def _object(checks: Sequence[Check], first: Check | None, about: Mapping[str, Any]) -> str:
+def _to_json(checks: Sequence[CheckResult], first: CheckResult | None, about: Mapping[str, Any]) -> str:
     told = {**about, "ok": first is None, "first": first.name if first is not None else None, "checks": checks}
     return msgspec.json.encode(told).decode()
 
 
-def _line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     """One line, whatever a server said."""
     return "".join(each if each.isprintable() else " " for each in text)[:600]

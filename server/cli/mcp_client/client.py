@@ -10,21 +10,21 @@ from typing import Any
 
 import msgspec
 
-LINE = 64 * 2**20  # bytes of one message we take
-PATIENCE = 60.0  # seconds for an answer
+MAX_MESSAGE = 64 * 2**20  # bytes of one message we take
+ANSWER_TIMEOUT = 60.0  # seconds for an answer
 MAX_ROUNDS = 100  # of questions in one call: a server that has not had enough by then is broken
-CLIENT = {"name": "toolgate-cli", "version": "1"}
-SERVER = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # its options are in its words alone
+CLIENT_IDENTITY = {"name": "toolgate-cli", "version": "1"}
+SERVER_COMMAND = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # its options are in its words alone
 
-Note = Callable[[str, dict[str, Any]], None]
-Question = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+NotificationHandler = Callable[[str, dict[str, Any]], None]
+QuestionHandler = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-class Fault(Exception):
+class McpClientError(Exception):
     """The server answered with an error, or not at all."""
 
 
-class Ended(Fault):
+class ServerExitError(McpClientError):
     """The server ended before it had answered, with exit code `code`."""
 
     def __init__(self, code: int) -> None:
@@ -32,23 +32,25 @@ class Ended(Fault):
         self.code = code
 
 
-class Client:
+class McpClient:
     """`send(message)` puts a message on the wire, and what comes off it goes to `take`. `note(method, params)` hears
     notifications; `question(method, params)` answers requests of the server, or raises LookupError."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None], note: Note | None, question: Question | None) -> None:
-        self._put = send
+    def __init__(
+        self, send: Callable[[dict[str, Any]], None], note: NotificationHandler | None, question: QuestionHandler | None
+    ) -> None:
+        self._send_message = send
         self._note = note
         self._question = question
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
-        self._over: Fault | None = None  # nothing will be answered any more, and why
-        self._asked: dict[bytes, asyncio.Task[None]] = {}  # by the id of the server's request, in JSON
+        self._failure: McpClientError | None = None  # nothing will be answered any more, and why
+        self._questions: dict[bytes, asyncio.Task[None]] = {}  # by the id of the server's request, in JSON
 
-    def begin(self, method: str, params: dict[str, Any] | None = None) -> "tuple[int, asyncio.Future[Any]]":
+    def send_request(self, method: str, params: dict[str, Any] | None = None) -> "tuple[int, asyncio.Future[Any]]":
         """Send a request; gives its id and the future of its result."""
-        if self._over is not None:
-            raise self._over
+        if self._failure is not None:
+            raise self._failure
         self._last_id += 1
         answer = asyncio.get_running_loop().create_future()
         self._waiting[self._last_id] = answer
@@ -57,13 +59,13 @@ class Client:
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """The result of a request. Raises Fault, and TimeoutError when nothing comes while nobody is asked anything."""
-        _, answer = self.begin(method, params)
+        _, answer = self.send_request(method, params)
         while not answer.done():
-            was_asked = bool(self._asked)
-            await asyncio.wait([answer], timeout=PATIENCE)
-            if not (answer.done() or was_asked or self._asked):
+            was_asked = bool(self._questions)
+            await asyncio.wait([answer], timeout=ANSWER_TIMEOUT)
+            if not (answer.done() or was_asked or self._questions):
                 answer.cancel()
-                raise TimeoutError(f"no answer to {method} within {PATIENCE:g} s")
+                raise TimeoutError(f"no answer to {method} within {ANSWER_TIMEOUT:g} s")
         return answer.result()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
@@ -77,10 +79,10 @@ class Client:
         for _ in range(MAX_ROUNDS if self._question is not None else 0):
             if result.get("resultType") != "input_required":
                 break
-            result = await self.request("tools/call", given | await self._input(result))
+            result = await self.request("tools/call", given | await self._collect_input(result))
         return result
 
-    async def _input(self, result: dict[str, Any]) -> dict[str, Any]:
+    async def _collect_input(self, result: dict[str, Any]) -> dict[str, Any]:
         """What the result asks for, and the state that goes with it. Raises Fault."""
         assert self._question is not None
         answers: dict[str, Any] = {}
@@ -88,33 +90,33 @@ class Client:
             for key, request in result.get("inputRequests", {}).items():
                 answers[key] = await self._question(request["method"], request.get("params") or {})
         except (LookupError, TypeError, AttributeError) as error:
-            raise Fault(f"the server asks for what can't be answered: {error}") from None
+            raise McpClientError(f"the server asks for what can't be answered: {error}") from None
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
 
-    def take(self, message: dict[str, Any]) -> None:
+    def receive(self, message: dict[str, Any]) -> None:
         """Hand on what the server says."""
         if "method" not in message:
-            self._settle(message)
+            self._receive_answer(message)
         elif "id" in message:
             id = msgspec.json.encode(message["id"])
-            task = self._asked[id] = asyncio.get_running_loop().create_task(self._answer(message))
-            task.add_done_callback(lambda _: self._asked.pop(id, None))
+            task = self._questions[id] = asyncio.get_running_loop().create_task(self._answer_request(message))
+            task.add_done_callback(lambda _: self._questions.pop(id, None))
         else:
-            self._hear(message["method"], message.get("params") or {})
+            self._receive_notification(message["method"], message.get("params") or {})
 
-    def _hear(self, method: str, params: dict[str, Any]) -> None:
+    def _receive_notification(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":
-            asked = self._asked.get(msgspec.json.encode(params.get("requestId")))
+            asked = self._questions.get(msgspec.json.encode(params.get("requestId")))
             if asked is not None:
                 asked.cancel()
         if self._note is not None:
             self._note(method, params)
 
-    def give_up(self, fault: Fault, id: int | None = None) -> None:
+    def fail(self, fault: McpClientError, id: int | None = None) -> None:
         """Nothing will come for the request `id`, or for any."""
         if id is None:
-            self._over = fault
+            self._failure = fault
         for waiting in list(self._waiting) if id is None else [id]:
             answer = self._waiting.pop(waiting, None)
             if answer is not None and not answer.done():
@@ -122,18 +124,18 @@ class Client:
                 answer.exception()  # nobody may be waiting for it any more, which is no fault
 
     def _send(self, message: dict[str, Any]) -> None:
-        self._put({"jsonrpc": "2.0", **message})
+        self._send_message({"jsonrpc": "2.0", **message})
 
-    def _settle(self, message: dict[str, Any]) -> None:
+    def _receive_answer(self, message: dict[str, Any]) -> None:
         answer = self._waiting.pop(message.get("id") or 0, None)
         if answer is None or answer.done():
             return
         if "error" in message:
-            answer.set_exception(Fault(f"{message['error']['code']} {message['error']['message']}"))
+            answer.set_exception(McpClientError(f"{message['error']['code']} {message['error']['message']}"))
         else:
             answer.set_result(message["result"])
 
-    async def _answer(self, message: dict[str, Any]) -> None:
+    async def _answer_request(self, message: dict[str, Any]) -> None:
         try:
             if self._question is None:
                 raise LookupError("nothing was declared")
@@ -144,45 +146,50 @@ class Client:
             self._send({"id": message["id"], "result": result})
 
 
-def hello(revision: str, *, asks: bool) -> dict[str, Any]:
+def initialize_params(revision: str, *, can_answer: bool) -> dict[str, Any]:
     """The params of an initialize; `asks` says whether questions of the server can be answered."""
-    capabilities: dict[str, Any] = {"elicitation": {}} if asks else {}
-    return {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": CLIENT}
+    capabilities: dict[str, Any] = {"elicitation": {}} if can_answer else {}
+    return {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": CLIENT_IDENTITY}
 
 
 @contextlib.asynccontextmanager
-async def spawned(
+async def spawn_server(
     options: Sequence[str],
     environment: Mapping[str, str],
     *,
-    note: Note | None = None,
-    question: Question | None = None,
-) -> AsyncGenerator[tuple[Client, dict[str, Any]], None]:
+    note: NotificationHandler | None = None,
+    question: QuestionHandler | None = None,
+) -> AsyncGenerator[tuple[McpClient, dict[str, Any]], None]:
     """A server of our own with `options`, initialized: the client and the initialize result. Ended on the way out."""
     process = await asyncio.create_subprocess_exec(
-        *SERVER, *options, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE, env=environment
+        *SERVER_COMMAND,
+        *options,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=MAX_MESSAGE,
+        env=environment,
     )
     assert process.stdin is not None and process.stdout is not None
     sink = process.stdin
-    client = Client(lambda message: sink.write(msgspec.json.encode(message) + b"\n"), note, question)
+    client = McpClient(lambda message: sink.write(msgspec.json.encode(message) + b"\n"), note, question)
     reading = asyncio.create_task(_read(process, process.stdout, client))
     try:
-        answer = await client.request("initialize", hello("2025-11-25", asks=question is not None))
+        answer = await client.request("initialize", initialize_params("2025-11-25", can_answer=question is not None))
         client.notify("notifications/initialized")
         yield client, answer
     finally:
         sink.close()
-        await ended(process)
+        await wait_for_exit(process)
         await reading
 
 
-async def _read(process: asyncio.subprocess.Process, source: asyncio.StreamReader, client: Client) -> None:
+async def _read(process: asyncio.subprocess.Process, source: asyncio.StreamReader, client: McpClient) -> None:
     while line := await source.readline():
-        client.take(msgspec.json.decode(line))
-    client.give_up(Ended(await process.wait()))
+        client.receive(msgspec.json.decode(line))
+    client.fail(ServerExitError(await process.wait()))
 
 
-async def ended(process: asyncio.subprocess.Process) -> None:
+async def wait_for_exit(process: asyncio.subprocess.Process) -> None:
     """Wait for a server that has been told to end; kill one that does not."""
     try:
         async with asyncio.timeout(10):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 
 from toolgate.server.plugins.isolation import messages
-from toolgate.tools.api.context import Callbacks, Plan, Tasks
+from toolgate.tools.api.context import Callbacks, Plan, Todos
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
@@ -34,8 +34,8 @@ COMMANDS = (
     "forget",
 )
 FILES = ("landed", "read_file", "write_file", "look", "entries", "resolve")
-LENT: tuple[tuple[str, type, tuple[str, ...]], ...] = (
-    ("tasks", Tasks, ("create", "add", "complete", "switch", "all", "current")),
+CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
+    ("tasks", Todos, ("create", "add", "complete", "switch", "all", "current")),
     ("plan", Plan, ("active", "state", "enter", "exit", "reset")),
     ("callbacks", Callbacks, ("set", "list", "cancel", "fired")),
     ("workspace", Workspace, (*COMMANDS, *FILES)),
@@ -43,64 +43,64 @@ LENT: tuple[tuple[str, type, tuple[str, ...]], ...] = (
 )
 
 
-class Method(NamedTuple):
+class ApiMethod(NamedTuple):
     """`given` reads the arguments, `gives` the result; `brings`: it brings data, as much as it is asked for."""
 
     signature: inspect.Signature
-    given: "msgspec.json.Decoder[Any]"
-    gives: "msgspec.json.Decoder[Any]"
-    brings: bool
+    arguments: "msgspec.json.Decoder[Any]"
+    result: "msgspec.json.Decoder[Any]"
+    returns_data: bool
 
 
 # -- what is asked for of the call itself: notes
 
 
-class Progress(msgspec.Struct):
+class ProgressNote(msgspec.Struct):
     progress: int | float
     total: int | float | None
     message: str | None
 
 
-class Line(msgspec.Struct):
+class LogNote(msgspec.Struct):
     level: str
     data: Any
     logger: str | None
 
 
-class Nothing(msgspec.Struct):
+class EmptyNote(msgspec.Struct):
     pass
 
 
-class Uri(msgspec.Struct):
+class UriNote(msgspec.Struct):
     uri: str
 
 
-class Told(msgspec.Struct):
+class RunNote(msgspec.Struct):
     run: int
 
 
 # -- and requests
 
 
-class Questions(msgspec.Struct):
+class AskArguments(msgspec.Struct):
     requests: dict[str, dict[str, Any]]
     timeout: float | None
 
 
-class Key(msgspec.Struct):
+class RecallArguments(msgspec.Struct):
     key: str
 
 
-class Kept(msgspec.Struct):
+class KeepArguments(msgspec.Struct):
     key: str
     value: Any
 
 
-class Task(msgspec.Struct):
+class AsTaskArguments(msgspec.Struct):
     required: bool
 
 
-class Watch(msgspec.Struct):
+class WatchArguments(msgspec.Struct):
     number: int
     path: Path
 
@@ -109,10 +109,10 @@ class Watch(msgspec.Struct):
 
 
 @functools.cache
-def method(name: str) -> Method | None:
+def find_method(name: str) -> ApiMethod | None:
     """The method called `owner.name`, or None for what is not lent."""
     owner, _, attribute = name.partition(".")
-    kind = next((kind for held, kind, names in LENT if held == owner and attribute in names), None)
+    kind = next((kind for held, kind, names in CONTEXT_METHODS if held == owner and attribute in names), None)
     if kind is None:
         return None
     function: Callable[..., Any] = getattr(kind, attribute)
@@ -125,4 +125,4 @@ def method(name: str) -> Method | None:
         fields.append((*spelled, parameter.default) if has_default else spelled)
     given = msgspec.defstruct(name.replace(".", "_"), fields, kw_only=True, forbid_unknown_fields=True)
     brings = "limit" in signature.parameters
-    return Method(signature, messages.decoder(given), messages.decoder(hints["return"]), brings)
+    return ApiMethod(signature, messages.create_decoder(given), messages.create_decoder(hints["return"]), brings)

@@ -13,15 +13,15 @@ from typing import Any, Protocol
 import msgspec
 
 from toolgate.server.plugins.isolation import api
-from toolgate.server.plugins.isolation.messages import Changed, Standing
+from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
 from toolgate.server.protocol.session import LEVELS
-from toolgate.tools.api.context import Belongings, Context, Place
+from toolgate.tools.api.context import CallerState, Context, Services
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.workspace import files
 
 
-class Asked(BaseException):
+class QuestionAskedError(BaseException):
     """Ends the call with a question; `number` is the request's. No Exception: as in the server's own process."""
 
     def __init__(self, number: int) -> None:
@@ -29,7 +29,7 @@ class Asked(BaseException):
         self.number = number
 
 
-class Line(Protocol):
+class ServerLink(Protocol):
     """The way to the server."""
 
     def note(self, id: int, name: str, given: Any, *, news: bool = False) -> None:
@@ -41,10 +41,10 @@ class Line(Protocol):
         ...
 
 
-class FarPeer:
+class RemotePeer:
     """The client's end of the call `id`."""
 
-    def __init__(self, line: Line, id: int, standing: Standing) -> None:
+    def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
         self.wants_progress = standing.wants_progress
         self.held = standing.held
         self._line = line
@@ -53,7 +53,7 @@ class FarPeer:
         self._knows = frozenset(standing.knows)
         self._done: dict[str, Any] = {}
         self._asking = 0
-        self._quiet = asyncio.Event()
+        self._no_questions = asyncio.Event()
         self._when_changed: list[Callable[[], None]] = []
 
     def can(self, capability: str) -> bool:
@@ -65,26 +65,26 @@ class FarPeer:
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self.wants_progress and math.isfinite(progress):
             total = total if total is not None and math.isfinite(total) else None
-            self._tell("progress", api.Progress(progress, total, message), news=True)
+            self._tell("progress", api.ProgressNote(progress, total, message), news=True)
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         LEVELS.index(level)
-        self._tell("log", api.Line(level, data, logger), news=True)
+        self._tell("log", api.LogNote(level, data, logger), news=True)
 
     def at_once(self, key: str) -> bool:
         return False  # not lent: it is of use to the server's own questions
 
     def close_stream(self) -> None:
-        self._tell("close_stream", api.Nothing())
+        self._tell("close_stream", api.EmptyNote())
 
     async def as_task(self, required: bool) -> bool:
-        is_one: bool = msgspec.json.decode(await self._line.request(self._id, "as_task", api.Task(required)))
+        is_one: bool = msgspec.json.decode(await self._line.request(self._id, "as_task", api.AsTaskArguments(required)))
         return is_one
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         self._when_changed.append(tell)
 
-    def changed(self, held: bool, wants_progress: bool) -> None:
+    def update(self, held: bool, wants_progress: bool) -> None:
         """The server says so."""
         self.held, self.wants_progress = held, wants_progress
         for tell in self._when_changed:
@@ -93,49 +93,49 @@ class FarPeer:
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         """A question that ends the call waits for those asked beside it: all of them go to the client at once."""
         self._asking += 1
-        self._quiet.clear()
+        self._no_questions.clear()
         try:
-            answers = await self._line.request(self._id, "ask", api.Questions(dict(requests), timeout))
-        except Asked:
-            self._answered()
+            answers = await self._line.request(self._id, "ask", api.AskArguments(dict(requests), timeout))
+        except QuestionAskedError:
+            self._finish_question()
             if self._asking:
-                await self._quiet.wait()
+                await self._no_questions.wait()
             else:
                 await asyncio.sleep(0)  # those who wait are to be the first, and none is to miss its turn
             raise
         except BaseException:
-            self._answered()
+            self._finish_question()
             raise
-        self._answered()
+        self._finish_question()
         found: dict[str, Any] = msgspec.json.decode(answers)
         return found
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         if key in self._done:
             return self._done[key]
-        known = msgspec.json.decode(await self._line.request(self._id, "recall", api.Key(key)))
+        known = msgspec.json.decode(await self._line.request(self._id, "recall", api.RecallArguments(key)))
         if known:
             self._done[key] = known[0]
         else:
             value = await function()
-            await self._line.request(self._id, "keep", api.Kept(key, value))
+            await self._line.request(self._id, "keep", api.KeepArguments(key, value))
             self._done[key] = value
         return self._done[key]
 
-    def _answered(self) -> None:
+    def _finish_question(self) -> None:
         self._asking -= 1
         if not self._asking:
-            self._quiet.set()
+            self._no_questions.set()
 
     def _tell(self, name: str, given: msgspec.Struct, *, news: bool = False) -> None:
         """Checked here, where the plugin hears of it: what does not fit its shape would cost the process."""
         self._line.note(self._id, name, msgspec.convert(msgspec.structs.asdict(given), type(given)), news=news)
 
 
-class FarObject:
+class RemoteObject:
     """What the caller owns: its methods run in the server. See server/plugins/isolation/api.py for those there are."""
 
-    def __init__(self, line: Line, id: int, owner: str) -> None:
+    def __init__(self, line: ServerLink, id: int, owner: str) -> None:
         self._line = line
         self._id = id
         self._owner = owner
@@ -143,61 +143,61 @@ class FarObject:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        method = api.method(f"{self._owner}.{name}")
+        method = api.find_method(f"{self._owner}.{name}")
         if method is None:
             raise ToolError(f"ctx.{self._owner}.{name} can't be had in a plugin's own process")
         return partial(self._call, name, method)
 
-    async def _call(self, name: str, method: api.Method, /, *words: Any, **keywords: Any) -> Any:
+    async def _call(self, name: str, method: api.ApiMethod, /, *words: Any, **keywords: Any) -> Any:
         bound = method.signature.bind(self, *words, **keywords)
         given = dict(list(bound.arguments.items())[1:])
-        return method.gives.decode(await self._line.request(self._id, f"{self._owner}.{name}", given))
+        return method.result.decode(await self._line.request(self._id, f"{self._owner}.{name}", given))
 
 
-class FarWorkspace(FarObject):
+class RemoteWorkspace(RemoteObject):
     """With what is data, and what needs no server."""
 
-    def __init__(self, line: Line, id: int, standing: Standing) -> None:
+    def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
         super().__init__(line, id, "workspace")
         self.root = Path(standing.root)
         self.sandbox = standing.sandbox
 
     def check_file(self, path: str, *, suffix: str) -> None:
-        files.parts(path, self.root, suffix)
+        files.split_path(path, self.root, suffix)
 
     def told(self, run_id: int) -> None:
-        self._line.note(self._id, "workspace.told", api.Told(run_id))
+        self._line.note(self._id, "workspace.told", api.RunNote(run_id))
 
 
-class Lender:
+class ContextFactory:
     """Makes the Context of each call."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ServerLink) -> None:
         self._line = line
         self._skills: dict[Sequence[str], Skills] = {}
         self._watches = 0
-        self._peers: dict[int, FarPeer] = {}
+        self._peers: dict[int, RemotePeer] = {}
 
-    def context(self, id: int, standing: Standing) -> Context:
-        owned: dict[str, Any] = {owner: FarObject(self._line, id, owner) for owner, _, _ in api.LENT}
-        owned["workspace"] = FarWorkspace(self._line, id, standing)
-        belongings = Belongings(
+    def create(self, id: int, standing: ContextData) -> Context:
+        owned: dict[str, Any] = {owner: RemoteObject(self._line, id, owner) for owner, _, _ in api.CONTEXT_METHODS}
+        owned["workspace"] = RemoteWorkspace(self._line, id, standing)
+        belongings = Services(
             principal=standing.principal,
-            place=Place(standing.place, None if standing.cwd is None else Path(standing.cwd)),
+            caller_state=CallerState(standing.place, None if standing.cwd is None else Path(standing.cwd)),
             skills=self._skills_in(tuple(standing.skills)),
             settings=standing.settings,
-            listed=lambda: self._line.note(id, "list_changed", api.Nothing()),
-            updated=lambda uri: self._line.note(id, "updated", api.Uri(str(uri))),
-            changes=partial(self._changes, id),
+            notify_list_changed=lambda: self._line.note(id, "list_changed", api.EmptyNote()),
+            notify_updated=lambda uri: self._line.note(id, "updated", api.UriNote(str(uri))),
+            watch_path=partial(self._changes, id),
             **owned,
         )
-        peer = self._peers[id] = FarPeer(self._line, id, standing)
+        peer = self._peers[id] = RemotePeer(self._line, id, standing)
         return Context(belongings, peer)
 
-    def changed(self, news: Changed) -> None:
+    def update(self, news: ContextUpdate) -> None:
         """Nothing happens when the call is over."""
         if news.id in self._peers:
-            self._peers[news.id].changed(news.held, news.wants_progress)
+            self._peers[news.id].update(news.held, news.wants_progress)
 
     def release(self, id: int) -> None:
         """The call is over."""
@@ -211,6 +211,6 @@ class Lender:
 
     async def _changes(self, id: int, path: Path) -> AsyncIterator[object]:
         self._watches += 1
-        watch = api.Watch(self._watches, path)
+        watch = api.WatchArguments(self._watches, path)
         while msgspec.json.decode(await self._line.request(id, "change", watch)):
             yield None

@@ -11,37 +11,55 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.server.protocol.messages import scrubbed
+from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.tools.api.context import Settings
-from toolgate.tools.api.errors import CannotAsk, NoTasks, NotFound, StillWaiting, ToolError, Unanswered, WrongArguments
-from toolgate.tools.api.prompt import Argument
-from toolgate.tools.api.tool import Annotations
-from toolgate.tools.web.fetch import Refused, TimedOut, Unreachable
+from toolgate.tools.api.errors import (
+    CannotAskError,
+    NotFound,
+    StillWaitingError,
+    TasksUnsupportedError,
+    ToolError,
+    UnansweredError,
+    WrongArgumentsError,
+)
+from toolgate.tools.api.prompt import PromptArgument
+from toolgate.tools.api.tool import ToolAnnotations
+from toolgate.tools.web.fetch import AddressRefusedError, PageTimeoutError, PageUnreachableError
 
 MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
 LENGTH = struct.Struct(">I")
 NOTHING = msgspec.Raw(b"null")
-NAMED: dict[str, type[ToolError]] = {
+TOOL_ERRORS: dict[str, type[ToolError]] = {
     error.__name__: error
     for error in (
-        *(ToolError, NotFound, WrongArguments, CannotAsk, Unanswered, StillWaiting, NoTasks),
-        *(Unreachable, TimedOut, Refused),
+        *(
+            ToolError,
+            NotFound,
+            WrongArgumentsError,
+            CannotAskError,
+            UnansweredError,
+            StillWaitingError,
+            TasksUnsupportedError,
+        ),
+        *(PageUnreachableError, PageTimeoutError, AddressRefusedError),
     )
 }
-PLAIN = {error.__name__: error for error in (KeyError, LookupError, OverflowError, TimeoutError, ValueError, TypeError)}
+PYTHON_ERRORS = {
+    error.__name__: error for error in (KeyError, LookupError, OverflowError, TimeoutError, ValueError, TypeError)
+}
 
 T = TypeVar("T")
 
 
-class Malformed(Exception):
+class MalformedFrameError(Exception):
     """The other end broke the rules; the text completes "it sent …"."""
 
 
-class Source(Protocol):
+class FrameReader(Protocol):
     async def readexactly(self, n: int) -> bytes: ...
 
 
-class Error(msgspec.Struct, frozen=True, omit_defaults=True):
+class ErrorData(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error that the API names: those of tools with their fields, others with their arguments."""
 
     name: str
@@ -53,11 +71,11 @@ class Error(msgspec.Struct, frozen=True, omit_defaults=True):
 # -- what parts there are
 
 
-class ToldTool(msgspec.Struct, frozen=True, tag="tool"):
+class ToolData(msgspec.Struct, frozen=True, tag="tool"):
     name: str
     title: str
     description: str
-    annotations: Annotations
+    annotations: ToolAnnotations
     input: dict[str, Any]
     output: dict[str, Any] | None
     scope: str
@@ -69,19 +87,19 @@ class ToldTool(msgspec.Struct, frozen=True, tag="tool"):
     has_context: bool = False
 
 
-class ToldPrompt(msgspec.Struct, frozen=True, tag="prompt"):
+class PromptData(msgspec.Struct, frozen=True, tag="prompt"):
     name: str
     title: str
     description: str
     role: str
-    arguments: list[Argument]
+    arguments: list[PromptArgument]
     scope: str
     source: str
     icons: list[dict[str, Any]] | None = None
     meta: dict[str, Any] | None = None
 
 
-class ToldResource(msgspec.Struct, frozen=True, tag="resource"):
+class ResourceData(msgspec.Struct, frozen=True, tag="resource"):
     uri: str
     name: str
     title: str
@@ -96,13 +114,13 @@ class ToldResource(msgspec.Struct, frozen=True, tag="resource"):
     meta: dict[str, Any] | None = None
 
 
-Told = ToldTool | ToldPrompt | ToldResource
+PartData = ToolData | PromptData | ResourceData
 
 
 # -- the server's words
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ContextData(msgspec.Struct, frozen=True):
     """Who calls and what the caller's end can do: all of a Context that is data."""
 
     principal: str
@@ -118,22 +136,22 @@ class Standing(msgspec.Struct, frozen=True):
     skills: list[str]  # the folders, in order
 
 
-class Begin(msgspec.Struct, frozen=True, tag="begin", array_like=True):
+class BeginCall(msgspec.Struct, frozen=True, tag="begin", array_like=True):
     """Do `verb` with the part `key` of `kind`."""
 
     id: int
     verb: str
     kind: str
     key: str
-    given: msgspec.Raw
-    standing: Standing
+    arguments: msgspec.Raw
+    context: ContextData
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
+class CancelCall(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     id: int
 
 
-class Changed(msgspec.Struct, frozen=True, tag="changed", array_like=True):
+class ContextUpdate(msgspec.Struct, frozen=True, tag="changed", array_like=True):
     """What of the call's Standing is different now: it has become a task, or can't."""
 
     id: int
@@ -141,92 +159,94 @@ class Changed(msgspec.Struct, frozen=True, tag="changed", array_like=True):
     wants_progress: bool
 
 
-class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
+class ApiAnswer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
     """To the request `number`. `ends`: by a question to the person, which the call may not outlive."""
 
     number: int
     result: msgspec.Raw = NOTHING
-    error: Error | None = None
+    error: ErrorData | None = None
     ends: bool = False
 
 
 # -- the process's words
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
-    parts: list[Told]
+class PluginReady(msgspec.Struct, frozen=True, tag="ready", array_like=True):
+    parts: list[PartData]
 
 
-class Unready(msgspec.Struct, frozen=True, tag="unready", array_like=True):
+class LoadFailure(msgspec.Struct, frozen=True, tag="unready", array_like=True):
     """Why the plugin is not loaded; `raised`: by itself, with its traceback."""
 
     fault: str
-    raised: bool = False
+    by_plugin: bool = False
 
 
-class Heard(msgspec.Struct, frozen=True, tag="heard", array_like=True):
+class CancelReceived(msgspec.Struct, frozen=True, tag="heard", array_like=True):
     """The cancellation has come, and the process is alive."""
 
     id: int
 
 
-class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
+class ApiNote(msgspec.Struct, frozen=True, tag="note", array_like=True):
     """Something that needs no answer."""
 
     id: int
     name: str
-    given: msgspec.Raw
+    arguments: msgspec.Raw
 
 
-class Request(msgspec.Struct, frozen=True, tag="request", array_like=True):
+class ApiRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
     """Something that does; `number` is unique in the process."""
 
     id: int
     number: int
     name: str
-    given: msgspec.Raw
+    arguments: msgspec.Raw
 
 
-class Withdrawn(msgspec.Struct, frozen=True, tag="withdrawn", array_like=True):
+class RequestWithdrawn(msgspec.Struct, frozen=True, tag="withdrawn", array_like=True):
     """Nobody waits for the answer any more."""
 
     id: int
     number: int
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended", array_like=True):
+class CallResult(msgspec.Struct, frozen=True, tag="ended", array_like=True):
     """A call is over: by a result, an error of the API, questions, its cancellation, or a traceback for the log."""
 
     id: int
     result: msgspec.Raw = NOTHING
-    error: Error | None = None
-    asked: list[int] = []  # the numbers of the requests that ended it
-    cancelled: bool = False
+    error: ErrorData | None = None
+    questions: list[int] = []  # the numbers of the requests that ended it
+    is_cancelled: bool = False
     fault: str | None = None
     cwd: str | None = None  # where the caller stands now, if it has moved
 
 
-FROM_SERVER = msgspec.json.Decoder(Begin | Cancel | Changed | Answer)
-FROM_HOST = msgspec.json.Decoder(Ready | Unready | Heard | Note | Request | Withdrawn | Ended)
+FROM_SERVER = msgspec.json.Decoder(BeginCall | CancelCall | ContextUpdate | ApiAnswer)
+FROM_WORKER = msgspec.json.Decoder(
+    PluginReady | LoadFailure | CancelReceived | ApiNote | ApiRequest | RequestWithdrawn | CallResult
+)
 
 
 def encode(value: Any) -> bytes:
     """A value as JSON; what UTF-8 can't hold is replaced, as it would be on its way to the client. Raises TypeError."""
     try:
-        return msgspec.json.encode(value, enc_hook=_spelled)
+        return msgspec.json.encode(value, enc_hook=_encode_path)
     except UnicodeEncodeError:
-        return msgspec.json.encode(scrubbed(msgspec.to_builtins(value, enc_hook=_spelled)))
+        return msgspec.json.encode(replace_surrogates(msgspec.to_builtins(value, enc_hook=_encode_path)))
 
 
-def raw(value: Any) -> msgspec.Raw:
+def encode_raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(encode(value))
 
 
-def decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(kind, dec_hook=_read)
+def create_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(kind, dec_hook=_decode_path)
 
 
-def framed(message: msgspec.Struct) -> bytes:
+def encode_frame(message: msgspec.Struct) -> bytes:
     """Raises OverflowError for what is larger than a frame may be."""
     data = encode(message)
     if len(data) > MAX_FRAME:
@@ -234,36 +254,36 @@ def framed(message: msgspec.Struct) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-async def received(source: Source, words: "msgspec.json.Decoder[T]") -> T:
+async def read_frame(source: FrameReader, words: "msgspec.json.Decoder[T]") -> T:
     """The next message. Raises Malformed, and at the end EOFError or ConnectionError."""
     (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
     if size > MAX_FRAME:
-        raise Malformed(f"a message of {size:,} bytes, over {MAX_FRAME:,}")
+        raise MalformedFrameError(f"a message of {size:,} bytes, over {MAX_FRAME:,}")
     data = await source.readexactly(size)
     try:
         return words.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"what is no message: {error}"[:300]) from None
+        raise MalformedFrameError(f"what is no message: {error}"[:300]) from None
 
 
-def told(error: BaseException) -> Error | None:
+def error_to_data(error: BaseException) -> ErrorData | None:
     """The error as the other end can raise it; None for one the API does not name."""
     for kind in type(error).__mro__:
-        if NAMED.get(kind.__name__) is kind:
+        if TOOL_ERRORS.get(kind.__name__) is kind:
             assert isinstance(error, ToolError)
-            required = error.required if isinstance(error, CannotAsk) else None
-            return Error(kind.__name__, str(error.text), required=required)
-        if PLAIN.get(kind.__name__) is kind:
-            return Error(kind.__name__, arguments=[_plain(argument) for argument in error.args])
+            required = error.required if isinstance(error, CannotAskError) else None
+            return ErrorData(kind.__name__, str(error.text), required=required)
+        if PYTHON_ERRORS.get(kind.__name__) is kind:
+            return ErrorData(kind.__name__, arguments=[_plain(argument) for argument in error.args])
     return None
 
 
-def raised(error: Error) -> Exception:
+def data_to_error(error: ErrorData) -> Exception:
     """Its counterpart."""
-    kind = NAMED.get(error.name)
+    kind = TOOL_ERRORS.get(error.name)
     if kind is None:
-        return PLAIN.get(error.name, RuntimeError)(*error.arguments)
-    if issubclass(kind, CannotAsk):
+        return PYTHON_ERRORS.get(error.name, RuntimeError)(*error.arguments)
+    if issubclass(kind, CannotAskError):
         required: Mapping[str, Any] = error.required if isinstance(error.required, dict) else {}
         return kind(error.text, dict(required))
     return kind(error.text)
@@ -273,13 +293,13 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
-def _spelled(value: Any) -> Any:
+def _encode_path(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
-def _read(kind: type, value: Any) -> Any:
+def _decode_path(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, str) and "\0" not in value:
         return Path(value)
     raise ValueError(f"{value!r} is no {kind.__name__}"[:200])

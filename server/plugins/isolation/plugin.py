@@ -16,10 +16,10 @@ import msgspec
 
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.plugins.isolation import api_server, messages
-from toolgate.server.plugins.isolation.messages import Ended, Told
-from toolgate.server.plugins.isolation.process import Flight, Host, Unloaded
-from toolgate.server.plugins.isolation.remote_parts import part
-from toolgate.server.plugins.loader import LoadError
+from toolgate.server.plugins.isolation.messages import CallResult, PartData
+from toolgate.server.plugins.isolation.process import PluginCall, PluginNotLoadedError, PluginProcess
+from toolgate.server.plugins.isolation.remote_parts import create_remote_part
+from toolgate.server.plugins.loader import PluginLoadError
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Part
@@ -35,11 +35,11 @@ RESUME = 5.0  # seconds after which a watch begins again whose process has gone
 T = TypeVar("T")
 
 
-class Fault(Exception):
+class PluginFaultError(Exception):
     """A plugin raised what it should not; the text is its traceback."""
 
 
-class Lost(ToolError):
+class PluginLostError(ToolError):
     """The plugin's process ended before the call did, or could not be started."""
 
 
@@ -50,36 +50,36 @@ class Isolation:
         self, environment: Mapping[str, str], *, verbose: bool = False, style: str = "text", rest: float = REST
     ) -> None:
         self.environment = environment
-        self.logged = ("verbose" if verbose else "", style)
+        self.log_arguments = ("verbose" if verbose else "", style)
         self.rest = rest
-        self.hosts: set[Host] = set()
+        self.processes: set[PluginProcess] = set()
         self.starts = asyncio.Semaphore(MAX_STARTS)
-        self.closed = False
+        self.is_closed = False
 
-    async def load(self, file: Path) -> "Plugin":
+    async def load(self, file: Path) -> "IsolatedPlugin":
         """Load a plugin in a process of its own. Raises LoadError."""
-        plugin = Plugin(file, self)
+        plugin = IsolatedPlugin(file, self)
         try:
             await plugin.open()
         except BaseException as error:
             plugin.retire()
-            if isinstance(error, Lost) or (isinstance(error, Unloaded) and not error.raised):
-                raise LoadError(str(error)) from None
+            if isinstance(error, PluginLostError) or (isinstance(error, PluginNotLoadedError) and not error.by_plugin):
+                raise PluginLoadError(str(error)) from None
             if isinstance(error, Exception):
-                raise LoadError("it failed to load in its own process") from error
+                raise PluginLoadError("it failed to load in its own process") from error
             raise
         return plugin
 
     async def close(self) -> None:
         """End all processes, and wait until they are gone. None is started from now on."""
-        self.closed = True
-        for host in self.hosts:
+        self.is_closed = True
+        for host in self.processes:
             host.kill("the server stopped")
-        if self.hosts:
-            await asyncio.wait([host.gone for host in self.hosts], timeout=2.0)
+        if self.processes:
+            await asyncio.wait([host.exited for host in self.processes], timeout=2.0)
 
 
-class Plugin:
+class IsolatedPlugin:
     """One plugin file and the process it runs in."""
 
     def __init__(self, file: Path, isolation: Isolation) -> None:
@@ -87,57 +87,57 @@ class Plugin:
         self.name = file.parent.name if file.name == "__init__.py" else file.stem
         self.parts: Sequence[Part] = ()
         self._isolation = isolation
-        self._host: Host | None = None
+        self._process: PluginProcess | None = None
         self._starting = asyncio.Lock()
         self._calls = 0
         self._retired = False
         self._deaths = 0
-        self._rested = 0.0  # when it may be started again
+        self._rest_until = 0.0  # when it may be started again
 
     async def open(self) -> None:
         """Start the process and learn of the parts."""
-        self.parts = [part(told, self) for told in await self._start()]
+        self.parts = [create_remote_part(told, self) for told in await self._start()]
         for each in self.parts:
             each.verify()
 
     def retire(self) -> None:
         """No new calls will come: the process ends when the last one has."""
         self._retired = True
-        self._leave()
+        self._end_if_unused()
 
     async def call(self, verb: str, kind: str, key: str, given: Any, context: Context, gives: type[T] | Any) -> Any:
         """Have the process do something with a part, and give what comes of it.
 
         Raises what the plugin raises: ToolError and its kinds, InputRequired, and Fault for everything else.
         """
-        with self._taken():
-            host, flight = await self._begun(verb, kind, key, given, context)
+        with self._count_call():
+            host, flight = await self._begin(verb, kind, key, given, context)
             try:
-                await _ended(host, flight)
+                await _wait_ended(host, flight)
                 return self._outcome(host, flight, gives)
             finally:
                 host.release(flight)
 
     async def watch(self, key: str, variables: Mapping[str, str], context: Context) -> AsyncIterator[object]:
         """Gives something each time the resource has changed, and once when its process had to be started again."""
-        with self._taken():
+        with self._count_call():
             while not self._retired:
                 try:
-                    async for change in self._watched(key, variables, context):
+                    async for change in self._watch_once(key, variables, context):
                         yield change
                     return
-                except Lost as lost:
+                except PluginLostError as lost:
                     log.warning("the watch on %s rests: %s", key[:200], lost.text)
                 await asyncio.sleep(RESUME)
                 yield None
 
-    async def _watched(self, key: str, variables: Mapping[str, str], context: Context) -> AsyncIterator[object]:
-        host, flight = await self._begun("watch", "resources", key, dict(variables), context)
+    async def _watch_once(self, key: str, variables: Mapping[str, str], context: Context) -> AsyncIterator[object]:
+        host, flight = await self._begin("watch", "resources", key, dict(variables), context)
         try:
             while True:
                 await flight.news.wait()
                 flight.news.clear()
-                if flight.ended.done():
+                if flight.result.done():
                     self._outcome(host, flight, None)
                     return
                 yield None
@@ -148,120 +148,126 @@ class Plugin:
     # -- calls
 
     @contextmanager
-    def _taken(self) -> Generator[None, None, None]:
+    def _count_call(self) -> Generator[None, None, None]:
         self._calls += 1
         try:
             yield
         finally:
             self._calls -= 1
-            self._leave()
+            self._end_if_unused()
 
-    async def _begun(self, verb: str, kind: str, key: str, given: Any, context: Context) -> tuple[Host, Flight]:
-        host = await self._living()
+    async def _begin(
+        self, verb: str, kind: str, key: str, given: Any, context: Context
+    ) -> tuple[PluginProcess, PluginCall]:
+        host = await self._running_process()
         try:
             return host, await host.begin(verb, kind, key, given, context)
         except ConnectionError:
-            raise self._lost(host) from None
+            raise self._lost_error(host) from None
         except OverflowError as error:
             raise ToolError(f"that is too much for a plugin's own process: {error}") from None
 
-    def _outcome(self, host: Host, flight: Flight, gives: Any) -> Any:
-        ended = flight.ended.result()
+    def _outcome(self, host: PluginProcess, flight: PluginCall, gives: Any) -> Any:
+        ended = flight.result.result()
         if ended is None:
-            raise self._lost(host)
+            raise self._lost_error(host)
         if ended.cwd is not None:
-            api_server.move(flight.context, ended.cwd)
+            api_server.move_caller(flight.context, ended.cwd)
         if ended.error is not None:
-            error = messages.raised(ended.error)
-            raise error if isinstance(error, ToolError) else Fault(repr(error))
-        if ended.asked:
-            raise _questions(flight, ended)
-        if ended.cancelled:
+            error = messages.data_to_error(ended.error)
+            raise error if isinstance(error, ToolError) else PluginFaultError(repr(error))
+        if ended.questions:
+            raise _to_questions(flight, ended)
+        if ended.is_cancelled:
             raise asyncio.CancelledError
         if ended.fault is not None:
-            raise Fault(f"plugin {self.name}: {ended.fault}")
+            raise PluginFaultError(f"plugin {self.name}: {ended.fault}")
         try:
             return msgspec.json.decode(ended.result, type=gives)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise Fault(f"plugin {self.name} gave what is no {gives}: {error}") from None
+            raise PluginFaultError(f"plugin {self.name} gave what is no {gives}: {error}") from None
 
-    def _lost(self, host: Host) -> Lost:
-        if host.doom is not None:
-            return Lost(f"plugin {self.name!r} was stopped: {host.doom}")
-        return Lost(f"plugin {self.name!r} crashed ({host.status or 'its process ended'})")
+    def _lost_error(self, host: PluginProcess) -> PluginLostError:
+        if host.kill_reason is not None:
+            return PluginLostError(f"plugin {self.name!r} was stopped: {host.kill_reason}")
+        return PluginLostError(f"plugin {self.name!r} crashed ({host.status or 'its process ended'})")
 
     # -- the process
 
-    async def _living(self) -> Host:
-        host = self._host
-        if host is None or not host.lives:
+    async def _running_process(self) -> PluginProcess:
+        host = self._process
+        if host is None or not host.is_alive:
             try:
                 await self._start()
-            except Unloaded as error:  # what it was loaded from is gone, or another
+            except PluginNotLoadedError as error:  # what it was loaded from is gone, or another
                 log.error("plugin %s can't be started again: %s", self.file, error)
-                raise Lost(f"plugin {self.name!r} could not be started again") from None
-            host = self._host
+                raise PluginLostError(f"plugin {self.name!r} could not be started again") from None
+            host = self._process
             assert host is not None
         return host
 
-    async def _start(self) -> Sequence[Told]:
+    async def _start(self) -> Sequence[PartData]:
         """Start the process, unless another call just did. Raises Lost and Unloaded."""
         async with self._starting:
-            if self._host is not None and self._host.lives:
+            if self._process is not None and self._process.is_alive:
                 return ()
-            left = self._rested - time.monotonic()
+            left = self._rest_until - time.monotonic()
             if left > 0:
-                raise Lost(f"plugin {self.name!r} crashed {self._deaths} times in a row: not started for {left:.0f} s")
+                raise PluginLostError(
+                    f"plugin {self.name!r} crashed {self._deaths} times in a row: not started for {left:.0f} s"
+                )
             async with self._isolation.starts:
-                host = self._started()
+                host = self._create_process()
                 told = await host.load()
-            self._host = host
+            self._process = host
             return told
 
-    def _started(self) -> Host:
-        if self._isolation.closed:
-            raise Lost(f"plugin {self.name!r}: the server is shutting down")
+    def _create_process(self) -> PluginProcess:
+        if self._isolation.is_closed:
+            raise PluginLostError(f"plugin {self.name!r}: the server is shutting down")
         try:
-            host = Host(self.file, self._isolation.environment, self._isolation.logged, self._gone)
+            host = PluginProcess(
+                self.file, self._isolation.environment, self._isolation.log_arguments, self._handle_exit
+            )
         except OSError as error:
-            raise Lost(f"plugin {self.name!r}: no process can be started ({error.strerror})") from None
-        self._isolation.hosts.add(host)
+            raise PluginLostError(f"plugin {self.name!r}: no process can be started ({error.strerror})") from None
+        self._isolation.processes.add(host)
         return host
 
-    def _gone(self, host: Host) -> None:
-        self._isolation.hosts.discard(host)
-        if host.doom is None:
+    def _handle_exit(self, host: PluginProcess) -> None:
+        self._isolation.processes.discard(host)
+        if host.kill_reason is None:
             log.error("plugin %s: its process %d crashed: %s", self.file, host.pid, host.status)
-        elif not (self._retired or self._isolation.closed):
-            log.warning("plugin %s: its process %d was stopped: %s", self.file, host.pid, host.doom)
-        if host.answered:
+        elif not (self._retired or self._isolation.is_closed):
+            log.warning("plugin %s: its process %d was stopped: %s", self.file, host.pid, host.kill_reason)
+        if host.answered_calls:
             self._deaths = 0
-        elif host.doom is None or not host.loaded:
+        elif host.kill_reason is None or not host.is_loaded:
             self._deaths += 1
             if self._deaths >= MAX_DEATHS:
-                self._rested = time.monotonic() + self._isolation.rest
+                self._rest_until = time.monotonic() + self._isolation.rest
                 log.error("plugin %s: left alone for %g s", self.file, self._isolation.rest)
 
-    def _leave(self) -> None:
-        if self._retired and not self._calls and self._host is not None:
-            self._host.kill("the plugin was changed or removed")
+    def _end_if_unused(self) -> None:
+        if self._retired and not self._calls and self._process is not None:
+            self._process.kill("the plugin was changed or removed")
 
 
-async def _ended(host: Host, flight: Flight) -> None:
+async def _wait_ended(host: PluginProcess, flight: PluginCall) -> None:
     """Wait for the end of a call. Cancelled, have it cancelled there: its function may clean up, and even answer."""
     try:
-        await asyncio.wait([flight.ended])
+        await asyncio.wait([flight.result])
     except asyncio.CancelledError:
         host.cancel(flight)
-        await asyncio.wait([flight.ended], timeout=UNWIND)
-        if not flight.ended.done() or flight.ended.result() is None:
+        await asyncio.wait([flight.result], timeout=UNWIND)
+        if not flight.result.done() or flight.result.result() is None:
             raise
 
 
-def _questions(flight: Flight, ended: Ended) -> BaseException:
+def _to_questions(flight: PluginCall, ended: CallResult) -> BaseException:
     """What asks the client, all at once: only what was asked through the server."""
     requests: dict[str, dict[str, Any]] = {}
-    for number in ended.asked:
+    for number in ended.questions:
         if number in flight.questions:
             requests |= flight.questions[number].requests
-    return InputRequired(requests) if requests else Fault("a call ended by a question that was not asked")
+    return InputRequired(requests) if requests else PluginFaultError("a call ended by a question that was not asked")

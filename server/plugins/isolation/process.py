@@ -22,16 +22,16 @@ import msgspec
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.plugins.isolation import api_server, messages
 from toolgate.server.plugins.isolation.messages import (
-    Begin,
-    Ended,
-    Heard,
-    Malformed,
-    Note,
-    Ready,
-    Request,
-    Told,
-    Unready,
-    Withdrawn,
+    ApiNote,
+    ApiRequest,
+    BeginCall,
+    CallResult,
+    CancelReceived,
+    LoadFailure,
+    MalformedFrameError,
+    PartData,
+    PluginReady,
+    RequestWithdrawn,
 )
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace import supervisor
@@ -40,7 +40,7 @@ log = logging.getLogger("toolgate.plugins")
 
 PROGRAM = (sys.executable, "-P", "-X", "utf8", "-m", "toolgate.server.plugins.isolation.worker")
 LOAD_WITHIN = 20.0  # seconds: what imports longer than the loader's own patience is stuck
-REACT_WITHIN = 2.0  # seconds from a cancellation to a sign that it has come
+CANCEL_TIME = 2.0  # seconds from a cancellation to a sign that it has come
 LATE = 0.5  # seconds: a guard that has not ended its tree by then is kept from it, by being stopped
 GONE_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back memory some more
 CHUNK = 2**16  # bytes read ahead: a process that floods gets this much of each turn of the loop
@@ -48,54 +48,62 @@ TURN = 100  # messages of one process before others get their turn
 MAX_REQUESTS = 1_000  # unanswered at once; a process with more is broken or hostile
 MAX_REQUESTED = 2 * messages.MAX_FRAME  # bytes in them
 MAX_UNREAD = 4 * messages.MAX_FRAME  # bytes a process leaves unread
-MAX_BRINGING = 4  # requests for data at once: each may hold MAX_BROUGHT a few times
+MAX_DATA_REQUESTS = 4  # requests for data at once: each may hold MAX_BROUGHT a few times
 
 
-class Unloaded(Exception):
+class PluginNotLoadedError(Exception):
     """The plugin could not be loaded; the text says why: with a traceback where it was `raised` by the plugin."""
 
-    def __init__(self, text: str, *, raised: bool = False) -> None:
+    def __init__(self, text: str, *, by_plugin: bool = False) -> None:
         super().__init__(text)
-        self.raised = raised
+        self.by_plugin = by_plugin
 
 
-class Flight:
+class PluginCall:
     """One call in the process. `news` is set when a watch has found a change, and at the end."""
 
     def __init__(self, id: int, context: Context) -> None:
         self.id = id
         self.context = context
-        self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()  # None: with its process
+        self.result: asyncio.Future[CallResult | None] = (
+            asyncio.get_running_loop().create_future()
+        )  # None: with its process
         self.news = asyncio.Event()
         self.questions: dict[int, InputRequired] = {}  # by the number of the request that asked
         self.requests: dict[int, asyncio.Task[None]] = {}
         self.changes: dict[int, AsyncIterator[object]] = {}  # watches of files, by the process's own numbers
 
 
-class Host:
+class PluginProcess:
     """One process. `logged` are words on how it logs; `on_end(host)` is called when it is gone, all its calls told."""
 
     def __init__(
-        self, file: Path, environment: Mapping[str, str], logged: Sequence[str], on_end: "Callable[[Host], None]"
+        self,
+        file: Path,
+        environment: Mapping[str, str],
+        logged: Sequence[str],
+        on_end: "Callable[[PluginProcess], None]",
     ) -> None:
         self.file = file
-        self.loaded = False
-        self.answered = 0  # calls that ended by themselves
-        self.doom: str | None = None  # why we killed it; completes "it was stopped: …"
+        self.is_loaded = False
+        self.answered_calls = 0  # calls that ended by themselves
+        self.kill_reason: str | None = None  # why we killed it; completes "it was stopped: …"
         self.status = ""  # how it ended
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_end = on_end
-        self._flights: dict[int, Flight] = {}
-        self._unheard: dict[int, asyncio.TimerHandle] = {}  # cancellations, by the call; each kills when it is overdue
+        self._calls: dict[int, PluginCall] = {}
+        self._cancel_timers: dict[
+            int, asyncio.TimerHandle
+        ] = {}  # cancellations, by the call; each kills when it is overdue
         self._last_id = 0
-        self._requested = 0  # bytes
-        self._bringing = asyncio.Semaphore(MAX_BRINGING)
-        self._loaded: asyncio.Future[Sequence[Told] | Unready] = asyncio.get_running_loop().create_future()
+        self._request_size = 0  # bytes
+        self._data_requests = asyncio.Semaphore(MAX_DATA_REQUESTS)
+        self._loaded: asyncio.Future[Sequence[PartData] | LoadFailure] = asyncio.get_running_loop().create_future()
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._burying: asyncio.Task[None] | None = None
+        self._cleanup: asyncio.Task[None] | None = None
         ours, theirs = socket.socketpair()
-        self._line, line = socket.socketpair()  # to the guard: its end is all that is ever said
+        self._reaper_socket, line = socket.socketpair()  # to the guard: its end is all that is ever said
         with theirs, line:
             words = (str(theirs.fileno()), str(line.fileno()), str(file), *logged)
             try:
@@ -109,7 +117,7 @@ class Host:
                 )
             except OSError:
                 ours.close()
-                self._line.close()
+                self._reaper_socket.close()
                 raise
         self._socket = ours
         threading.Thread(target=self._wait, args=(asyncio.get_running_loop(),), daemon=True).start()
@@ -119,82 +127,84 @@ class Host:
         return self._process.pid
 
     @property
-    def lives(self) -> bool:
-        return self.doom is None and not self.gone.done() and self._burying is None
+    def is_alive(self) -> bool:
+        return self.kill_reason is None and not self.exited.done() and self._cleanup is None
 
-    async def load(self) -> Sequence[Told]:
+    async def load(self) -> Sequence[PartData]:
         """Wait until the plugin is loaded; what it told of its parts. Raises Unloaded with what went wrong."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._socket, limit=CHUNK)
         self._reading = asyncio.create_task(self._read(reader, self._writer))
-        either: list[asyncio.Future[Any]] = [self._loaded, self.gone]
+        either: list[asyncio.Future[Any]] = [self._loaded, self.exited]
         try:
             await asyncio.wait(either, timeout=LOAD_WITHIN, return_when="FIRST_COMPLETED")
-            if self.gone.done():
-                raise Unloaded(f"its process ended as it was loaded: {self.doom or self.status}")
+            if self.exited.done():
+                raise PluginNotLoadedError(f"its process ended as it was loaded: {self.kill_reason or self.status}")
             if not self._loaded.done():
-                raise Unloaded(f"not loaded within {LOAD_WITHIN:g} s")
+                raise PluginNotLoadedError(f"not loaded within {LOAD_WITHIN:g} s")
             parts = self._loaded.result()
-            if isinstance(parts, Unready):
-                raise Unloaded(parts.fault, raised=parts.raised)
+            if isinstance(parts, LoadFailure):
+                raise PluginNotLoadedError(parts.fault, by_plugin=parts.by_plugin)
         except BaseException:
             self.kill("it could not be loaded")
             raise
-        self.loaded = True
+        self.is_loaded = True
         return parts
 
-    async def begin(self, verb: str, kind: str, key: str, given: Any, context: Context) -> Flight:
+    async def begin(self, verb: str, kind: str, key: str, given: Any, context: Context) -> PluginCall:
         """Hand a call over. Whoever does, calls `release` in the end. Raises ConnectionError and OverflowError."""
         assert self._writer is not None
         await self._writer.drain()  # a process that does not read is sent no more
         self._last_id += 1
-        flight = Flight(self._last_id, context)
-        data = messages.framed(Begin(flight.id, verb, kind, key, messages.raw(given), api_server.standing(context)))
-        if not self.lives:
+        flight = PluginCall(self._last_id, context)
+        data = messages.encode_frame(
+            BeginCall(flight.id, verb, kind, key, messages.encode_raw(given), api_server.context_data(context))
+        )
+        if not self.is_alive:
             raise ConnectionResetError
-        self._flights[flight.id] = flight
+        self._calls[flight.id] = flight
         self._writer.write(data)
-        context.when_changed(lambda: self._changed(flight))
+        context.when_changed(lambda: self._send_update(flight))
         return flight
 
-    def _changed(self, flight: Flight) -> None:
-        if flight.id in self._flights:
-            self._send(api_server.now(flight.id, flight.context))
+    def _send_update(self, flight: PluginCall) -> None:
+        if flight.id in self._calls:
+            self._send(api_server.context_update(flight.id, flight.context))
 
-    def cancel(self, flight: Flight) -> None:
+    def cancel(self, flight: PluginCall) -> None:
         """Tell the process that the call is called off. If it does not hear of that, it is killed."""
-        if self.lives and not flight.ended.done() and flight.id not in self._unheard:
-            self._send(messages.Cancel(flight.id))
+        if self.is_alive and not flight.result.done() and flight.id not in self._cancel_timers:
+            self._send(messages.CancelCall(flight.id))
             why = "a call in it did not react to being cancelled"
-            self._unheard[flight.id] = asyncio.get_running_loop().call_later(REACT_WITHIN, self.kill, why)
+            self._cancel_timers[flight.id] = asyncio.get_running_loop().call_later(CANCEL_TIME, self.kill, why)
 
-    def release(self, flight: Flight) -> None:
+    def release(self, flight: PluginCall) -> None:
         """Nobody is interested in the call any more: nothing is done for it from here on."""
-        self._flights.pop(flight.id, None)
+        self._calls.pop(flight.id, None)
         for task in flight.requests.values():
             task.cancel()
 
     def kill(self, why: str) -> None:
-        if self.doom is None and not self.gone.done():
-            self.doom = why
-        self._signal()
+        if self.kill_reason is None and not self.exited.done():
+            self.kill_reason = why
+        self._end_process()
 
-    def _signal(self) -> None:
+    def _end_process(self) -> None:
         """Have the guard end the process and what it started."""
-        if self._line.fileno() >= 0:
-            self._line.close()
-            self._tell(signal.SIGTERM)  # ends one that has not come to stand guard yet; others are deaf to it
-            self._tell(signal.SIGCONT)
-            asyncio.get_running_loop().call_later(LATE, self._sweep)
+        if self._reaper_socket.fileno() >= 0:
+            self._reaper_socket.close()
+            self._send_signal(signal.SIGTERM)  # ends one that has not come to stand guard yet; others are deaf to it
+            self._send_signal(signal.SIGCONT)
+            asyncio.get_running_loop().call_later(LATE, self._kill_tree)
 
-    def _sweep(self) -> None:
+    def _kill_tree(self) -> None:
         """Do the work of a guard that was stopped."""
-        if self._burying is None:
+        if self._cleanup is None:
             supervisor.kill(lambda: supervisor.below(self._process.pid))
-            self._tell(signal.SIGCONT)
+            self._send_signal(signal.SIGCONT)
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         """Its id is its own until `_bury` has waited for it."""
-        if not self.gone.done():
+        if not self.exited.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._process.pid, number)
 
@@ -207,13 +217,13 @@ class Host:
         else:  # macOS: the id might be another's by the time it is used
             self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self._ended)
+            loop.call_soon_threadsafe(self._handle_exit)
 
-    def _ended(self) -> None:
-        self._line.close()
-        self._burying = asyncio.get_running_loop().create_task(self._bury())
+    def _handle_exit(self) -> None:
+        self._reaper_socket.close()
+        self._cleanup = asyncio.get_running_loop().create_task(self._clean_up())
 
-    async def _bury(self) -> None:
+    async def _clean_up(self) -> None:
         if self._reading is not None:  # what it said before it died counts
             await asyncio.wait([self._reading], timeout=GONE_WITHIN)
             self._reading.cancel()
@@ -223,10 +233,10 @@ class Host:
             self._socket.close()
         code = self._process.wait()
         self.status = f"exit status {code}" if code >= 0 else f"signal {_signal_name(-code)}"
-        self.gone.set_result(None)
-        for timer in self._unheard.values():
+        self.exited.set_result(None)
+        for timer in self._cancel_timers.values():
             timer.cancel()
-        for flight in list(self._flights.values()):
+        for flight in list(self._calls.values()):
             self._end(flight, None)
         self._on_end(self)
 
@@ -236,14 +246,14 @@ class Host:
         count = 0
         try:
             while True:
-                await self._take(await messages.received(reader, messages.FROM_HOST))
+                await self._take(await messages.read_frame(reader, messages.FROM_WORKER))
                 await writer.drain()  # what it is answered it reads, or it is not listened to
                 count += 1
                 if count % TURN == 0:
                     await asyncio.sleep(0)
         except (EOFError, ConnectionError):
-            self._signal()  # it has closed the socket: it ends, or is made to
-        except Malformed as fault:
+            self._end_process()  # it has closed the socket: it ends, or is made to
+        except MalformedFrameError as fault:
             log.error("plugin %s: its process sent %s", self.file, fault)
             self.kill(f"its process sent {fault}")
         except Exception:
@@ -252,74 +262,74 @@ class Host:
 
     async def _take(self, message: Any) -> None:
         match message:
-            case Ready(parts) if not self._loaded.done():
+            case PluginReady(parts) if not self._loaded.done():
                 self._loaded.set_result(parts)
-            case Unready() if not self._loaded.done():
+            case LoadFailure() if not self._loaded.done():
                 self._loaded.set_result(message)
-            case Ended(id):
-                self._hear(id)
-                if id in self._flights:
-                    self.answered += 1
-                    self._end(self._flights[id], message)
-            case Note(id, name, given) if id in self._flights:
-                await api_server.note(self._flights[id], name, given)
-            case Request():
+            case CallResult(id):
+                self._stop_cancel_timer(id)
+                if id in self._calls:
+                    self.answered_calls += 1
+                    self._end(self._calls[id], message)
+            case ApiNote(id, name, given) if id in self._calls:
+                await api_server.take_note(self._calls[id], name, given)
+            case ApiRequest():
                 self._request(message)
-            case Withdrawn(id, number) if id in self._flights and number in self._flights[id].requests:
-                self._flights[id].requests[number].cancel()
-            case Heard(id):
-                self._hear(id)
+            case RequestWithdrawn(id, number) if id in self._calls and number in self._calls[id].requests:
+                self._calls[id].requests[number].cancel()
+            case CancelReceived(id):
+                self._stop_cancel_timer(id)
             case _:
                 log.debug("plugin %s: ignored what its process said of no call under way", self.file)
 
-    def _hear(self, id: int) -> None:
-        overdue = self._unheard.pop(id, None)
+    def _stop_cancel_timer(self, id: int) -> None:
+        overdue = self._cancel_timers.pop(id, None)
         if overdue is not None:
             overdue.cancel()
 
-    def _end(self, flight: Flight, ended: Ended | None) -> None:
-        if not flight.ended.done():
-            flight.ended.set_result(ended)
+    def _end(self, flight: PluginCall, ended: CallResult | None) -> None:
+        if not flight.result.done():
+            flight.result.set_result(ended)
             flight.news.set()
 
-    def _request(self, request: Request) -> None:
-        flight = self._flights.get(request.id)
-        if flight is None or flight.ended.done():
-            self._send(messages.Answer(request.number, error=messages.Error("ToolError", "the call is over")))
+    def _request(self, request: ApiRequest) -> None:
+        flight = self._calls.get(request.id)
+        if flight is None or flight.result.done():
+            self._send(messages.ApiAnswer(request.number, error=messages.ErrorData("ToolError", "the call is over")))
             return
         if request.number in flight.requests:
-            raise Malformed("a request of a number that is taken")
-        size = len(bytes(request.given))
-        self._requested += size
-        count = sum(len(each.requests) for each in self._flights.values())
-        if count >= MAX_REQUESTS or self._requested > MAX_REQUESTED:
-            raise Malformed("too many requests at once")
-        task = asyncio.get_running_loop().create_task(self._grant(flight, request))
+            raise MalformedFrameError("a request of a number that is taken")
+        size = len(bytes(request.arguments))
+        self._request_size += size
+        count = sum(len(each.requests) for each in self._calls.values())
+        if count >= MAX_REQUESTS or self._request_size > MAX_REQUESTED:
+            raise MalformedFrameError("too many requests at once")
+        task = asyncio.get_running_loop().create_task(self._answer(flight, request))
         flight.requests[request.number] = task
-        task.add_done_callback(lambda task: self._granted(task, flight, request.number, size))
+        task.add_done_callback(lambda task: self._finish_request(task, flight, request.number, size))
 
-    def _granted(self, task: "asyncio.Task[None]", flight: Flight, number: int, size: int) -> None:
-        self._requested -= size
+    def _finish_request(self, task: "asyncio.Task[None]", flight: PluginCall, number: int, size: int) -> None:
+        self._request_size -= size
         del flight.requests[number]
         if not task.cancelled() and task.exception() is not None:  # the process ended meanwhile
             log.debug("plugin %s: an answer was not delivered", self.file, exc_info=task.exception())
 
-    async def _grant(self, flight: Flight, request: Request) -> None:
-        if api_server.brings(request.name):
-            async with self._bringing:
-                self._send(await api_server.answer(flight, request))
+    async def _answer(self, flight: PluginCall, request: ApiRequest) -> None:
+        if api_server.returns_data(request.name):
+            async with self._data_requests:
+                self._send(await api_server.answer_request(flight, request))
                 if self._writer is not None:
                     await self._writer.drain()
         else:
-            self._send(await api_server.answer(flight, request))
+            self._send(await api_server.answer_request(flight, request))
 
     def _send(self, message: msgspec.Struct) -> None:
-        if self._writer is None or not self.lives:
+        if self._writer is None or not self.is_alive:
             return
         if self._writer.transport.get_write_buffer_size() > MAX_UNREAD:
             self.kill("its process does not read what it is sent")
             return
-        self._writer.write(messages.framed(message))
+        self._writer.write(messages.encode_frame(message))
 
 
 def _signal_name(number: int) -> str:

@@ -13,10 +13,10 @@ import socket
 import time
 
 from toolgate.tools.workspace import supervisor
-from toolgate.tools.workspace.supervisor import DEAF_TO, Supervisor
+from toolgate.tools.workspace.supervisor import IGNORED_SIGNALS, Supervisor
 
 
-class Guard(Supervisor):
+class PluginReaper(Supervisor):
     """Its tree ends with its first process, too; `code` is how that ended."""
 
     code = 0
@@ -29,14 +29,14 @@ class Guard(Supervisor):
         return True
 
 
-def stand(line: socket.socket, channel: socket.socket) -> None:
+def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
     """Return in a child, and end as it ends once nothing that it started is left: at the latest when the server closes
     its end of `line`, on which nothing is said. `channel` is the child's.
 
     To be called before there are threads.
     """
-    deaf = {number: signal.signal(number, signal.SIG_IGN) for number in DEAF_TO}
-    supervisor.keep_watch()
+    deaf = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED_SIGNALS}
+    supervisor.become_subreaper()
     child = os.fork()
     if child == 0:
         line.close()
@@ -46,13 +46,13 @@ def stand(line: socket.socket, channel: socket.socket) -> None:
         return
     channel.close()  # that the server sees the end of it when the child closes it
     wake, _ = supervisor.wake_on_child()
-    guard = Guard(line, -1, wake)
+    guard = PluginReaper(line, -1, wake)
     guard.shell = child
     guard.watch()
-    _end(guard.code)
+    _exit_like(guard.code)
 
 
-def _end(code: int) -> None:
+def _exit_like(code: int) -> None:
     """As the child has, with no core of our own."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -7,11 +7,11 @@ nothing of processes.
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from toolgate.server.plugins.isolation.messages import Told, ToldPrompt, ToldResource, ToldTool
-from toolgate.tools.api.completion import Completion, Completions, bounded
+from toolgate.server.plugins.isolation.messages import PartData, PromptData, ResourceData, ToolData
+from toolgate.tools.api.completion import Completion, Completions, to_completion
 from toolgate.tools.api.content import Contents, Message, Output, ResourceLink, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import CannotAsk, ToolError
+from toolgate.tools.api.errors import CannotAskError, ToolError
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
@@ -19,7 +19,7 @@ from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.tool import Tool
 
 
-class Plugin(Protocol):
+class RemotePlugin(Protocol):
     """Where the originals are."""
 
     async def call(self, verb: str, kind: str, key: str, given: Any, context: Context, gives: Any) -> Any: ...
@@ -27,13 +27,13 @@ class Plugin(Protocol):
     def watch(self, key: str, variables: Mapping[str, str], context: Context) -> AsyncIterator[object]: ...
 
 
-class FarFunction(Function):
+class RemoteFunction(Function):
     """Stands for a function in the file `source`; the parts below don't call it."""
 
     __slots__ = ("_source",)
 
     def __init__(self, source: str, *, has_context: bool = False) -> None:
-        super().__init__(_elsewhere)
+        super().__init__(_never_called)
         self.context = "ctx" if has_context else None
         self._source = source
 
@@ -42,9 +42,9 @@ class FarFunction(Function):
         return self._source
 
 
-class FarTool(Tool):
-    def __init__(self, told: ToldTool, plugin: Plugin) -> None:
-        function = FarFunction(told.source, has_context=told.has_context)
+class RemoteTool(Tool):
+    def __init__(self, told: ToolData, plugin: RemotePlugin) -> None:
+        function = RemoteFunction(told.source, has_context=told.has_context)
         words = (told.name, told.title, told.description, told.annotations)
         super().__init__(
             function, *words, None, told.output, told.scope, told.icons, told.meta, told.as_task, told.lean
@@ -55,19 +55,19 @@ class FarTool(Tool):
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         try:
             output: Output = await self._plugin.call("run", "tools", self.name, arguments, context, Output)
-        except CannotAsk:
+        except CannotAskError:
             raise
         except ToolError as error:  # of its process
             return Output([Text(error.text)], is_error=True)
         return output
 
 
-class FarPrompt(Prompt):
-    def __init__(self, told: ToldPrompt, plugin: Plugin) -> None:
-        function = FarFunction(told.source)
+class RemotePrompt(Prompt):
+    def __init__(self, told: PromptData, plugin: RemotePlugin) -> None:
+        function = RemoteFunction(told.source)
         words = (told.name, told.title, told.description, told.role, told.scope)
         super().__init__(function, *words, told.icons, told.meta, told.arguments)
-        self.completions = FarCompletions(self, plugin)
+        self.completions = RemoteCompletions(self, plugin)
         self._plugin = plugin
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
@@ -77,12 +77,12 @@ class FarPrompt(Prompt):
         return messages
 
 
-class FarResource(Resource):
-    def __init__(self, told: ToldResource, plugin: Plugin) -> None:
-        function = FarFunction(told.source)
+class RemoteResource(Resource):
+    def __init__(self, told: ResourceData, plugin: RemotePlugin) -> None:
+        function = RemoteFunction(told.source)
         words = (told.uri, told.name, told.title, told.description, told.mime_type, told.scope)
         super().__init__(function, *words, told.annotations, told.icons, told.meta)
-        self.completions = FarCompletions(self, plugin)
+        self.completions = RemoteCompletions(self, plugin)
         self.lists = function if told.lists else None
         self._is_watched = told.watches
         self._plugin = plugin
@@ -100,7 +100,7 @@ class FarResource(Resource):
         links: list[ResourceLink] = await self._plugin.call(
             "list", "resources", self.uri, None, context, list[ResourceLink]
         )
-        return self.sound(links)
+        return self.valid_links(links)
 
     def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:
         return self._plugin.watch(self.uri, variables, context) if self._is_watched else None
@@ -109,11 +109,11 @@ class FarResource(Resource):
         """Those of the original are verified over there."""
 
 
-class FarCompletions(Completions):
+class RemoteCompletions(Completions):
     """Of a part, whose names are asked for over there."""
 
-    def __init__(self, part: FarPrompt | FarResource, plugin: Plugin) -> None:
-        super().__init__(_elsewhere, tuple)
+    def __init__(self, part: RemotePrompt | RemoteResource, plugin: RemotePlugin) -> None:
+        super().__init__(_never_called, tuple)
         self._far = part
         self._plugin = plugin
 
@@ -122,19 +122,19 @@ class FarCompletions(Completions):
         completion: Completion = await self._plugin.call(
             "complete", self._far.kind, self._far.key, given, context, Completion
         )
-        return bounded(completion)  # over there nothing is sure
+        return to_completion(completion)  # over there nothing is sure
 
 
-def part(told: Told, plugin: Plugin) -> Part:
+def create_remote_part(told: PartData, plugin: RemotePlugin) -> Part:
     """The part that stands for the one that was told of."""
     match told:
-        case ToldTool():
-            return FarTool(told, plugin)
-        case ToldPrompt():
-            return FarPrompt(told, plugin)
-        case ToldResource():
-            return FarResource(told, plugin)
+        case ToolData():
+            return RemoteTool(told, plugin)
+        case PromptData():
+            return RemotePrompt(told, plugin)
+        case ResourceData():
+            return RemoteResource(told, plugin)
 
 
-async def _elsewhere() -> Any:
+async def _never_called() -> Any:
     raise AssertionError("a function of another process was called in this one")

@@ -26,19 +26,19 @@ import msgspec
 from toolgate.server import run_loop
 from toolgate.server.plugins.discovery import MAX_SOURCE
 from toolgate.server.plugins.isolation import api, messages, reaper
-from toolgate.server.plugins.isolation.api_client import Asked, Lender
+from toolgate.server.plugins.isolation.api_client import ContextFactory, QuestionAskedError
 from toolgate.server.plugins.isolation.messages import (
-    Answer,
-    Begin,
-    Cancel,
-    Changed,
-    Ended,
-    Told,
-    ToldPrompt,
-    ToldResource,
-    ToldTool,
+    ApiAnswer,
+    BeginCall,
+    CallResult,
+    CancelCall,
+    ContextUpdate,
+    PartData,
+    PromptData,
+    ResourceData,
+    ToolData,
 )
-from toolgate.server.plugins.loader import LoadError, Modules
+from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
 from toolgate.server.telemetry import logging as logs
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
@@ -82,19 +82,19 @@ VERBS: dict[str, Callable[[Any, Any, Context], Awaitable[Any]]] = {
 }
 
 
-class Serving:
+class PluginWorker:
     """The calls of one plugin. `note` and `request` are the calls' way to the server."""
 
     def __init__(self, channel: socket.socket, file: Path) -> None:
         self._channel = channel
         self._file = file
-        self._modules = Modules(MAX_SOURCE)
+        self._modules = PluginLoader(MAX_SOURCE)
         self._parts: dict[tuple[str, str], Part] = {}
-        self._tasks: dict[int, asyncio.Task[Ended]] = {}
+        self._tasks: dict[int, asyncio.Task[CallResult]] = {}
         self._cancelled: set[int] = set()
-        self._requests: dict[int, asyncio.Future[Answer]] = {}
+        self._requests: dict[int, asyncio.Future[ApiAnswer]] = {}
         self._last_number = 0
-        self._lender = Lender(self)
+        self._lender = ContextFactory(self)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
@@ -104,18 +104,18 @@ class Serving:
         try:
             parts = (await self._modules.load(self._file)).parts
             self._parts = {(part.kind, part.key): part for part in parts}
-            self._send(messages.Ready([told(part) for part in parts]))
-        except LoadError as error:
+            self._send(messages.PluginReady([describe_part(part) for part in parts]))
+        except PluginLoadError as error:
             if error.__cause__ is None:
-                self._send(messages.Unready(str(error)))
+                self._send(messages.LoadFailure(str(error)))
             else:  # what the plugin raised
-                self._send(messages.Unready("".join(traceback.format_exception(error.__cause__)), raised=True))
+                self._send(messages.LoadFailure("".join(traceback.format_exception(error.__cause__)), by_plugin=True))
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
-                self._take(await messages.received(reader, messages.FROM_SERVER))
+                self._take(await messages.read_frame(reader, messages.FROM_SERVER))
 
     def note(self, id: int, name: str, given: Any, *, news: bool = False) -> None:
-        message = messages.Note(id, name, messages.raw(given))
+        message = messages.ApiNote(id, name, messages.encode_raw(given))
         if threading.get_ident() == self._thread:
             self._send(message, news=news)
         else:  # of a plain function
@@ -124,64 +124,68 @@ class Serving:
     async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
         self._last_number += 1
         number = self._last_number
-        message = messages.Request(id, number, name, messages.raw(given))
-        answered: asyncio.Future[Answer] = self._loop.create_future()
+        message = messages.ApiRequest(id, number, name, messages.encode_raw(given))
+        answered: asyncio.Future[ApiAnswer] = self._loop.create_future()
         self._requests[number] = answered
         try:
             self._send(message)
             answer = await answered
         except asyncio.CancelledError:
-            self._send(messages.Withdrawn(id, number))
+            self._send(messages.RequestWithdrawn(id, number))
             raise
         finally:
             del self._requests[number]
         if answer.ends:
-            raise Asked(number)
+            raise QuestionAskedError(number)
         if answer.error is not None:
-            raise messages.raised(answer.error)
+            raise messages.data_to_error(answer.error)
         return answer.result
 
-    def _take(self, message: Begin | Cancel | Changed | Answer) -> None:
+    def _take(self, message: BeginCall | CancelCall | ContextUpdate | ApiAnswer) -> None:
         match message:
-            case Begin(id):
-                task = self._loop.create_task(self._work(message, self._lender.context(id, message.standing)))
+            case BeginCall(id):
+                task = self._loop.create_task(self._work(message, self._lender.create(id, message.context)))
                 self._tasks[id] = task
-                task.add_done_callback(lambda task: self._done(id, task))
-            case Cancel(id):
+                task.add_done_callback(lambda task: self._finish_call(id, task))
+            case CancelCall(id):
                 if id in self._tasks:
                     self._cancelled.add(id)
                     self._tasks[id].cancel()
-                self._send(messages.Heard(id))
-            case Changed():
-                self._lender.changed(message)
-            case Answer(number):
+                self._send(messages.CancelReceived(id))
+            case ContextUpdate():
+                self._lender.update(message)
+            case ApiAnswer(number):
                 waiting = self._requests.get(number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
 
-    async def _work(self, begin: Begin, context: Context) -> Ended:
+    async def _work(self, begin: BeginCall, context: Context) -> CallResult:
         """Do what is asked. Whatever the plugin raises, it costs this call alone."""
         try:
-            ended = Ended(begin.id, messages.raw(await self._verb(begin, context)))
+            ended = CallResult(begin.id, messages.encode_raw(await self._verb(begin, context)))
         except asyncio.CancelledError:
             if begin.id in self._cancelled:
-                ended = Ended(begin.id, cancelled=True)
+                ended = CallResult(begin.id, is_cancelled=True)
             else:  # of something it had cancelled itself
-                ended = Ended(begin.id, fault=traceback.format_exc())
+                ended = CallResult(begin.id, fault=traceback.format_exc())
         except ToolError as error:
-            ended = Ended(begin.id, error=messages.told(error))
+            ended = CallResult(begin.id, error=messages.error_to_data(error))
         except BaseException as error:  # noqa: BLE001
-            ended = Ended(begin.id, asked=asked(error)) if asked(error) else Ended(begin.id, fault=fault())
-        cwd = context.place.cwd
-        if cwd is not None and str(cwd) != begin.standing.cwd:
+            ended = (
+                CallResult(begin.id, questions=find_questions(error))
+                if find_questions(error)
+                else CallResult(begin.id, fault=fault())
+            )
+        cwd = context.caller_state.cwd
+        if cwd is not None and str(cwd) != begin.context.cwd:
             ended = msgspec.structs.replace(ended, cwd=str(cwd))
         return ended
 
-    async def _verb(self, begin: Begin, context: Context) -> Any:
+    async def _verb(self, begin: BeginCall, context: Context) -> Any:
         part = self._parts.get((begin.kind, begin.key))
         if part is None:
             raise ToolError(f"the plugin has no {begin.key!r} any more")
-        given = msgspec.json.decode(begin.given)
+        given = msgspec.json.decode(begin.arguments)
         if begin.verb == "watch":
             return await self._watch(begin.id, part, given, context)
         return await VERBS[begin.verb](part, given, context)
@@ -189,31 +193,33 @@ class Serving:
     async def _watch(self, id: int, part: Any, variables: dict[str, str], context: Context) -> None:
         async with contextlib.aclosing(part.watch(variables, context)) as changes:
             async for _ in changes:
-                self.note(id, "changed", api.Nothing())
+                self.note(id, "changed", api.EmptyNote())
 
-    def _done(self, id: int, task: "asyncio.Task[Ended]") -> None:
+    def _finish_call(self, id: int, task: "asyncio.Task[CallResult]") -> None:
         del self._tasks[id]
         self._lender.release(id)
         self._cancelled.discard(id)
-        ended = Ended(id, cancelled=True) if task.cancelled() else task.result()  # cancelled before its first step
+        ended = (
+            CallResult(id, is_cancelled=True) if task.cancelled() else task.result()
+        )  # cancelled before its first step
         try:
             self._send(ended)
         except OverflowError as error:
-            refusal = messages.Error("ToolError", f"the result is too much for a plugin's own process: {error}")
-            self._send(Ended(id, error=refusal, cwd=ended.cwd))
+            refusal = messages.ErrorData("ToolError", f"the result is too much for a plugin's own process: {error}")
+            self._send(CallResult(id, error=refusal, cwd=ended.cwd))
 
     def _send(self, message: msgspec.Struct, *, news: bool = False) -> None:
         if not news or self._writer.transport.get_write_buffer_size() < MAX_UNSENT:
-            self._writer.write(messages.framed(message))
+            self._writer.write(messages.encode_frame(message))
 
 
-def told(part: Part) -> Told:
+def describe_part(part: Part) -> PartData:
     """The part, as the server needs it."""
     words = (part.name, part.title, part.description)
     match part:
         case Tool():
             icons, meta = _plain(part.icons), _plain(part.meta)
-            return ToldTool(
+            return ToolData(
                 *words,
                 part.annotations,
                 part.input,
@@ -228,19 +234,19 @@ def told(part: Part) -> Told:
             )
         case Prompt():
             icons, meta = _plain(part.icons), _plain(part.meta)
-            return ToldPrompt(*words, part.role, list(part.arguments), part.scope, part.source, icons, meta)
+            return PromptData(*words, part.role, list(part.arguments), part.scope, part.source, icons, meta)
         case Resource():
             does = (part.lists is not None, part.watches is not None)
             extras = [_plain(extra) for extra in (part.annotations, part.icons, part.meta)]
-            return ToldResource(part.uri, *words, part.mime_type, part.scope, part.source, *does, *extras)
+            return ResourceData(part.uri, *words, part.mime_type, part.scope, part.source, *does, *extras)
 
 
-def asked(error: BaseException) -> list[int]:
+def find_questions(error: BaseException) -> list[int]:
     """The questions that an error, or a group of errors, holds."""
-    if isinstance(error, Asked):
+    if isinstance(error, QuestionAskedError):
         return [error.number]
     if isinstance(error, BaseExceptionGroup):
-        return [number for inner in error.exceptions for number in asked(inner)]
+        return [number for inner in error.exceptions for number in find_questions(inner)]
     return []
 
 
@@ -252,23 +258,23 @@ def _plain(value: Any) -> Any:
     return None if value is None else msgspec.to_builtins(value)
 
 
-def watch_over(channel: socket.socket) -> None:
+def watch_server(channel: socket.socket) -> None:
     """In a thread: when the server is gone, so is this process and all that it started."""
     ends = select.poll()
     ends.register(channel.fileno(), getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
     while not ends.poll():
         pass
-    leave()
+    kill_group()
 
 
-def leave() -> None:
+def kill_group() -> None:
     with contextlib.suppress(OSError):
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 
-def yield_first() -> None:
+def die_with_server() -> None:
     """On Linux: end with the server even when nothing of Python runs any more, and before anything else when memory is
     short."""
     with contextlib.suppress(OSError):
@@ -283,21 +289,21 @@ def yield_first() -> None:
 def main() -> None:
     descriptor, line, file, verbose, style = sys.argv[1:]
     channel = socket.socket(fileno=int(descriptor))
-    reaper.stand(socket.socket(fileno=int(line)), channel)
+    reaper.fork_under_reaper(socket.socket(fileno=int(line)), channel)
     channel.set_inheritable(False)
-    threading.Thread(target=watch_over, args=(channel,), daemon=True).start()
-    yield_first()
+    threading.Thread(target=watch_server, args=(channel,), daemon=True).start()
+    die_with_server()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what is held back would be lost at the end
     logs.start(bool(verbose), None, style)
 
     async def serve() -> None:
-        await Serving(channel, Path(file)).run()
+        await PluginWorker(channel, Path(file)).run()
 
     try:
-        run_loop.run(serve, asyncio.new_event_loop)
+        run_loop.run_server(serve, asyncio.new_event_loop)
     finally:
-        leave()
+        kill_group()
 
 
 if __name__ == "__main__":

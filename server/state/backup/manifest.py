@@ -18,14 +18,14 @@ import msgspec
 
 DATABASE, MANIFEST = "state.db", "manifest.json"
 FILES = ("keys", "flags", "audit", "uses")  # folders of files, which are always in it
-ARCHIVES = "archive"  # a folder of files that is in it with the workspaces
+ARCHIVE_FOLDER = "archive"  # a folder of files that is in it with the workspaces
 FOLDERS = ("workspaces", "spool", "leaving")  # folders of people's folders, which are in it when that is asked for
-PACKED = ".tar.gz"
+ARCHIVE_SUFFIX = ".tar.gz"
 FORMAT = 1
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # of a file or a folder: such a path needs no longer header
 MEMBER = re.compile(
-    rf"state\.db|manifest\.json|(?:{'|'.join((*FILES, ARCHIVES))})/{NAME.pattern}"
+    rf"state\.db|manifest\.json|(?:{'|'.join((*FILES, ARCHIVE_FOLDER))})/{NAME.pattern}"
     rf"|(?:{'|'.join(FOLDERS)})/{NAME.pattern}\.tar\.gz"
 )
 MAX_FILES = 200_000
@@ -33,11 +33,11 @@ MAX_BYTES = 256 * 2**30  # of all files together; what there is room for on the 
 MAX_MANIFEST = 64 * 2**20
 
 
-class Refused(Exception):
+class BackupError(Exception):
     """It can't be done; the text says why."""
 
 
-class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BackupFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file: its bytes, and their SHA-256 in hex."""
 
     size: int
@@ -54,17 +54,17 @@ class Manifest(msgspec.Struct, frozen=True):
     made: str
     schema: int | None
     workspaces: bool
-    files: dict[str, Kept]
+    files: dict[str, BackupFile]
     missing: dict[str, str] = {}
     omitted: dict[str, str] = {}
 
 
-def read(text: bytes) -> Manifest:
+def parse_manifest(text: bytes) -> Manifest:
     """Raises Refused."""
     try:
         held: Any = msgspec.json.decode(text)
         if isinstance(held, dict) and held.get("format") != FORMAT:
-            raise Refused("it was made by another Toolgate, in a format that this one does not know")
+            raise BackupError("it was made by another Toolgate, in a format that this one does not know")
         return msgspec.convert(held, Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Refused("its manifest is damaged") from None
+        raise BackupError("its manifest is damaged") from None

@@ -20,22 +20,22 @@ from typing import IO
 import msgspec
 
 from toolgate.server import VERSION
-from toolgate.server.progress import Progress
+from toolgate.server.progress import TerminalProgress
 from toolgate.server.state import sessions, snapshot
 from toolgate.server.state.backup.manifest import (
-    ARCHIVES,
+    ARCHIVE_FOLDER,
+    ARCHIVE_SUFFIX,
     DATABASE,
     FOLDERS,
     FORMAT,
     MANIFEST,
     NAME,
-    PACKED,
-    Kept,
+    BackupError,
+    BackupFile,
     Manifest,
-    Refused,
 )
 from toolgate.server.telemetry.audit.log import HEAD_FILE
-from toolgate.server.telemetry.audit.reader import Snapshot
+from toolgate.server.telemetry.audit.reader import AuditSnapshot
 from toolgate.server.workspaces import archive as packing
 from toolgate.tools.workspace.spool import FULL
 
@@ -43,113 +43,115 @@ LEVEL = 1  # of compression: most of it is packed already, or small
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def write(state: Path, raw: IO[bytes], room: Path, *, workspaces: bool, progress: Progress) -> Manifest:
+def write_backup(
+    state: Path, raw: IO[bytes], scratch: Path, *, workspaces: bool, progress: TerminalProgress
+) -> Manifest:
     """Write a backup of `state` to `raw`, with `room` for what is on its way: a folder that nobody else uses. Raises
     Refused, StateError, OSError and TimeoutError."""
     with (
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        return _Writing(state, tar, room, progress).all(workspaces=workspaces)
+        return _BackupWriter(state, tar, scratch, progress).write(workspaces=workspaces)
 
 
-class _Writing:
-    def __init__(self, state: Path, tar: tarfile.TarFile, room: Path, progress: Progress) -> None:
+class _BackupWriter:
+    def __init__(self, state: Path, tar: tarfile.TarFile, scratch: Path, progress: TerminalProgress) -> None:
         self.state = state
         self.tar = tar
-        self.room = room
+        self.room = scratch
         self.progress = progress
         self.now = int(time.time())
-        self.files: dict[str, Kept] = {}
+        self.files: dict[str, BackupFile] = {}
         self.missing: dict[str, str] = {}
         self.omitted: dict[str, str] = {}
 
-    def all(self, *, workspaces: bool) -> Manifest:
-        schema, flags = self._database()
+    def write(self, *, workspaces: bool) -> Manifest:
+        schema, flags = self._add_database()
         for name in flags:
-            self._put(f"flags/{name}", io.BytesIO(), 0)
-        self._folder("keys")
-        self._audit()
-        self._folder("uses")
+            self._add_entry(f"flags/{name}", io.BytesIO(), 0)
+        self._add_folder("keys")
+        self._add_audit_log()
+        self._add_folder("uses")
         if workspaces:
-            self._folder(ARCHIVES)
+            self._add_folder(ARCHIVE_FOLDER)
             for folder in FOLDERS:
-                self._packed(folder)
+                self._add_archives(folder)
         if not self.files:
-            raise Refused(f"there is nothing in {self.state} to be kept")
+            raise BackupError(f"there is nothing in {self.state} to be kept")
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
         files, missing, omitted = dict(self.files), dict(self.missing), dict(self.omitted)
         manifest = Manifest(FORMAT, VERSION, made, schema, workspaces, files, missing, omitted)
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-        self._put(MANIFEST, io.BytesIO(text), len(text))
+        self._add_entry(MANIFEST, io.BytesIO(text), len(text))
         return manifest
 
-    def _database(self) -> tuple[int | None, list[str]]:
+    def _add_database(self) -> tuple[int | None, list[str]]:
         """The version of its tables, and the flags of the same instant."""
         path, copy = self.state / DATABASE, self.room / DATABASE
         if not path.exists():
             return None, []
-        with self.progress.doing("the database"):
-            schema, flags = snapshot.snapshot(path, copy, lambda: _listed(self.state / "flags"))
-            sessions.leave_out(copy)
-            self._file(DATABASE, copy)
+        with self.progress.show("the database"):
+            schema, flags = snapshot.copy_with(path, copy, lambda: _list_names(self.state / "flags"))
+            sessions.remove_sessions(copy)
+            self._add_file(DATABASE, copy)
         copy.unlink()
         return schema, flags
 
-    def _audit(self) -> None:
+    def _add_audit_log(self) -> None:
         """As the log was between two writes, however many follow."""
         if not (self.state / "audit").is_dir():
             return
-        with self.progress.doing("the audit log"), contextlib.closing(Snapshot(self.state / "audit")) as found:
+        with self.progress.show("the audit log"), contextlib.closing(AuditSnapshot(self.state / "audit")) as found:
             for name, file, size in found.files:
-                self._put(f"audit/{name}", file, size)
+                self._add_entry(f"audit/{name}", file, size)
             if found.head:
-                self._put(f"audit/{HEAD_FILE}", io.BytesIO(found.head), len(found.head))
+                self._add_entry(f"audit/{HEAD_FILE}", io.BytesIO(found.head), len(found.head))
 
-    def _folder(self, name: str) -> None:
-        for file in _listed(self.state / name):
+    def _add_folder(self, name: str) -> None:
+        for file in _list_names(self.state / name):
             with contextlib.suppress(FileNotFoundError):  # what it said of somebody is over
-                self._file(f"{name}/{file}", self.state / name / file)
+                self._add_file(f"{name}/{file}", self.state / name / file)
 
-    def _packed(self, name: str) -> None:
+    def _add_archives(self, name: str) -> None:
         """Each folder there as an archive."""
-        found = _listed(self.state / name, stat.S_IFDIR)
-        with self.progress.doing(name) as at:
+        found = _list_names(self.state / name, stat.S_IFDIR)
+        with self.progress.show(name) as at:
             for number, folder in enumerate(found, 1):
                 at(number, len(found))
-                self._pack(f"{name}/{folder}")
+                self._add_archive(f"{name}/{folder}")
 
-    def _pack(self, folder: str) -> None:
-        archive = self.room / f"folder{PACKED}"
+    def _add_archive(self, folder: str) -> None:
+        archive = self.room / f"folder{ARCHIVE_SUFFIX}"
         try:
-            packed = packing.pack(self.state / folder, archive)
+            packed = packing.pack_folder(self.state / folder, archive)
         except OSError as error:
             if error.errno in FULL:
                 raise
             self.missing[folder] = str(error)  # what somebody has there keeps nobody else's out
         else:
-            self._file(f"{folder}{PACKED}", archive)
+            self._add_file(f"{folder}{ARCHIVE_SUFFIX}", archive)
             if packed.omission:
                 self.omitted[folder] = packed.omission
         archive.unlink(missing_ok=True)
 
-    def _file(self, name: str, path: Path) -> None:
+    def _add_file(self, name: str, path: Path) -> None:
         with open(os.open(path, READ), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise Refused(f"{path} is no file")
-            self._put(name, file, found.st_size, int(found.st_mtime))
+                raise BackupError(f"{path} is no file")
+            self._add_entry(name, file, found.st_size, int(found.st_mtime))
 
-    def _put(self, name: str, file: IO[bytes], size: int, changed: int | None = None) -> None:
+    def _add_entry(self, name: str, file: IO[bytes], size: int, changed: int | None = None) -> None:
         info = tarfile.TarInfo(name)
         info.size, info.mode, info.mtime = size, 0o600, self.now if changed is None else max(0, changed)
-        reading = _Digested(file)
+        reading = _HashingReader(file)
         self.tar.addfile(info, reading)
         self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
-        self.files[name] = Kept(size, reading.digest.hexdigest())
+        self.files[name] = BackupFile(size, reading.digest.hexdigest())
 
 
-class _Digested(io.RawIOBase):
+class _HashingReader(io.RawIOBase):
     """A file that is read once, and the digest of what was."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -162,12 +164,12 @@ class _Digested(io.RawIOBase):
         return data
 
 
-def _listed(folder: Path, kind: int = stat.S_IFREG) -> list[str]:
+def _list_names(folder: Path, kind: int = stat.S_IFREG) -> list[str]:
     """What is there under a name of ours: what has another is on its way, or a lock."""
-    return sorted(_found(folder, kind))
+    return sorted(_scan_names(folder, kind))
 
 
-def _found(folder: Path, kind: int) -> Iterator[str]:
+def _scan_names(folder: Path, kind: int) -> Iterator[str]:
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if NAME.fullmatch(entry.name) and stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) == kind:

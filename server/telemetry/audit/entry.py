@@ -11,18 +11,20 @@ from typing import Any
 
 import msgspec
 
-FIRST = "0" * 64  # what the first line has for the hash of the one before
-HASH = 64  # characters
-HEAD = 16 + 1 + HASH + 1 + HASH + 1  # bytes of the head: all the same, so that one write replaces another
+FIRST_PREV = "0" * 64  # what the first line has for the hash of the one before
+HASH_LENGTH = 64  # characters
+HEAD_LENGTH = (
+    16 + 1 + HASH_LENGTH + 1 + HASH_LENGTH + 1
+)  # bytes of the head: all the same, so that one write replaces another
 
-Key = hmac.HMAC  # with the key in it: a copy costs half of what one from the start does
+ChainKey = hmac.HMAC  # with the key in it: a copy costs half of what one from the start does
 
 _JOIN = b',"hash":"'
 _OF_HEAD = b"head "  # before what is sealed there: a line begins with "{", and is never the same
-_TAIL = len(_JOIN) + HASH + len('"}')
+_TAIL = len(_JOIN) + HASH_LENGTH + len('"}')
 
 
-class Entry(msgspec.Struct):
+class AuditEntry(msgspec.Struct):
     """A call. `seq` and `prev` are set when it is written."""
 
     seq: int
@@ -40,10 +42,10 @@ class Entry(msgspec.Struct):
     exit: int | None
     duration_ms: float
     bytes: int  # of the result's text and data
-    prev: str = FIRST
+    prev: str = FIRST_PREV
 
 
-class Note(msgspec.Struct):
+class AuditNote(msgspec.Struct):
     """Something about the log itself.
 
     `begins`: a file; `kept` are the names of those before it. `torn`: the line before broke off when its writer died;
@@ -55,33 +57,33 @@ class Note(msgspec.Struct):
     time: str
     event: str
     about: dict[str, Any]
-    prev: str = FIRST
+    prev: str = FIRST_PREV
 
 
-class Link(msgspec.Struct, frozen=True):
+class AuditLink(msgspec.Struct, frozen=True):
     """What of any line matters to the chain."""
 
     seq: int
     prev: str
     time: str
-    hash: str = FIRST
+    hash: str = FIRST_PREV
     event: str | None = None
     about: dict[str, Any] = {}
 
 
-class Damaged(Exception):
+class DamagedLineError(Exception):
     """It is no line that was written under this key."""
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Link).decode
+_decode = msgspec.json.Decoder(AuditLink).decode
 
 
-def keyed(key: bytes) -> Key:
+def to_chain_key(key: bytes) -> ChainKey:
     return hmac.new(key, digestmod="sha256")
 
 
-def instant(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """ISO 8601, UTC, in milliseconds."""
     whole, thousandths = divmod(round(seconds * 1000), 1000)
     return f"{_second(whole)}.{thousandths:03d}Z"
@@ -92,44 +94,44 @@ def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def spell(entry: Entry | Note, key: Key) -> tuple[bytes, str]:
+def format_line(entry: AuditEntry | AuditNote, key: ChainKey) -> tuple[bytes, str]:
     """The line, with its line break, and its hash."""
     body = _encode(entry)
-    hash = _sealed(body, key)
+    hash = _hmac(body, key)
     return b'%b%b%b"}\n' % (body[:-1], _JOIN, hash.encode()), hash
 
 
-def read(line: bytes, key: Key) -> Link:
+def parse_line(line: bytes, key: ChainKey) -> AuditLink:
     """The link that a line is, without its line break. Raises Damaged."""
-    body, hash = line[:-_TAIL] + b"}", line[-HASH - 2 : -2]
+    body, hash = line[:-_TAIL] + b"}", line[-HASH_LENGTH - 2 : -2]
     if not line.endswith(b'"}') or line[-_TAIL : -_TAIL + len(_JOIN)] != _JOIN:
-        raise Damaged
-    if not hmac.compare_digest(_sealed(body, key).encode(), hash):
-        raise Damaged
+        raise DamagedLineError
+    if not hmac.compare_digest(_hmac(body, key).encode(), hash):
+        raise DamagedLineError
     try:
         return _decode(line)
     except msgspec.DecodeError:
-        raise Damaged from None
+        raise DamagedLineError from None
 
 
-def spell_head(seq: int, hash: str, key: Key) -> bytes:
+def format_head(seq: int, hash: str, key: ChainKey) -> bytes:
     """The head: which line is the newest, sealed."""
     body = f"{seq:016d} {hash}"
-    return f"{body} {_sealed(_OF_HEAD + body.encode(), key)}\n".encode()
+    return f"{body} {_hmac(_OF_HEAD + body.encode(), key)}\n".encode()
 
 
-def read_head(data: bytes, key: Key) -> tuple[int, str]:
+def parse_head(data: bytes, key: ChainKey) -> tuple[int, str]:
     """The seq and hash of the newest line. Raises Damaged."""
     words = data.decode("ascii", "replace").split(" ")
-    if len(data) != HEAD or len(words) != 3 or not words[0].isdigit():
-        raise Damaged
-    seal = _sealed(_OF_HEAD + f"{words[0]} {words[1]}".encode(), key)
+    if len(data) != HEAD_LENGTH or len(words) != 3 or not words[0].isdigit():
+        raise DamagedLineError
+    seal = _hmac(_OF_HEAD + f"{words[0]} {words[1]}".encode(), key)
     if not hmac.compare_digest(seal.encode(), words[2].strip().encode()):
-        raise Damaged
+        raise DamagedLineError
     return int(words[0]), words[1]
 
 
-def _sealed(body: bytes, key: Key) -> str:
+def _hmac(body: bytes, key: ChainKey) -> str:
     sealing = key.copy()
     sealing.update(body)
     return sealing.hexdigest()

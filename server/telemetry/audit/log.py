@@ -21,18 +21,18 @@ from typing import Any
 
 from toolgate.server.state import key_file as keyfile
 from toolgate.server.telemetry.audit.entry import (
-    FIRST,
-    HEAD,
-    Damaged,
-    Entry,
-    Key,
-    Note,
-    instant,
-    keyed,
-    read,
-    read_head,
-    spell,
-    spell_head,
+    FIRST_PREV,
+    HEAD_LENGTH,
+    AuditEntry,
+    AuditNote,
+    ChainKey,
+    DamagedLineError,
+    format_head,
+    format_line,
+    format_time,
+    parse_head,
+    parse_line,
+    to_chain_key,
 )
 
 log = logging.getLogger("toolgate.audit")
@@ -42,25 +42,25 @@ FILE_SIZE, FILES = 16 * 2**20, 10  # bytes a file, files kept: some 300,000 call
 MAX_LINE = 32 * 1024  # bytes; the longest we write has 4 KiB of arguments, which JSON may spell with six for one
 MAX_WAITING = 2_000  # entries: what comes in the second between two tries
 RETRY = 1.0  # seconds until a write that failed is tried again
-BUSY = 0.005  # seconds until a lock that is held is: another process holds it for microseconds
+LOCK_RETRY = 0.005  # seconds until a lock that is held is: another process holds it for microseconds
 LAST_TRIES = 100  # of BUSY seconds each, at the end
 
 
-def rotated(folder: Path) -> list[str]:
+def rotated_files(folder: Path) -> list[str]:
     """The names of the full files, the oldest first."""
     return sorted(path.name for path in folder.glob("audit-*.jsonl"))
 
 
-class Log:
+class AuditLog:
     """`most` bytes a file and `kept` files. Raises OSError where it can't be kept at all."""
 
-    def __init__(self, folder: Path, key_file: Path, most: int = FILE_SIZE, kept: int = FILES) -> None:
+    def __init__(self, folder: Path, key_file: Path, max_size: int = FILE_SIZE, max_files: int = FILES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._path, self._head_path = str(folder / CURRENT), str(folder / HEAD_FILE)
-        self._most = most
-        self._kept = kept
-        self._waiting: deque[Entry | Note] = deque()
+        self._max_size = max_size
+        self._max_files = max_files
+        self._waiting: deque[AuditEntry | AuditNote] = deque()
         self._lost = 0  # entries that could not even wait
         self._failing = False
         self._due: asyncio.Handle | None = None
@@ -68,10 +68,10 @@ class Log:
         self._head_inode = 0
         self._file: int | None = None
         self._seen = (0, 0)  # the inode and size of the file, when all in it was known
-        self._newest = (0, FIRST)
-        self._key = self._founded(key_file)
+        self._newest = (0, FIRST_PREV)
+        self._key = self._open_key(key_file)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: AuditEntry) -> None:
         """Write it soon."""
         if len(self._waiting) >= MAX_WAITING and (self._failing or self.write() is not None):
             self._lost += 1
@@ -85,14 +85,14 @@ class Log:
         if self._due is not None:
             self._due.cancel()
         for _ in range(LAST_TRIES):
-            if self.write() != BUSY:
+            if self.write() != LOCK_RETRY:
                 break
-            time.sleep(BUSY)
+            time.sleep(LOCK_RETRY)
         if self._waiting or self._lost:
             log.error("%d calls are not in the audit log", len(self._waiting) + self._lost)
         for descriptor in (self._file, self._head):
             if descriptor is not None:
-                _made_to_last(descriptor)
+                _sync_and_close(descriptor)
         self._file = self._head = None
 
     def _flush(self) -> None:
@@ -104,11 +104,11 @@ class Log:
         if not self._waiting and not self._lost:
             return None
         try:
-            with self._locked():
-                self._catch_up()
+            with self._lock():
+                self._open_current()
                 self._append()
         except BlockingIOError:
-            return BUSY
+            return LOCK_RETRY
         except OSError as error:
             self._seen = (0, 0)  # look anew what is there
             self._complain(error)
@@ -122,19 +122,19 @@ class Log:
             log.error("the audit log can't be written, what is called goes on: %s", error)
         self._failing = True
 
-    def _founded(self, key_file: Path) -> Key:
+    def _open_key(self, key_file: Path) -> ChainKey:
         """The key. The record begins with it: from then on its head says that there is no line yet, and one that says
         nothing was tampered with. Raises OSError."""
         self._open_head()
         assert self._head is not None
         if key_file.exists():
-            return keyed(keyfile.kept(key_file))
+            return to_chain_key(keyfile.load_or_create_key(key_file))
         fcntl.flock(self._head, fcntl.LOCK_EX)  # of several that begin at once each sees a head, or makes it
         try:
             is_new = not key_file.exists()
-            key = keyed(keyfile.kept(key_file))
+            key = to_chain_key(keyfile.load_or_create_key(key_file))
             if is_new and not os.fstat(self._head).st_size:
-                os.pwrite(self._head, spell_head(0, FIRST, key), 0)
+                os.pwrite(self._head, format_head(0, FIRST_PREV, key), 0)
             return key
         finally:
             fcntl.flock(self._head, fcntl.LOCK_UN)
@@ -142,11 +142,11 @@ class Log:
     # -- the lock, which is on the head
 
     def _open_head(self) -> None:
-        self._head = _opened(self._head_path, os.O_RDWR)
+        self._head = _open(self._head_path, os.O_RDWR)
         self._head_inode = os.fstat(self._head).st_ino
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
+    def _lock(self) -> Generator[None]:
         """Raises BlockingIOError where another process holds it."""
         while True:
             if self._head is None:
@@ -164,7 +164,7 @@ class Log:
 
     # -- under the lock
 
-    def _catch_up(self) -> None:
+    def _open_current(self) -> None:
         """Know the end of the file, whoever wrote it; and begin another, where it is full or there is none."""
         try:
             status = os.stat(self._path, follow_symlinks=False)
@@ -172,34 +172,34 @@ class Log:
         except FileNotFoundError:
             is_known = False
         if not is_known:
-            self._adopt()
-        if self._seen[1] >= self._most:
+            self._read_end()
+        if self._seen[1] >= self._max_size:
             self._rotate()
 
-    def _adopt(self) -> None:
+    def _read_end(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-        self._file = _opened(self._path, os.O_RDWR | os.O_APPEND)
+        self._file = _open(self._path, os.O_RDWR | os.O_APPEND)
         status = os.fstat(self._file)
         self._seen = (status.st_ino, status.st_size)
         tail = os.pread(self._file, MAX_LINE, max(0, status.st_size - MAX_LINE))
-        begun = [] if tail else [self._note("begins", kept=rotated(self._folder))]
-        notes = [*begun, *self._mended(tail)]
+        begun = [] if tail else [self._note("begins", kept=rotated_files(self._folder))]
+        notes = [*begun, *self._repair_notes(tail)]
         if notes:
-            self._put(notes, b"\n" if tail and not tail.endswith(b"\n") else b"")
+            self._write_lines(notes, b"\n" if tail and not tail.endswith(b"\n") else b"")
 
-    def _mended(self, tail: bytes) -> list[Note]:
+    def _repair_notes(self, tail: bytes) -> list[AuditNote]:
         """What is to be noted of how the file ends. Where head and file say different things, the newer one counts: the
         head is written after the line, so that one which is ahead of it shows that lines are missing."""
         *lines, torn = tail.split(b"\n")
         last = _newest(lines, self._key)
-        notes: list[Note] = []
+        notes: list[AuditNote] = []
         try:
             assert self._head is not None
-            head = read_head(os.pread(self._head, HEAD + 1, 0), self._key)
-        except Damaged:
-            head = (0, FIRST)
+            head = parse_head(os.pread(self._head, HEAD_LENGTH + 1, 0), self._key)
+        except DamagedLineError:
+            head = (0, FIRST_PREV)
             notes.append(self._note("headless"))
         self._newest = max(last, head, self._newest)  # what was put back is older than what was written here
         if torn:
@@ -213,20 +213,20 @@ class Log:
         full, self._file = self._file, None
         if full is not None:
             with suppress(RuntimeError):  # no loop: at the end
-                asyncio.get_running_loop().run_in_executor(None, _made_to_last, full)
-        for name in rotated(self._folder)[: -self._kept + 1 or None]:
+                asyncio.get_running_loop().run_in_executor(None, _sync_and_close, full)
+        for name in rotated_files(self._folder)[: -self._max_files + 1 or None]:
             os.unlink(self._folder / name)
-        self._adopt()
+        self._read_end()
 
     def _append(self) -> None:
-        entries: list[Entry | Note] = list(self._waiting)
+        entries: list[AuditEntry | AuditNote] = list(self._waiting)
         if self._lost:
             entries.append(self._note("gap", calls=self._lost))
-        self._put(entries)
+        self._write_lines(entries)
         self._waiting.clear()
         self._lost = 0
 
-    def _put(self, entries: Sequence[Entry | Note], before: bytes = b"") -> None:
+    def _write_lines(self, entries: Sequence[AuditEntry | AuditNote], before: bytes = b"") -> None:
         """All of them or, where that raises OSError, none."""
         assert self._file is not None
         seq, hash = self._newest
@@ -234,7 +234,7 @@ class Log:
         for entry in entries:
             seq += 1
             entry.seq, entry.prev = seq, hash
-            line, hash = spell(entry, self._key)
+            line, hash = format_line(entry, self._key)
             lines.append(line)
         data = b"".join(lines)
         written = os.write(self._file, data)
@@ -248,25 +248,25 @@ class Log:
     def _write_head(self) -> None:
         assert self._head is not None
         try:
-            os.pwrite(self._head, spell_head(*self._newest, self._key), 0)
+            os.pwrite(self._head, format_head(*self._newest, self._key), 0)
         except OSError as error:  # the lines are there: one that is behind says nothing wrong
             self._complain(error)
 
     @staticmethod
-    def _note(event: str, **about: Any) -> Note:
-        return Note(0, instant(time.time()), event, about)
+    def _note(event: str, **about: Any) -> AuditNote:
+        return AuditNote(0, format_time(time.time()), event, about)
 
 
-def _newest(lines: list[bytes], key: Key) -> tuple[int, str]:
+def _newest(lines: list[bytes], key: ChainKey) -> tuple[int, str]:
     """The seq and hash of the last line that is one."""
     for line in reversed(lines):
-        with suppress(Damaged):
-            link = read(line, key)
+        with suppress(DamagedLineError):
+            link = parse_line(line, key)
             return link.seq, link.hash
-    return 0, FIRST
+    return 0, FIRST_PREV
 
 
-def _opened(path: str, how: int) -> int:
+def _open(path: str, how: int) -> int:
     return os.open(path, how | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
@@ -277,7 +277,7 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _made_to_last(descriptor: int) -> None:
+def _sync_and_close(descriptor: int) -> None:
     """Have the disk hold what was written, and close it."""
     with suppress(OSError):
         os.fsync(descriptor)

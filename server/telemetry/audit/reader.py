@@ -11,48 +11,57 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from toolgate.server.telemetry.audit.entry import FIRST, HEAD, Damaged, Key, Link, keyed, read, read_head
-from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated
+from toolgate.server.telemetry.audit.entry import (
+    FIRST_PREV,
+    HEAD_LENGTH,
+    AuditLink,
+    ChainKey,
+    DamagedLineError,
+    parse_head,
+    parse_line,
+    to_chain_key,
+)
+from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
 
-TOLD = 1_000  # lines between two words of how far it is
+PROGRESS_EVERY = 1_000  # lines between two words of how far it is
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """`where` is a file and the number of a line in it. `harmless`: it is told, but nothing was tampered with."""
 
-    where: str
+    place: str
     text: str
-    harmless: bool = False
+    is_harmless: bool = False
 
 
 @dataclass(slots=True)
-class Verdict:
+class AuditVerdict:
     """What is there: `first` and `newest` are the seq and hash of lines; None where there is none."""
 
     lines: int = 0
     files: int = 0
-    first: Link | None = None
-    newest: Link | None = None
-    findings: list[Finding] = field(default_factory=list[Finding])
+    first: AuditLink | None = None
+    newest: AuditLink | None = None
+    findings: list[AuditFinding] = field(default_factory=list[AuditFinding])
 
     @property
-    def whole(self) -> bool:
-        return all(finding.harmless for finding in self.findings)
+    def is_intact(self) -> bool:
+        return all(finding.is_harmless for finding in self.findings)
 
 
-class Snapshot:
+class AuditSnapshot:
     """All files as they were in one moment between two writes, the oldest first; and the head."""
 
     def __init__(self, folder: Path) -> None:
         self.head = b""
         self._files: list[tuple[str, BinaryIO, int]] = []
-        with _locked(folder / HEAD_FILE) as head:
+        with _locked_head(folder / HEAD_FILE) as head:
             if head is not None:
-                self.head = os.pread(head, HEAD + 1, 0)
-            for name in (*rotated(folder), CURRENT):
-                descriptor = _there(folder / name)
+                self.head = os.pread(head, HEAD_LENGTH + 1, 0)
+            for name in (*rotated_files(folder), CURRENT):
+                descriptor = _open_existing(folder / name)
                 if descriptor is not None:
                     self._files.append((name, open(descriptor, "rb"), os.fstat(descriptor).st_size))  # noqa: SIM115
 
@@ -78,7 +87,7 @@ class Snapshot:
         """Name, file, and how many bytes of it there were."""
         return list(self._files)
 
-    def backwards(self, within: int) -> Iterator[bytes]:
+    def lines_backwards(self, within: int) -> Iterator[bytes]:
         """The last `within` bytes of all files, line by line, the newest first."""
         for _, file, size in reversed(self._files):
             begin = max(0, size - within)
@@ -92,13 +101,13 @@ class Snapshot:
             file.close()
 
 
-class Tail:
+class AuditTail:
     """What is added to the newest file, from the moment this is made, and to those that take its place."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / CURRENT
         self._rest = b""
-        self._file = self._opened()
+        self._file = self._open()
         if self._file is not None:
             self._file.seek(0, os.SEEK_END)
 
@@ -107,8 +116,8 @@ class Tail:
         while True:
             if self._file is not None:
                 yield from self._read(self._file)
-            following = self._opened()
-            if following is None or (self._file is not None and _same(self._file, following)):
+            following = self._open()
+            if following is None or (self._file is not None and _is_same_file(self._file, following)):
                 if following is not None:
                     following.close()
                 return
@@ -123,32 +132,32 @@ class Tail:
         *whole, self._rest = (self._rest + file.read()).split(b"\n")
         yield from whole
 
-    def _opened(self) -> BinaryIO | None:
-        descriptor = _there(self._path)
+    def _open(self) -> BinaryIO | None:
+        descriptor = _open_existing(self._path)
         return open(descriptor, "rb") if descriptor is not None else None
 
 
 def verify(
-    folder: Path, key: bytes, *, newest: bool = False, told: Callable[[int, int], None] = lambda _done, _of: None
-) -> Verdict:
+    folder: Path, key: bytes, *, newest: bool = False, on_progress: Callable[[int, int], None] = lambda _done, _of: None
+) -> AuditVerdict:
     """Hold every line against the one before, and the last against the head. `newest`: those of the newest file alone.
     `told` hears of how many bytes have been read, of how many."""
-    with closing(Snapshot(folder)) as snapshot:
-        found = _Verifying(snapshot, keyed(key), told)
+    with closing(AuditSnapshot(folder)) as snapshot:
+        found = ChainVerifier(snapshot, to_chain_key(key), on_progress)
         for name in snapshot.names[-1:] if newest else snapshot.names:
             found.file(name)
         found.end()
         return found.verdict
 
 
-class _Verifying:
-    def __init__(self, snapshot: Snapshot, key: Key, told: Callable[[int, int], None]) -> None:
-        self.verdict = Verdict()
+class ChainVerifier:
+    def __init__(self, snapshot: AuditSnapshot, key: ChainKey, told: Callable[[int, int], None]) -> None:
+        self.verdict = AuditVerdict()
         self._snapshot = snapshot
         self._key = key
-        self._told = told
+        self._on_progress = told
         self._read = 0  # bytes
-        self._kept: list[str] = []  # the files before the newest one, as that says
+        self._older_files: list[str] = []  # the files before the newest one, as that says
         self._damaged: tuple[str, bytes] | None = None  # the line before: where, what
 
     def file(self, name: str) -> None:
@@ -156,83 +165,85 @@ class _Verifying:
         for number, line in enumerate(self._snapshot.lines(name), 1):
             where = f"{name}:{number}"
             self._read += len(line) + 1
-            if number % TOLD == 0:
-                self._told(self._read, self._snapshot.size)
+            if number % PROGRESS_EVERY == 0:
+                self._on_progress(self._read, self._snapshot.size)
             try:
-                link = read(line, self._key)
-            except Damaged:
-                self._settle()
+                link = parse_line(line, self._key)
+            except DamagedLineError:
+                self._report_damaged()
                 self._damaged = (where, line)
                 continue
             self.verdict.lines += 1
             if number == 1 and link.event != "begins":
-                self._broken(where, f"the beginning of the file is missing: it starts with line {link.seq}")
+                self._add_fault(where, f"the beginning of the file is missing: it starts with line {link.seq}")
             self._note(where, link)
             self._follow(where, link)
-        self._settle()
+        self._report_damaged()
 
-    def _note(self, where: str, link: Link) -> None:
+    def _note(self, where: str, link: AuditLink) -> None:
         match link.event:
             case "begins":
-                self._kept = list(link.about["kept"])
+                self._older_files = list(link.about["kept"])
             case "headless":
-                self._broken(where, f"at {link.time} the head was missing or damaged: lines before may be missing")
+                self._add_fault(where, f"at {link.time} the head was missing or damaged: lines before may be missing")
             case "gap":
-                self._tell(where, f"up to {link.time} {link.about['calls']} calls could not be written down")
+                self._add_remark(where, f"up to {link.time} {link.about['calls']} calls could not be written down")
             case "torn":
-                self._torn(link)
+                self._explain_torn(link)
             case _:
                 pass
 
-    def _torn(self, link: Link) -> None:
+    def _explain_torn(self, link: AuditLink) -> None:
         if self._damaged is not None:
             where, line = self._damaged
             if hashlib.sha256(line).hexdigest() == link.about["digest"]:
-                self._tell(where, f"torn: its writer died; mended at {link.time}")
+                self._add_remark(where, f"torn: its writer died; mended at {link.time}")
                 self._damaged = None
 
-    def _follow(self, where: str, link: Link) -> None:
+    def _follow(self, where: str, link: AuditLink) -> None:
         before, was_damaged = self.verdict.newest, self._damaged is not None
-        self._settle()
+        self._report_damaged()
         if before is None:
             self.verdict.first = link
-            if not self._kept and link.seq != 1:
-                self._broken(where, f"lines 1 to {link.seq - 1} are missing")
+            if not self._older_files and link.seq != 1:
+                self._add_fault(where, f"lines 1 to {link.seq - 1} are missing")
         elif link.seq <= before.seq:
-            self._broken(where, f"line {link.seq} is out of order: it comes after line {before.seq}")
+            self._add_fault(where, f"line {link.seq} is out of order: it comes after line {before.seq}")
             return
         elif link.seq > before.seq + 1 + was_damaged:
-            self._broken(where, f"{_span(before.seq + 1, link.seq - 1)} missing before it")
+            self._add_fault(where, f"{_span(before.seq + 1, link.seq - 1)} missing before it")
         elif link.seq == before.seq + 1 and link.prev != before.hash:
-            self._broken(where, f"line {link.seq} does not follow the line {before.seq} that is before it")
+            self._add_fault(where, f"line {link.seq} does not follow the line {before.seq} that is before it")
         self.verdict.newest = link
 
     def end(self) -> None:
-        for name in self._kept:
+        for name in self._older_files:
             if name not in self._snapshot.names:
-                self._broken(name, "the file is missing")
-        newest = self.verdict.newest or Link(0, FIRST, "")
+                self._add_fault(name, "the file is missing")
+        newest = self.verdict.newest or AuditLink(0, FIRST_PREV, "")
         try:
-            seq, hash = read_head(self._snapshot.head, self._key)
-        except Damaged:
-            self._broken(HEAD_FILE, "it is missing or damaged: whether lines are cut off at the end is not known")
+            seq, hash = parse_head(self._snapshot.head, self._key)
+        except DamagedLineError:
+            self._add_fault(HEAD_FILE, "it is missing or damaged: whether lines are cut off at the end is not known")
             return
         if seq > newest.seq:
-            self._broken(CURRENT, f"{_span(newest.seq + 1, seq)} missing at the end: cut off, or lost with the power")
+            self._add_fault(
+                CURRENT, f"{_span(newest.seq + 1, seq)} missing at the end: cut off, or lost with the power"
+            )
         elif seq == newest.seq and hash != newest.hash:
-            self._broken(HEAD_FILE, f"it is of another line {seq}")
+            self._add_fault(HEAD_FILE, f"it is of another line {seq}")
 
-    def _settle(self) -> None:
+    def _report_damaged(self) -> None:
         """A damaged line that nothing explained."""
         if self._damaged is not None:
-            self._broken(self._damaged[0], "the line was changed or put in, or written under another key")
+            self._add_fault(self._damaged[0], "the line was changed or put in, or written under another key")
             self._damaged = None
 
-    def _broken(self, where: str, text: str) -> None:
-        self.verdict.findings.append(Finding(where, text))
+    def _add_fault(self, where: str, text: str) -> None:
+        self.verdict.findings.append(AuditFinding(where, text))
 
-    def _tell(self, where: str, text: str) -> None:
-        self.verdict.findings.append(Finding(where, text, harmless=True))
+    def _add_remark(self, where: str, text: str) -> None:
+        self.verdict.findings.append(AuditFinding(where, text, is_harmless=True))
 
 
 def _span(first: int, last: int) -> str:
@@ -240,9 +251,9 @@ def _span(first: int, last: int) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[int | None]:
+def _locked_head(path: Path) -> Generator[int | None]:
     """Meanwhile no server writes. None where there is no such file. Raises TimeoutError."""
-    descriptor = _there(path)
+    descriptor = _open_existing(path)
     if descriptor is None:
         yield None
         return
@@ -264,13 +275,13 @@ def _lock(descriptor: int) -> None:
     raise TimeoutError("the audit log is locked by another process")
 
 
-def _there(path: Path) -> int | None:
+def _open_existing(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
 
 
-def _same(one: BinaryIO, other: BinaryIO) -> bool:
+def _is_same_file(one: BinaryIO, other: BinaryIO) -> bool:
     mine, theirs = os.fstat(one.fileno()), os.fstat(other.fileno())
     return (mine.st_dev, mine.st_ino) == (theirs.st_dev, theirs.st_ino)

@@ -11,28 +11,28 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.calls.observers import End
-from toolgate.server.calls.tasks import Kept, tool_of
-from toolgate.server.protocol.messages import Request, scrubbed
+from toolgate.server.calls.observers import CallEnd
+from toolgate.server.calls.tasks import StoredTask, tool_of
+from toolgate.server.protocol.messages import Request, replace_surrogates
 from toolgate.server.protocol.request_meta import client_name
-from toolgate.server.protocol.session import Call, tag
-from toolgate.server.telemetry.audit.entry import Entry, instant
-from toolgate.server.telemetry.audit.log import Log
+from toolgate.server.protocol.session import Call, short_hash
+from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
+from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
 from toolgate.tools.api.schema import measure
 
-LARGE = 256 * 1024  # characters of arguments whose digest takes a millisecond
-MANY = 5_000  # values of arguments, the same
-FEW = 16  # arguments that are looked at without a walk
+LARGE_SIZE = 256 * 1024  # characters of arguments whose digest takes a millisecond
+LARGE_COUNT = 5_000  # values of arguments, the same
+FEW_ARGUMENTS = 16  # arguments that are looked at without a walk
 MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
 
 
-class Audit:
+class AuditRecorder:
     """`redact` gives what is kept of a call's arguments; None keeps their digest alone. `sandbox(principal)` says
     at which level a principal's commands run."""
 
     def __init__(
-        self, log: Log, sandbox: Callable[[str], str | None], redact: Callable[[dict[str, Any]], Any] | None = None
+        self, log: AuditLog, sandbox: Callable[[str], str | None], redact: Callable[[dict[str, Any]], Any] | None = None
     ) -> None:
         self._log = log
         self._sandbox = sandbox
@@ -44,12 +44,12 @@ class Audit:
         if is_large(arguments):
             call.digest = await asyncio.to_thread(digest, arguments)
 
-    def began(self, call: Call) -> Entry:
+    def began(self, call: Call) -> AuditEntry:
         session = call.session
         client = session.client or client_name(call.params.get("_meta"))
         return self._entry(session.principal, client, session.key, call.params, call.digest)
 
-    def ended(self, call: Call, begun: Entry | None, end: End) -> None:
+    def ended(self, call: Call, begun: AuditEntry | None, end: CallEnd) -> None:
         if begun is None:
             return
         entry = msgspec.structs.replace(begun)
@@ -57,12 +57,12 @@ class Audit:
         entry.sandbox = self._sandbox(call.session.principal)
         if call.output is not None and end.outcome != "task":
             entry.exit, entry.bytes = _exit(call.output), _size(call.output)
-        self._put(entry, end.seconds)
+        self._record(entry, end.seconds)
 
-    def lost(self, kept: Kept) -> None:
+    def lost(self, kept: StoredTask) -> None:
         entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)}, "")
         entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its beginning has the rest
-        self._put(entry, time.time() - kept.created)
+        self._record(entry, time.time() - kept.created)
 
     def lacking(self, principal: str, client: str, request: Request) -> None:
         """Of large arguments there is no digest: nothing was done with them."""
@@ -71,20 +71,20 @@ class Audit:
         if params is not request.params:
             entry.digest = ""
         entry.decision, entry.outcome = "scope", "refused"
-        self._put(entry, 0.0)
+        self._record(entry, 0.0)
 
     def close(self) -> None:
         self._log.close()
 
-    def _entry(self, principal: str, client: str, key: str, params: dict[str, Any], known_digest: str) -> Entry:
+    def _entry(self, principal: str, client: str, key: str, params: dict[str, Any], known_digest: str) -> AuditEntry:
         name, arguments = params.get("name"), params.get("arguments")
         known = arguments if isinstance(arguments, dict) else {}
-        return Entry(
+        return AuditEntry(
             seq=0,
             time="",
             principal=principal,
             client=_short(client),
-            session=tag(key) if key else "",
+            session=short_hash(key) if key else "",
             tool=_short(name) if isinstance(name, str) else "",
             task=None,
             digest=known_digest or digest(arguments if arguments is not None else {}),
@@ -97,33 +97,33 @@ class Audit:
             bytes=0,
         )
 
-    def _put(self, entry: Entry, lasted: float) -> None:
-        entry.time = instant(time.time())
+    def _record(self, entry: AuditEntry, lasted: float) -> None:
+        entry.time = format_time(time.time())
         entry.duration_ms = round(lasted * 1000, 1)
         self._log.add(entry)
 
 
-def opened(state: Path, level: str, sandbox: Callable[[str], str | None]) -> Audit:
+def open_recorder(state: Path, level: str, sandbox: Callable[[str], str | None]) -> AuditRecorder:
     """What records into STATE/audit; `level` is "on" or "full". Raises OSError."""
-    held = Log(state / "audit", state / "keys" / "audit")
+    held = AuditLog(state / "audit", state / "keys" / "audit")
     if level != "full":
-        return Audit(held, sandbox)
-    from toolgate.server.telemetry.audit.redaction import redacted  # start-up: its expressions are compiled
+        return AuditRecorder(held, sandbox)
+    from toolgate.server.telemetry.audit.redaction import redact  # start-up: its expressions are compiled
 
-    return Audit(held, sandbox, redacted)
+    return AuditRecorder(held, sandbox, redact)
 
 
 def is_large(arguments: Any) -> bool:
-    if isinstance(arguments, dict) and len(arguments) <= FEW:  # most calls: a few plain values
+    if isinstance(arguments, dict) and len(arguments) <= FEW_ARGUMENTS:  # most calls: a few plain values
         size = 0
         for name, value in arguments.items():
             if isinstance(value, (dict, list)):
                 break
             size += len(name) + (len(value) if isinstance(value, str) else 0)
         else:
-            return size > LARGE
-    measured = measure(arguments, MANY)
-    return measured is None or measured[0] > LARGE
+            return size > LARGE_SIZE
+    measured = measure(arguments, LARGE_COUNT)
+    return measured is None or measured[0] > LARGE_SIZE
 
 
 def digest(arguments: Any) -> str:
@@ -131,7 +131,7 @@ def digest(arguments: Any) -> str:
     try:
         spelled = msgspec.json.encode(arguments, order="deterministic")
     except UnicodeEncodeError:
-        spelled = msgspec.json.encode(scrubbed(arguments), order="deterministic")
+        spelled = msgspec.json.encode(replace_surrogates(arguments), order="deterministic")
     return hashlib.sha256(spelled).hexdigest()
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.protocol.messages import scrubbed
+from toolgate.server.protocol.messages import replace_surrogates
 
-MOST = 4096  # bytes of one call's arguments that are kept
-LONGEST = 8192  # characters of a call's texts that are looked at, so that no expression below takes long
-MOST_VALUES = 1000  # of one call; deeper or longer ones are left out
-DEEPEST = 20
-GONE = "[redacted]"
+MAX_BYTES = 4096  # bytes of one call's arguments that are kept
+MAX_TEXT = 8192  # characters of a call's texts that are looked at, so that no expression below takes long
+MAX_VALUES = 1000  # of one call; deeper or longer ones are left out
+MAX_DEPTH = 20
+REDACTED = "[redacted]"
 
 WORDS = (
     r"pass(?:word|wd|phrase|code)|pwd|token|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie"
@@ -26,36 +26,36 @@ TOKENS = (
     r"|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{20,}|[sr]k_(?:live|test)_\w{8,}|eyJ[\w-]{8,}(?:\.[\w-]*){0,4}"
 )
 SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (  # in this order; each begins at few places of a text only
-    (re.compile(r"(?s)-----BEGIN[^-]{0,40}PRIVATE KEY[^-]{0,10}-----.*?(?:-----END[^-]{0,60}-----|\Z)"), GONE),
+    (re.compile(r"(?s)-----BEGIN[^-]{0,40}PRIVATE KEY[^-]{0,10}-----.*?(?:-----END[^-]{0,60}-----|\Z)"), REDACTED),
     (
         re.compile(r"(?i)\b(authorization|cookie|set-cookie|x-api-key|x-auth-token)(\s*[:=]\s*)[^\r\n\"']+"),
-        rf"\1\2{GONE}",
+        rf"\1\2{REDACTED}",
     ),
-    (re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}"), rf"\1\2{GONE}"),
-    (re.compile(r"://[^/\s?#\"']*@"), f"://{GONE}@"),
-    (re.compile(rf"(?<![\w-])(?:{TOKENS})"), GONE),
-    (re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([\s=]+)[^\s:\"']+:[^\s\"']+"), rf"\1\2{GONE}"),
-    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}})(\s+){VALUE}"), rf"\1\2{GONE}"),
+    (re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}"), rf"\1\2{REDACTED}"),
+    (re.compile(r"://[^/\s?#\"']*@"), f"://{REDACTED}@"),
+    (re.compile(rf"(?<![\w-])(?:{TOKENS})"), REDACTED),
+    (re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([\s=]+)[^\s:\"']+:[^\s\"']+"), rf"\1\2{REDACTED}"),
+    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}})(\s+){VALUE}"), rf"\1\2{REDACTED}"),
     (
         re.compile(rf"(?i)(?<![\w-])([\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}}[\"']?)(\s{{0,9}}[:=]\s{{0,9}}){VALUE}"),
-        rf"\1\2{GONE}",
+        rf"\1\2{REDACTED}",
     ),
-    (re.compile(r"(?<![\w-])([\w-]{0,64}_(?:KEY|PASS|PIN|OTP))(=)(?!\[redacted\])[^\s;|&]+"), rf"\1\2{GONE}"),
+    (re.compile(r"(?<![\w-])([\w-]{0,64}_(?:KEY|PASS|PIN|OTP))(=)(?!\[redacted\])[^\s;|&]+"), rf"\1\2{REDACTED}"),
 )
 SIGNS = re.compile(r"[:=@]|-[-u]|(?i:bearer|basic)|" + TOKENS)  # nothing above is found without
 
 
-def redacted(arguments: dict[str, Any]) -> Any:
+def redact(arguments: dict[str, Any]) -> Any:
     """What may be kept of a call's arguments: the same shape, or the beginning of its JSON as one string where that is
     longer than `MOST` bytes."""
-    kept = _Reading().value(arguments, 0)
-    told = msgspec.json.encode(scrubbed(kept))
-    if len(told) <= MOST:
+    kept = Redactor().value(arguments, 0)
+    told = msgspec.json.encode(replace_surrogates(kept))
+    if len(told) <= MAX_BYTES:
         return msgspec.Raw(told)
-    return told[:MOST].decode("utf-8", "ignore") + "…"
+    return told[:MAX_BYTES].decode("utf-8", "ignore") + "…"
 
 
-def text(given: str, longest: int = LONGEST) -> str:
+def redact_text(given: str, longest: int = MAX_TEXT) -> str:
     """A text without what looks like a secret; only its beginning, where it is longer than that."""
     is_long = len(given) > longest
     if is_long:
@@ -65,16 +65,16 @@ def text(given: str, longest: int = LONGEST) -> str:
     return f"{given}…" if is_long else given
 
 
-class _Reading:
+class Redactor:
     """What may still be looked at of one call."""
 
     def __init__(self) -> None:
-        self._values = MOST_VALUES
-        self._characters = LONGEST
+        self._values = MAX_VALUES
+        self._characters = MAX_TEXT
 
     def value(self, given: Any, depth: int) -> Any:
         self._values -= 1
-        if self._values < 0 or depth > DEEPEST:
+        if self._values < 0 or depth > MAX_DEPTH:
             return "…"
         match given:
             case str():
@@ -91,11 +91,11 @@ class _Reading:
         for name, value in given.items():
             if self._values < 0:
                 break
-            is_secret = value is not None and NAME.search(name[:LONGEST])
-            found[self._text(name)] = GONE if is_secret else self.value(value, depth + 1)
+            is_secret = value is not None and NAME.search(name[:MAX_TEXT])
+            found[self._text(name)] = REDACTED if is_secret else self.value(value, depth + 1)
         return found
 
     def _text(self, given: str) -> str:
         longest = max(self._characters, 0)
         self._characters -= len(given)
-        return text(given, longest)
+        return redact_text(given, longest)

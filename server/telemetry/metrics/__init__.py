@@ -6,8 +6,8 @@ Source: the Prometheus text format 0.0.4.
 
 from collections.abc import Callable, Container, Iterable
 
-from toolgate.server.telemetry.metrics.calls import Calls
-from toolgate.server.telemetry.metrics.gauges import Row
+from toolgate.server.telemetry.metrics.calls import CallMetrics
+from toolgate.server.telemetry.metrics.gauges import MetricRow
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -19,16 +19,16 @@ class Metrics:
         from prometheus_client import CollectorRegistry, ProcessCollector  # start-up: only HTTP has them
 
         self._registry = CollectorRegistry()
-        self.calls = Calls(self._registry, tools)
+        self.calls = CallMetrics(self._registry, tools)
         ProcessCollector(registry=self._registry)
 
-    def read(self, rows: Iterable[Row]) -> None:
+    def add_rows(self, rows: Iterable[MetricRow]) -> None:
         """Have these read at each look."""
-        from toolgate.server.telemetry.metrics.collector import Readings  # start-up, as above
+        from toolgate.server.telemetry.metrics.collector import RowCollector  # start-up, as above
 
-        self._registry.register(Readings(tuple(rows)))
+        self._registry.register(RowCollector(tuple(rows)))
 
-    def shown(self) -> bytes:
+    def render(self) -> bytes:
         """All there is to tell now, in the text format."""
         from prometheus_client import generate_latest  # start-up, as above
 

@@ -5,8 +5,8 @@ who made them.
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.calls.observers import GRANTED, End
-from toolgate.server.calls.tasks import Kept, tool_of
+from toolgate.server.calls.observers import GRANTED, CallEnd
+from toolgate.server.calls.tasks import StoredTask, tool_of
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 MAX_TOOLS = 200  # names that are told apart: a plugin may bring new ones for ever, and each is a series for good
 OTHER = "other"  # a tool that there is not, or one too many
-OPEN = ("asked", "task")  # outcomes after which it may yet be let through
-NONE = "none"  # the transport of work whose request another process had
+PENDING = ("asked", "task")  # outcomes after which it may yet be let through
+NO_TRANSPORT = "none"  # the transport of work whose request another process had
 
 
-class Calls:
+class CallMetrics:
     """`tools()` are the names of tools there are: what a client calls a tool may be anything."""
 
     def __init__(self, registry: "CollectorRegistry", tools: Callable[[], Container[str]]) -> None:
@@ -46,26 +46,26 @@ class Calls:
 
     def began(self, call: Call) -> None: ...
 
-    def ended(self, call: Call, begun: Any, end: End) -> None:
+    def ended(self, call: Call, begun: Any, end: CallEnd) -> None:
         self._observe(call.params.get("name"), call.session.transport, end.outcome, end.seconds)
-        if call.decision not in GRANTED and end.outcome not in OPEN:
+        if call.decision not in GRANTED and end.outcome not in PENDING:
             self._refused.labels(call.decision).inc()
 
-    def lost(self, kept: Kept) -> None:
-        self._observe(tool_of(kept.id), NONE, "fault", max(0.0, kept.updated - kept.created))
+    def lost(self, kept: StoredTask) -> None:
+        self._observe(tool_of(kept.id), NO_TRANSPORT, "fault", max(0.0, kept.updated - kept.created))
 
     def lacking(self, principal: str, client: str, request: Request) -> None:
-        self._observe(request.params.get("name"), NONE, "refused", 0.0)
+        self._observe(request.params.get("name"), NO_TRANSPORT, "refused", 0.0)
         self._refused.labels("scope").inc()
 
     def _observe(self, name: Any, transport: str, outcome: str, seconds: float) -> None:
-        key = (self._named(name), transport or NONE, outcome)
+        key = (self._tool_label(name), transport or NO_TRANSPORT, outcome)
         series = self._series.get(key)
         if series is None:
             series = self._series[key] = self._seconds.labels(*key)
         series.observe(seconds)
 
-    def _named(self, name: Any) -> str:
+    def _tool_label(self, name: Any) -> str:
         if not isinstance(name, str) or name not in self._tools():
             return OTHER
         if name not in self._names:

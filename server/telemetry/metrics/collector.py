@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from toolgate.server.telemetry.metrics.gauges import Row
+from toolgate.server.telemetry.metrics.gauges import MetricRow
 
 KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 log = logging.getLogger("toolgate.metrics")
 
 
-class Readings(Collector):
-    def __init__(self, rows: tuple[Row, ...]) -> None:
+class RowCollector(Collector):
+    def __init__(self, rows: tuple[MetricRow, ...]) -> None:
         self._rows = rows
 
     def describe(self) -> Iterator[Metric]:

@@ -12,16 +12,16 @@ from toolgate.server.state import key_file
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones are guessed
 
 
-def made(file: Path) -> str:
+def ensure_token(file: Path) -> str:
     """Our own token, which is in `file`, and made when there is none. Raises UsageError."""
     try:
-        key_file.put(file, secrets.token_urlsafe(32).encode() + b"\n")
+        key_file.create_file(file, secrets.token_urlsafe(32).encode() + b"\n")
     except OSError as error:
         raise UsageError(f"--state: {file}: {error.strerror}") from None
-    return token(file)
+    return read_token(file)
 
 
-def token(file: Path, flag: str = "--metrics-token") -> str:
+def read_token(file: Path, flag: str = "--metrics-token") -> str:
     """The token in `file`, which `flag` names. Raises UsageError."""
     try:
         found = file.read_text("utf-8").strip()

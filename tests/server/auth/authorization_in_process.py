@@ -14,16 +14,22 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.auth import scopes
-from toolgate.server.auth.grants import denied
+from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.oauth_server import Answer, Authorization, Mistake, Question, Redirect
+from toolgate.server.auth.oauth_server import (
+    AuthorizationErrorPage,
+    AuthorizationService,
+    ConsentRequest,
+    OAuthResponse,
+    Redirect,
+)
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
-from toolgate.server.auth.tokens.jose import Key
-from toolgate.server.auth.tokens.signing_keys import Keys
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.auth.tokens.jose import JoseKey
+from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
-from toolgate.tools.web.fetch import Page, Unreachable
+from toolgate.tools.web.fetch import Page, PageUnreachableError
 
 URL = "https://tools.example"
 MCP = f"{URL}/mcp"
@@ -62,7 +68,7 @@ class Pages:
         self.limits.append((limit, timeout, redirects))
         page = self.held.get(url)
         if page is None:
-            raise Unreachable(f"could not fetch {url}: no such host")
+            raise PageUnreachableError(f"could not fetch {url}: no such host")
         if isinstance(page, Exception):
             raise page
         if isinstance(page, Page):
@@ -73,9 +79,9 @@ class Pages:
 
 @dataclass
 class Desk:
-    authorization: Authorization
+    authorization: AuthorizationService
     store: Store
-    keys: Keys
+    keys: SigningKeys
     tokens: OwnTokens
     clock: Clock
     pages: Pages
@@ -90,18 +96,18 @@ class Desk:
     async def client(self, **more: Any) -> str:
         return str((await self.registered(**more))["client_id"])
 
-    async def asked(self, client: str, **more: str | None) -> Question | Redirect | Mistake:
-        return await self.authorization.ask(query(client, **more))
+    async def asked(self, client: str, **more: str | None) -> ConsentRequest | Redirect | AuthorizationErrorPage:
+        return await self.authorization.open_consent(query(client, **more))
 
     async def code(self, client: str, person: Person = ADA, **more: str | None) -> str:
         """A code for all that was asked."""
         question = await self.asked(client, **more)
-        assert isinstance(question, Question), question
-        answered = await self.authorization.answer(question.id, person, frozenset(question.scopes))
+        assert isinstance(question, ConsentRequest), question
+        answered = await self.authorization.answer_consent(question.id, person, frozenset(question.scopes))
         assert isinstance(answered, Redirect), answered
         return told(answered)["code"]
 
-    async def redeem(self, client: str, code: str, **more: str | None) -> Answer:
+    async def redeem(self, client: str, code: str, **more: str | None) -> OAuthResponse:
         return await self.token(
             grant_type="authorization_code",
             **{"client_id": client, "code": code, "redirect_uri": BACK, "code_verifier": VERIFIER, **more},
@@ -113,10 +119,10 @@ class Desk:
         assert answer.status == 200, answer
         return answer.body
 
-    async def refresh(self, client: str, token: str, **more: str | None) -> Answer:
+    async def refresh(self, client: str, token: str, **more: str | None) -> OAuthResponse:
         return await self.token(grant_type="refresh_token", **{"client_id": client, "refresh_token": token, **more})
 
-    async def token(self, headers: Mapping[str, str] | None = None, **form: str | None) -> Answer:
+    async def token(self, headers: Mapping[str, str] | None = None, **form: str | None) -> OAuthResponse:
         return await self.authorization.token(pairs(form), headers or {})
 
     async def works(self, token: str) -> bool:
@@ -124,7 +130,7 @@ class Desk:
         fresh = verifier(self.store, self.keys, self.clock)
         try:
             await fresh.verify(token)
-        except jose.InvalidToken:
+        except jose.InvalidTokenError:
             return False
         return True
 
@@ -157,8 +163,8 @@ def told(redirect: object) -> dict[str, str]:
     return {name: value[0] for name, value in parse_qs(urlsplit(redirect.location).query).items()}
 
 
-def verifier(store: Store, keys: Keys, clock: Clock, url: str = URL) -> OwnTokens:
-    return OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, lambda: denied(store, clock), now=clock)
+def verifier(store: Store, keys: SigningKeys, clock: Clock, url: str = URL) -> OwnTokens:
+    return OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, lambda: list_denied_tokens(store, clock), now=clock)
 
 
 @contextlib.asynccontextmanager
@@ -166,11 +172,11 @@ async def desk(folder: Path, clock: Clock | None = None, **options: Any) -> Asyn
     clock, pages = clock or Clock(), Pages()
     url = options.pop("public_url", URL)
     store = Store(folder / "state")
-    keys = Keys(store, Seal(folder / "state" / "keys" / "signing", None), clock)
+    keys = SigningKeys(store, Sealer(folder / "state" / "keys" / "signing", None), clock)
     tokens = verifier(store, keys, clock, url)
     served = options.pop("served", lambda: scopes.SERVED)
     options = {"may_come": lambda _person: True, **options}
-    authorization = Authorization(url, store, keys, tokens, served, pages.fetch, now=clock, **options)
+    authorization = AuthorizationService(url, store, keys, tokens, served, pages.fetch, now=clock, **options)
     try:
         yield Desk(authorization, store, keys, tokens, clock, pages)
     finally:
@@ -186,7 +192,7 @@ def at_desk(folder: Path, body: Callable[[Desk], Awaitable[None]], **options: An
     asyncio.run(run())
 
 
-def assertion(client: str, key: Key, now: float = START, typ: str = "JWT", **more: Any) -> str:
+def assertion(client: str, key: JoseKey, now: float = START, typ: str = "JWT", **more: Any) -> str:
     """A client's signed word that it is itself."""
     claims = {"iss": client, "sub": client, "aud": f"{URL}/token", "iat": int(now), "exp": int(now) + 60}
     claims |= {"jti": secrets.token_urlsafe(8), **more}

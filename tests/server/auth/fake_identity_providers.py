@@ -25,8 +25,8 @@ class Provider:
     """What it says can be bent: `claims` are added to the id_token's, None takes one away; `metadata` likewise."""
 
     url: str = ""
-    key: jose.Key = field(default_factory=jose.generate)
-    published: list[jose.Key] = field(default_factory=list)
+    key: jose.JoseKey = field(default_factory=jose.generate_key)
+    published: list[jose.JoseKey] = field(default_factory=list)
     claims: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     userinfo: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Provider:
             case "/.well-known/openid-configuration":
                 return 200, _less({**self._own(), **self.metadata})
             case "/keys":
-                return 200, jose.jwks(self.published or [self.key])
+                return 200, jose.format_jwks(self.published or [self.key])
             case "/token" | "/login/oauth/access_token" | "/g/login/oauth/access_token":
                 return self._redeemed(form, authorization)
             case "/userinfo" if bearer in self.codes:

@@ -12,7 +12,7 @@ import pytest
 from joserfc.jwk import OKPKey, RSAKey
 
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.jose import InvalidToken, Key
+from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 from toolgate.server.principal import Principal
 
 ISSUER = "https://tools.example"
@@ -20,10 +20,10 @@ AUDIENCE = (f"{ISSUER}/mcp", f"{ISSUER}/sse")
 THEIRS = "https://login.example/realms/a"
 START = 1_800_000_000.0
 
-KEY, OTHER = jose.generate(), jose.generate()
-RSA = Key("rsa-1", "RS256", RSAKey.generate_key(2048))
+KEY, OTHER = jose.generate_key(), jose.generate_key()
+RSA = JoseKey("rsa-1", "RS256", RSAKey.generate_key(2048))
 WEAK = {"kty": "RSA", "n": base64.urlsafe_b64encode(b"\xc1" * 128).decode().rstrip("="), "e": "AQAB"}
-EDWARDS = Key("ed-1", "Ed25519", OKPKey.generate_key("Ed25519"))
+EDWARDS = JoseKey("ed-1", "Ed25519", OKPKey.generate_key("Ed25519"))
 
 
 class Clock:
@@ -64,7 +64,7 @@ def run(work: Awaitable[Any]) -> Any:
 
 async def refused(verify: Callable[[str], Awaitable[Principal]], tokens: Iterable[str]) -> None:
     for token in tokens:
-        with pytest.raises(InvalidToken) as caught:
+        with pytest.raises(InvalidTokenError) as caught:
             await verify(token)
         assert len(token) < 20 or token[-20:] not in str(caught.value)
 
@@ -112,7 +112,7 @@ def hmac_with_public_key(kid: str) -> str:
     """HS256, its secret the public key: what a verifier that trusts `alg` would accept."""
     header = {"typ": "at+jwt", "alg": "HS256", "kid": kid}
     body = f"{packed(header)}.{packed(good())}"
-    secret = KEY.held.as_pem(private=False)
+    secret = KEY.material.as_pem(private=False)
     return f"{body}.{packed(hmac.new(secret, body.encode(), hashlib.sha256).digest())}"
 
 
@@ -122,7 +122,7 @@ def with_header(**more: Any) -> str:
 
     header = {"typ": "at+jwt", "alg": "ES256", "kid": KEY.kid, **more}
     body = f"{packed(header)}.{packed(good())}".encode()
-    signed = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body, KEY.held)
+    signed = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body, KEY.material)
     return f"{body.decode()}.{packed(signed)}"
 
 
@@ -132,7 +132,7 @@ def with_noise() -> str:
 
     head = packed({"typ": "at+jwt", "alg": "ES256", "kid": KEY.kid})
     body = f"{head[:8]}!{head[8:]}.{packed(good())}".encode()
-    signed = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body, KEY.held)
+    signed = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body, KEY.material)
     return f"{body.decode()}.{packed(signed)}"
 
 
@@ -149,12 +149,12 @@ TRICKS = {
     "HS256 with the public key": hmac_with_public_key(KEY.kid),
     "ES384": forged({"typ": "at+jwt", "alg": "ES384", "kid": KEY.kid}),
     "RS256 by a key of ours": forged({"typ": "at+jwt", "alg": "RS256", "kid": KEY.kid}),
-    "signed by another key": jose.sign(good(), Key(KEY.kid, "ES256", OTHER.held), "at+jwt"),
+    "signed by another key": jose.sign(good(), JoseKey(KEY.kid, "ES256", OTHER.material), "at+jwt"),
     "unknown kid": jose.sign(good(), OTHER, "at+jwt"),
     "no kid": forged({"typ": "at+jwt", "alg": "ES256"}),
     "kid is a path": forged({"typ": "at+jwt", "alg": "ES256", "kid": "../../dev/null"}),
     "kid is an object": forged({"typ": "at+jwt", "alg": "ES256", "kid": {"a": 1}}),
-    "jwk": with_header(jwk=OTHER.public()),
+    "jwk": with_header(jwk=OTHER.to_public_jwk()),
     "jku": with_header(jku="https://evil.example/jwks"),
     "x5u": with_header(x5u="https://evil.example/cert"),
     "x5c": with_header(x5c=["MIIB"]),

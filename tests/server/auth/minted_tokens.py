@@ -17,9 +17,9 @@ from tests.conftest import PROBE
 from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TYP
-from toolgate.server.auth.tokens.signing_keys import Keys
-from toolgate.server.state import grants
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.state import grant_rows
+from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
 
 T = TypeVar("T")
@@ -41,17 +41,21 @@ class Signed:
         self.key = self.with_keys(lambda keys: keys.active())
         self._noted: set[tuple[str, str]] = set()
 
-    def with_keys(self, work: Callable[[Keys], Awaitable[T]]) -> T:
+    def with_keys(self, work: Callable[[SigningKeys], Awaitable[T]]) -> T:
         """What `work` gives, done in this process on the server's own keys."""
-        return self.with_store(lambda store: work(Keys(store, Seal(self.site.state / "keys" / "signing", None))))
+        return self.with_store(
+            lambda store: work(SigningKeys(store, Sealer(self.site.state / "keys" / "signing", None)))
+        )
 
     def deny(self, jti: str) -> None:
         """Revoke the token of this id, from this process."""
 
         def kept(connection: Any) -> None:
             later = time.time() + 900
-            grants.put_access(connection, jti=jti, client="one", subject="ada", grant_id=None, expires_at=later)
-            grants.deny(connection, jti)
+            grant_rows.add_access_token(
+                connection, jti=jti, client="one", subject="ada", grant_id=None, expires_at=later
+            )
+            grant_rows.deny_access_token(connection, jti)
 
         self.with_store(lambda store: store.transact(kept))
 
@@ -84,7 +88,7 @@ class Signed:
             "aud": f"{self.issuer}/mcp",
             "sub": subject,
             "client_id": client,
-            "scope": scopes.words(granted),
+            "scope": scopes.format_scopes(granted),
             "iat": now,
             "exp": now + 900,
             "jti": f"{subject}-{client}-{now}",
@@ -97,7 +101,7 @@ class Signed:
         granted: Iterable[str] = scopes.SERVED,
         *,
         typ: str = TYP,
-        key: jose.Key | None = None,
+        key: jose.JoseKey | None = None,
         noted: bool = True,
         **other: Any,
     ) -> str:
@@ -116,7 +120,9 @@ class Signed:
         row = {"jti": f"noted-{len(self._noted)}", "client": client, "subject": subject, "grant_id": None}
         later = time.time() + 900
         self.with_store(
-            lambda store: store.transact(lambda connection: grants.put_access(connection, expires_at=later, **row))
+            lambda store: store.transact(
+                lambda connection: grant_rows.add_access_token(connection, expires_at=later, **row)
+            )
         )
 
     def bearer(self, *who: Any, **other: Any) -> str:

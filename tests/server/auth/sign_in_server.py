@@ -21,18 +21,18 @@ from starlette.routing import Route, Router
 
 from tests.clients.raw_client import PATIENCE
 from tests.server.auth.authorization_in_process import VERIFIER, challenge
-from toolgate.server.auth.grants import denied
-from toolgate.server.auth.login.methods import SignIn, sign_in
-from toolgate.server.auth.oauth_server import Authorization
+from toolgate.server.auth.grants import list_denied_tokens
+from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
+from toolgate.server.auth.oauth_server import AuthorizationService
 from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
-from toolgate.server.auth.tokens.signing_keys import Keys
-from toolgate.server.state import clients
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.state import client_rows
+from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
-from toolgate.transports.http.host_origin import Guard
-from toolgate.transports.web.oauth_routes import OAuth
+from toolgate.transports.http.host_origin import RequestGuard
+from toolgate.transports.web.oauth_routes import OAuthRoutes
 
 T = TypeVar("T")
 PASSWORD = "correct horse"
@@ -44,8 +44,8 @@ LONG_URI = f"https://{'a-very-long-name-of-a-host-' * 2}x.example/back"
 class House:
     port: int
     url: str  # the public one
-    authorization: Authorization
-    sign_in: SignIn
+    authorization: AuthorizationService
+    sign_in: SignInMethods
     store: Store
     loop: asyncio.AbstractEventLoop
     ahead: list[float]  # seconds by which the clock of questions and grants is ahead, in parts
@@ -69,7 +69,7 @@ class House:
             "grant_types": ["authorization_code", "refresh_token"],
         }
         row = {"kind": kind, "metadata": json.dumps(metadata), "made_at": time.time(), "fresh_until": time.time() + 1e6}
-        self.do(self.store.transact(lambda connection: clients.put(connection, id, **row)))
+        self.do(self.store.transact(lambda connection: client_rows.save_client(connection, id, **row)))
 
     def asking(self, client: str = DOCUMENT, uri: str = "", **more: str) -> str:
         """The path of an authorization request."""
@@ -122,7 +122,7 @@ def house(
     credentials: Mapping[str, tuple[str, str]] | None = None,
     allow_users: tuple[str, ...] = (),
     trusted_proxies: tuple[str, ...] = (),
-    change: Callable[[SignIn, Web], SignIn] = lambda sign_in, _web: sign_in,
+    change: Callable[[SignInMethods, Web], SignInMethods] = lambda sign_in, _web: sign_in,
     **options: Any,
 ) -> Iterator[House]:
     """`options` are those of the Authorization; it asks for no well-known document unless they name some."""
@@ -130,36 +130,36 @@ def house(
     port = bound.getsockname()[1]
     url = public_url or f"http://127.0.0.1:{port}"
     store, web = Store(folder / "state"), Web(["127.0.0.1"])
-    keys = Keys(store, Seal(folder / "state" / "keys" / "signing", None))
-    tokens = OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, functools.partial(denied, store))
-    people = sign_in(store, web.fetch, url, ways, credentials or {}, allow_users, trusted_proxies)
+    keys = SigningKeys(store, Sealer(folder / "state" / "keys" / "signing", None))
+    tokens = OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, functools.partial(list_denied_tokens, store))
+    people = build_sign_in(store, web.fetch, url, ways, credentials or {}, allow_users, trusted_proxies)
     people = change(people, web)
     ahead: list[float] = []
 
     def now() -> float:
         return time.time() + sum(ahead)
 
-    authorization = Authorization(
+    authorization = AuthorizationService(
         url,
         store,
         keys,
         tokens,
         lambda: SERVED,
         web.fetch,
-        may_come=people.may_come,
+        can_sign_in=people.can_sign_in,
         now=now,
         **{"well_known": {}, **options},
     )
-    oauth = OAuth(url, "toolgate", authorization, people, SENTENCES, ("/mcp", "/sse"))
+    oauth = OAuthRoutes(url, "toolgate", authorization, people, SENTENCES, ("/mcp", "/sse"))
     parts = urllib.parse.urlsplit(url)
-    guard = Guard(
+    guard = RequestGuard(
         Router([Route(path, endpoint) for path, endpoint in oauth.routes()], redirect_slashes=False),
         [parts.netloc],
         [f"{parts.scheme}://{parts.netloc}"],
         loopback=True,
         behind_proxy=True,
         prefix=parts.path,
-        shared=oauth.open_paths,
+        shared=oauth.cross_origin_paths,
     )
     options = {"lifespan": "off", "log_config": None, "access_log": False, "proxy_headers": False}
     server = uvicorn.Server(uvicorn.Config(guard, timeout_graceful_shutdown=1, **options))

@@ -18,9 +18,9 @@ from toolgate.server.methods import subscriptions
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Channel
-from toolgate.server.server import Listener, Server
+from toolgate.server.server import OpenSubscription, Server
 from toolgate.transports.http.session import MAX_RIGHTS
-from toolgate.transports.http.sessions import MAX_OWNED, Sessions
+from toolgate.transports.http.sessions import MAX_PER_OWNER, Sessions
 
 BOTH = "text/event-stream, application/json"
 PROGRESS = "notifications/progress"
@@ -261,28 +261,28 @@ def test_news_of_what_ended_meanwhile_reach_nobody_else(signed: Signed) -> None:
 def test_one_owner_can_t_push_others_out(signed: Signed) -> None:
     bob, eve = signed.token("bob", "one"), signed.token("eve", "one")
     kept = session(signed, bob)
-    opened_by_eve = [session(signed, eve) for _ in range(MAX_OWNED + 3)]
+    opened_by_eve = [session(signed, eve) for _ in range(MAX_PER_OWNER + 3)]
     found = [
         signed.site.ask("POST", "/mcp", request("ping"), authorization=f"Bearer {eve}", mcp_session_id=id)[0].status
         for id in opened_by_eve
     ]
-    assert found == [404] * 3 + [200] * MAX_OWNED  # her own longest idle gave way
+    assert found == [404] * 3 + [200] * MAX_PER_OWNER  # her own longest idle gave way
     mine, _, _ = signed.site.ask("POST", "/mcp", request("ping"), authorization=f"Bearer {bob}", mcp_session_id=kept)
     assert mine.status == 200
 
 
 def test_an_owners_busy_sessions_do_not_give_way() -> None:
     ended: list[str] = []
-    sessions = Sessions(lambda session: ended.append(session.key), each=2)
+    sessions = Sessions(lambda session: ended.append(session.key), per_owner=2)
     eve, bob = Principal("i", "eve", "c"), Principal("i", "bob", "c")
 
     async def scenario() -> None:
         first, second = sessions.open(eve), sessions.open(eve)
         assert first is not None and second is not None
-        first.standing().attach(first)
+        first.open_get_stream().attach(first)
         third = sessions.open(eve)
         assert third is not None and ended == [second.id]
-        third.standing().attach(third)
+        third.open_get_stream().attach(third)
         assert sessions.open(eve) is None
         assert sessions.open(bob) is not None
         sessions.close(first)
@@ -302,9 +302,9 @@ def test_a_session_is_used_by_tokens_of_so_many_grants_and_ends_with_each() -> N
         assert held is not None
         assert [sessions.find(held.id, token) is held for token in tokens] == [True] * MAX_RIGHTS + [False]
         assert sessions.find(held.id, tokens[0]) is held
-        sessions.close_of(["grant-8", ("eve", "c")])
+        sessions.close_by_rights(["grant-8", ("eve", "c")])
         assert len(sessions) == 1
-        sessions.close_of(["grant-7"])
+        sessions.close_by_rights(["grant-7"])
         assert len(sessions) == 0
 
     asyncio.run(scenario())
@@ -313,7 +313,7 @@ def test_a_session_is_used_by_tokens_of_so_many_grants_and_ends_with_each() -> N
 def test_without_signing_in_there_is_one_owner_and_no_such_ceiling(tmp_path: Path) -> None:
     with site(tmp_path) as listening:
         hello = request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
-        ids = [listening.ask("POST", "/mcp", hello)[0].getheader("mcp-session-id") for _ in range(MAX_OWNED + 1)]
+        ids = [listening.ask("POST", "/mcp", hello)[0].getheader("mcp-session-id") for _ in range(MAX_PER_OWNER + 1)]
         assert ids[0] is not None
         assert listening.ask("POST", "/mcp", request("ping"), mcp_session_id=ids[0])[0].status == 200
         _, _, said = listening.ask("POST", "/mcp", request("tools/list"), mcp_session_id=ids[0])
@@ -326,7 +326,7 @@ def test_one_owners_subscriptions_leave_room_for_others(signed: Signed) -> None:
     listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE})
     told = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
     with contextlib.ExitStack() as stack:
-        for _ in range(MAX_OWNED):
+        for _ in range(MAX_PER_OWNER):
             heard = messages(stack.enter_context(opened(signed, mallory, "POST", "/mcp", listen, **told)))
             assert "error" not in next(heard)
         with opened(signed, mallory, "POST", "/mcp", listen, **told) as response:
@@ -337,7 +337,7 @@ def test_one_owners_subscriptions_leave_room_for_others(signed: Signed) -> None:
 
 def test_a_persons_sessions_are_limited_through_however_many_clients() -> None:
     ended: list[str] = []
-    sessions = Sessions(lambda session: ended.append(session.key), each=2, personal=3, most=5)
+    sessions = Sessions(lambda session: ended.append(session.key), per_owner=2, per_person=3, limit=5)
     bob = Principal("i", "bob", "c")
 
     def eve(client: int) -> Principal:
@@ -359,7 +359,7 @@ def test_a_persons_sessions_are_limited_through_however_many_clients() -> None:
 
 
 def test_nobody_gives_way_to_who_has_more() -> None:
-    sessions = Sessions(lambda session: None, most=3)
+    sessions = Sessions(lambda session: None, limit=3)
     bob, eve = Principal("i", "bob", "c"), Principal("i", "eve", "c")
 
     async def scenario() -> None:
@@ -367,7 +367,7 @@ def test_nobody_gives_way_to_who_has_more() -> None:
         for _ in range(2):
             busy = sessions.open(eve)
             assert busy is not None
-            busy.standing().attach(busy)
+            busy.open_get_stream().attach(busy)
         assert kept is not None and sessions.open(eve) is None
         assert sessions.find(kept.id, bob) is kept
         sessions.close_all()
@@ -378,14 +378,14 @@ def test_nobody_gives_way_to_who_has_more() -> None:
 def test_a_persons_subscriptions_leave_room_for_others_through_however_many_clients() -> None:
     class Held:
         def __init__(self) -> None:
-            self.listeners: dict[Listener, None] = {}
+            self.listeners: dict[OpenSubscription, None] = {}
 
         def add(self, who: str, client: int, many: int) -> None:
             for _ in range(many):
                 subscriptions._make_room(cast("Server", self), who, f"{who}-{client}")
                 ended = asyncio.get_running_loop().create_future()
                 none = frozenset[str]()
-                made = Listener(1, cast("Channel", None), who, f"{who}-{client}", none, none, ended)
+                made = OpenSubscription(1, cast("Channel", None), who, f"{who}-{client}", none, none, ended)
                 self.listeners[made] = None
 
     async def scenario() -> None:
@@ -397,6 +397,6 @@ def test_a_persons_subscriptions_leave_room_for_others_through_however_many_clie
         for number in range(subscriptions.MAX_LISTENERS // 100 - 2):
             held.add(f"u{number}", 0, 100)
         held.add("victim", 0, 1)
-        assert [listener.principal for listener in held.listeners if listener.ended.done()] == ["mallory"]
+        assert [listener.principal for listener in held.listeners if listener.end_signal.done()] == ["mallory"]
 
     asyncio.run(scenario())

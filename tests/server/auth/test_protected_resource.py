@@ -118,7 +118,7 @@ BAD = {
     "not yet": {"nbf": 9_000_000_000},
     "typed as an ID token": {"typ": "JWT"},
     "typed as a refresh token": {"typ": "rt+jwt"},
-    "a foreign key": {"key": jose.generate()},
+    "a foreign key": {"key": jose.generate_key()},
 }
 
 
@@ -199,7 +199,7 @@ def test_behind_a_proxy_it_is_served(signed: Signed) -> None:
 
 
 def test_a_token_is_in_no_log_though_it_was_refused_or_a_call_failed(signed: Signed) -> None:
-    for bearer in (signed.bearer(), signed.bearer(exp=5), signed.bearer(key=jose.generate())):
+    for bearer in (signed.bearer(), signed.bearer(exp=5), signed.bearer(key=jose.generate_key())):
         signed.site.ask("POST", "/mcp", request("tools/call", {"name": 7}), authorization=bearer)
         assert bearer.removeprefix("Bearer ").split(".")[2] not in signed.site.log()
 
@@ -362,9 +362,9 @@ def test_a_server_that_trusts_another_issuer_takes_its_tokens_and_none_of_its_ow
     documents: dict[str, Any] = {}
     login = HTTPServer(("127.0.0.1", 0), type("Documents", (_Issuer,), {"documents": documents}))
     issuer = f"http://127.0.0.1:{login.server_port}"
-    key = jose.generate()
+    key = jose.generate_key()
     documents["/.well-known/openid-configuration"] = {"issuer": issuer, "jwks_uri": f"{issuer}/jwks"}
-    documents["/jwks"] = jose.jwks([key])
+    documents["/jwks"] = jose.format_jwks([key])
     threading.Thread(target=login.serve_forever, args=(0.02,), daemon=True).start()
     try:
         with signed_site(tmp_path, "--auth", issuer) as held:
@@ -379,7 +379,7 @@ def test_a_server_that_trusts_another_issuer_takes_its_tokens_and_none_of_its_ow
         login.server_close()
 
 
-def _streams_end_with_their_token(held: Signed, issuer: str, key: jose.Key) -> None:
+def _streams_end_with_their_token(held: Signed, issuer: str, key: jose.JoseKey) -> None:
     """Nothing else is known of what an outside issuer takes back. HTTP+SSE is spared: its stream is the session."""
     fresh = held.token(iss=issuer, key=key)
     id = session(held, fresh)

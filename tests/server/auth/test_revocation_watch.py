@@ -20,10 +20,10 @@ from tests.clients.raw_client import COMMAND, PATIENCE, STATELESS, eventually, p
 from tests.clients.raw_http_client import events, site
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, challenge, request, session, signed_site
 from tests.server.auth.test_ownership import called, messages, opened, text
-from toolgate.server.auth.revocation_watch import Standing
+from toolgate.server.auth.revocation_watch import RevocationWatch
 from toolgate.server.cli import user
-from toolgate.server.principal import Principal, subject_of
-from toolgate.server.state import grants, people
+from toolgate.server.principal import Principal, derive_subject
+from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.tables import tables
 
 OFTEN = (  # the command, but for how often it looks
@@ -48,12 +48,12 @@ def stored(signed: Signed, function: Callable[[Any], Any]) -> Any:
 
 def account(signed: Signed, name: str, *clients: str) -> str:
     """Somebody with an account, who has granted everything to these clients; the subject of their tokens."""
-    subject, now = subject_of(people.BUILT_IN, f"of-{name}"), time.time()
+    subject, now = derive_subject(people_rows.BUILT_IN, f"of-{name}"), time.time()
 
     def put(connection: Any) -> None:
-        people.add_account(connection, name=name, subject=f"of-{name}", password="none", made_at=now)
-        row = {"issuer": people.BUILT_IN, "known_as": f"of-{name}", "name": name, "seen_at": now}
-        grants.put_person(connection, subject, **row)
+        people_rows.add_account(connection, name=name, subject=f"of-{name}", password="none", made_at=now)
+        row = {"issuer": people_rows.BUILT_IN, "known_as": f"of-{name}", "name": name, "seen_at": now}
+        grant_rows.save_person(connection, subject, **row)
 
     stored(signed, put)
     for client in clients:
@@ -66,22 +66,22 @@ def granted(signed: Signed, subject: str, client: str, *, is_redeemed: bool = Tr
     now = time.time()
     row = {"scope": "tools:shell tools:workflow", "resource": f"{signed.issuer}/mcp", "redirect_uri": "x:/"}
     row |= {"client": client, "subject": subject, "used_at": now if is_redeemed else None}
-    id: str = stored(signed, lambda connection: grants.put_grant(connection, now, 900, **row))
+    id: str = stored(signed, lambda connection: grant_rows.add_grant(connection, now, 900, **row))
     return id
 
 
 def end_grant(signed: Signed, id: str) -> None:
     """What the account page does."""
-    stored(signed, lambda connection: grants.end_grant(connection, id, time.time()))
+    stored(signed, lambda connection: grant_rows.revoke_grant(connection, id, time.time()))
 
 
 def revoke(signed: Signed, subject: str, client: str) -> None:
     """What `toolgate token revoke` does."""
 
     def end(connection: Any) -> None:
-        for grant in grants.open_grants(connection, subject, client):
-            grants.end_grant(connection, grant.id, time.time())
-        grants.deny_all(connection, time.time(), subject=subject, client=client)
+        for grant in grant_rows.list_unrevoked_grants(connection, subject, client):
+            grant_rows.revoke_grant(connection, grant.id, time.time())
+        grant_rows.deny_grantless_tokens(connection, time.time(), subject=subject, client=client)
 
     stored(signed, end)
 
@@ -194,7 +194,7 @@ def test_a_code_that_nobody_redeemed_keeps_nothing_open(signed: Signed) -> None:
     granted(signed, mia, "one", is_redeemed=False)
     token = signed.token(mia, "one", noted=False)
     with opened(signed, token, "GET", "/mcp", mcp_session_id=session(signed, token)) as stream:
-        for each in stored(signed, lambda connection: grants.grants_of(connection, mia, time.time())):
+        for each in stored(signed, lambda connection: grant_rows.list_used_grants(connection, mia, time.time())):
             end_grant(signed, each.id)
         ended(stream)
 
@@ -273,11 +273,11 @@ def test_sec_08_a_person_who_may_not_come_any_more_is_answered_401_though_nothin
     for id in ("may-1", "may-2"):
         token = signed.token(subject, "one", noted=False, jti=id)
         row = {"jti": id, "client": "one", "subject": subject, "grant_id": None, "expires_at": time.time() + 900}
-        stored(signed, lambda connection, row=row: grants.put_access(connection, **row))
+        stored(signed, lambda connection, row=row: grant_rows.add_access_token(connection, **row))
     assert asked(signed, token, "tools/list")[0].status == 200
-    stored(signed, lambda connection: people.remove_account(connection, "may"))
+    stored(signed, lambda connection: people_rows.remove_account(connection, "may"))
     assert eventually(lambda: asked(signed, token, "tools/list")[0].status == 401)
-    assert stored(signed, lambda connection: grants.access(connection, "may-1")).denied
+    assert stored(signed, lambda connection: grant_rows.find_access_token(connection, "may-1")).denied
 
 
 def test_sec_08_the_first_look_is_at_once_and_takes_tokens_before_it_ends_what_runs() -> None:
@@ -302,8 +302,10 @@ def test_sec_08_the_first_look_is_at_once_and_takes_tokens_before_it_ends_what_r
             looked.set()
 
         caller = Principal("toolgate", "p-ada", "one")
-        standing = Standing(stand, see_off, rights=lambda: [caller.right], end=end, leave=leave)
-        task = asyncio.get_running_loop().create_task(standing.follow(3_600))
+        standing = RevocationWatch(
+            stand, see_off, list_open=lambda: [caller.grant_key], end_grants=end, end_person=leave
+        )
+        task = asyncio.get_running_loop().create_task(standing.run(3_600))
         async with asyncio.timeout(PATIENCE):
             await looked.wait()
         task.cancel()
@@ -327,15 +329,15 @@ def test_whoever_is_gone_is_ended_at_two_looks_and_again_when_they_went_again() 
 
         async def end(_rights: Any) -> None: ...
 
-        standing = Standing(stand, see_off, rights=list, end=end, leave=leave)
+        standing = RevocationWatch(stand, see_off, list_open=list, end_grants=end, end_person=leave)
         for _ in range(4):
-            await standing.look()
+            await standing.check_once()
         assert len(left) == 2
         gone.clear()
-        await standing.look()
+        await standing.check_once()
         gone.append("p-ada")
         for _ in range(4):
-            await standing.look()
+            await standing.check_once()
         assert len(left) == 4
 
     asyncio.run(body())

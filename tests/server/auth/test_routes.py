@@ -17,9 +17,9 @@ from tests.clients.raw_client import PATIENCE
 from tests.server.auth.authorization_in_process import VERIFIER, Clock
 from tests.server.auth.sign_in_server import DOCUMENT, PASSWORD, Browser, Got, House, house
 from toolgate.server.auth.scopes import SERVED
-from toolgate.transports.web.consent import meaning
-from toolgate.transports.web.http import Cookies, Outgoing, redirect
-from toolgate.transports.web.replays import Answered
+from toolgate.transports.web.consent import describe_scope
+from toolgate.transports.web.http import Cookies, WebResponse, redirect
+from toolgate.transports.web.replays import AnsweredQuestions
 
 HTTPS = "https://gate.example"
 PAGES = ("/login", "/consent?question=x", "/account", "/logout", "/callback", "/authorize?client_id=x")
@@ -241,7 +241,7 @@ def test_cookies_that_came_in_two_headers_are_one_list(gate: House) -> None:
 
 
 def test_servers_under_two_paths_of_one_host_have_cookies_of_their_own() -> None:
-    names = {Cookies(f"{HTTPS}{path}").put("session", "x", 1)[1].partition("=")[0] for path in ("", "/a", "/b")}
+    names = {Cookies(f"{HTTPS}{path}").set("session", "x", 1)[1].partition("=")[0] for path in ("", "/a", "/b")}
     assert len(names) == 3
     assert all(name.startswith("__Host-toolgate-") for name in names)
 
@@ -269,21 +269,21 @@ def test_az_06_a_form_that_is_sent_twice_gets_the_same_answer_and_one_grant(gate
 
 def test_a_form_that_is_sent_again_later_gets_no_second_answer() -> None:
     clock = Clock()
-    answered = Answered(clock)
+    answered = AnsweredQuestions(clock)
 
-    async def first() -> Outgoing:
+    async def first() -> WebResponse:
         return redirect("/one")
 
-    async def second() -> Outgoing:
-        return Outgoing(410)
+    async def second() -> WebResponse:
+        return WebResponse(410)
 
     async def body() -> None:
-        assert await answered.once("q", b"form", first) == redirect("/one")
-        answered.note("q")
-        assert await answered.once("q", b"form", second) == redirect("/one")
-        assert (await answered.once("q", b"another", second)).status == 410
+        assert await answered.answer_once("q", b"form", first) == redirect("/one")
+        answered.mark_answered("q")
+        assert await answered.answer_once("q", b"form", second) == redirect("/one")
+        assert (await answered.answer_once("q", b"another", second)).status == 410
         clock.now += 10
-        assert (await answered.once("q", b"form", second)).status == 410
+        assert (await answered.answer_once("q", b"form", second)).status == 410
         assert "q" in answered
         clock.now += 600
         assert "q" not in answered
@@ -316,7 +316,7 @@ def test_the_account_page_says_where_the_code_went_and_what_each_scope_means(gat
 
 
 def test_a_scope_of_a_plugin_s_own_is_told_in_words() -> None:
-    assert meaning({}, "acme:x") == "Use what the plugin that asks for “acme:x” adds."
+    assert describe_scope({}, "acme:x") == "Use what the plugin that asks for “acme:x” adds."
 
 
 def test_unticking_the_lists_is_told_to_stop_them(gate: House) -> None:

@@ -15,10 +15,10 @@ from toolgate.server.auth.scopes import (
     SHELL,
     WEB,
     WORKFLOW,
-    covers,
-    needed,
-    served,
-    words,
+    format_scopes,
+    has_scopes,
+    list_served_scopes,
+    required_scopes,
 )
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import ParseError
@@ -94,7 +94,7 @@ BUILTIN = {
 
 
 def wants(method: str, **params: Any) -> set[str]:
-    return set(needed(Request(1, method, params), REGISTRY))
+    return set(required_scopes(Request(1, method, params), REGISTRY))
 
 
 def test_every_tool_has_the_scope_of_the_contract() -> None:
@@ -175,10 +175,10 @@ def test_a_completion_needs_what_it_completes_for() -> None:
 def test_a_task_carries_the_scope_of_its_tool() -> None:
     tools = {"t-1": "Bash", "t-2": "extra"}.get
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-        assert needed(Request(1, method, {"taskId": "t-1"}), REGISTRY, tools) == {SHELL}
-        assert needed(Request(1, method, {"taskId": "t-2"}), REGISTRY, tools) == {PLUGINS}
-        assert needed(Request(1, method, {"taskId": "t-3"}), REGISTRY, tools) == {READ}
-        assert needed(Request(1, method, {"taskId": ["t-1"]}), REGISTRY, tools) == {READ}
+        assert required_scopes(Request(1, method, {"taskId": "t-1"}), REGISTRY, tools) == {SHELL}
+        assert required_scopes(Request(1, method, {"taskId": "t-2"}), REGISTRY, tools) == {PLUGINS}
+        assert required_scopes(Request(1, method, {"taskId": "t-3"}), REGISTRY, tools) == {READ}
+        assert required_scopes(Request(1, method, {"taskId": ["t-1"]}), REGISTRY, tools) == {READ}
 
 
 def test_mcp_11_a_batch_needs_what_any_of_it_needs() -> None:
@@ -187,38 +187,38 @@ def test_mcp_11_a_batch_needs_what_any_of_it_needs() -> None:
         b'"params":{"name":"Bash"}},{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"WebSearch"}},'
         b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"extra"}},7]'
     )
-    assert needed(batch, REGISTRY) == {READ, SHELL, WEB}
+    assert required_scopes(batch, REGISTRY) == {READ, SHELL, WEB}
 
 
 def test_what_is_no_request_needs_nothing() -> None:
     others = (Notification("tools/call", {"name": "Bash"}), Response(1, {}), Malformed(None, ParseError("no")))
-    assert [needed(other, REGISTRY) for other in others] == [frozenset()] * 3
+    assert [required_scopes(other, REGISTRY) for other in others] == [frozenset()] * 3
 
 
 def test_pr_12_whoever_has_a_shell_may_read_and_nobody_else_gains() -> None:
-    assert covers(frozenset({SHELL}), frozenset({READ, SHELL}))
-    assert not covers(frozenset({READ, WEB, WORKFLOW, PLUGINS}), frozenset({SHELL}))
+    assert has_scopes(frozenset({SHELL}), frozenset({READ, SHELL}))
+    assert not has_scopes(frozenset({READ, WEB, WORKFLOW, PLUGINS}), frozenset({SHELL}))
     for scope in (READ, WEB, WORKFLOW, PLUGINS):
-        assert scopes.expanded(frozenset({scope})) == {scope}
-        assert not covers(frozenset(), frozenset({scope}))
-    assert covers(None, frozenset(SERVED))
-    assert covers(frozenset(), frozenset())
+        assert scopes.expand_scopes(frozenset({scope})) == {scope}
+        assert not has_scopes(frozenset(), frozenset({scope}))
+    assert has_scopes(None, frozenset(SERVED))
+    assert has_scopes(frozenset(), frozenset())
 
 
 def test_a_scope_is_covered_by_its_exact_name_only() -> None:
     for near in ("tools:shell ", "TOOLS:SHELL", "tools", "tools:*", "*", "tools:shellx", ""):
-        assert not covers(frozenset({near}), frozenset({SHELL}))
+        assert not has_scopes(frozenset({near}), frozenset({SHELL}))
 
 
 def test_served_is_what_something_here_needs() -> None:
-    assert served(Registry(builtin_tools.TOOLS)) == (READ, WEB, WORKFLOW, SHELL)
-    assert served(REGISTRY) == (READ, WEB, WORKFLOW, PLUGINS, SHELL, "weather:read")
-    assert served(Registry([])) == (READ,)
+    assert list_served_scopes(Registry(builtin_tools.TOOLS)) == (READ, WEB, WORKFLOW, SHELL)
+    assert list_served_scopes(REGISTRY) == (READ, WEB, WORKFLOW, PLUGINS, SHELL, "weather:read")
+    assert list_served_scopes(Registry([])) == (READ,)
 
 
 def test_no_scope_breaks_out_of_a_header() -> None:
-    assert served(Registry([hostile, extra])) == (READ, PLUGINS)
-    assert words({SHELL, READ, 'x", error="none', "a\r\nb", "own:scope", ""}) == f"{READ} {SHELL} own:scope"
+    assert list_served_scopes(Registry([hostile, extra])) == (READ, PLUGINS)
+    assert format_scopes({SHELL, READ, 'x", error="none', "a\r\nb", "own:scope", ""}) == f"{READ} {SHELL} own:scope"
 
 
 def test_every_scope_has_its_sentence_and_a_shell_is_called_a_shell() -> None:
@@ -241,4 +241,4 @@ def test_every_scope_has_its_sentence_and_a_shell_is_called_a_shell() -> None:
     ],
 )
 def test_granted_scopes_are_read_from_words_or_lists(given: object, found: set[str]) -> None:
-    assert scopes.parse(given) == found
+    assert scopes.parse_scopes(given) == found

@@ -4,7 +4,7 @@ import json
 import random
 import unicodedata
 
-from toolgate.server.calls.display import MARKS, UNSEEN, visible
+from toolgate.server.calls.display import MARKS, UNSEEN, escape_invisible
 
 
 def _one_by_one(text: str) -> str:
@@ -20,8 +20,8 @@ def _one_by_one(text: str) -> str:
 
 def test_what_is_not_looked_at_one_by_one_needs_no_look() -> None:
     every = [chr(number) for number in range(0x30000)]
-    assert all(visible(f"a{character}") == _one_by_one(f"a{character}") for character in every)
+    assert all(escape_invisible(f"a{character}") == _one_by_one(f"a{character}") for character in every)
     odd = random.Random(1)
     for _ in range(500):
         text = "".join(odd.choices([*odd.choices(every, k=20), "\u0301", "\u0489", "a", "\u202e"], k=60))
-        assert visible(text) == _one_by_one(text)
+        assert escape_invisible(text) == _one_by_one(text)

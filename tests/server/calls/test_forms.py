@@ -24,7 +24,7 @@ EVERY: dict[str, Any] = {
     },
     "required": ["name"],
 }
-FIELDS = {field.name: field for field in forms.fields(EVERY)}
+FIELDS = {field.name: field for field in forms.parse_fields(EVERY)}
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ FIELDS = {field.name: field for field in forms.fields(EVERY)}
     ],
 )
 def test_a_persons_words_are_read_as_the_field_means_them(name: str, words: str, value: Any) -> None:
-    read = FIELDS[name].read(words)
+    read = FIELDS[name].parse(words)
     assert (read, type(read)) == (value, type(value))
-    assert forms.wrong(EVERY, {"name": "Ada", name: read}) is None
+    assert forms.find_error(EVERY, {"name": "Ada", name: read}) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_persons_words_are_read_as_the_field_means_them(name: str, words: str,
 )
 def test_words_that_do_not_fit_are_told_apart(name: str, words: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        FIELDS[name].read(words)
+        FIELDS[name].parse(words)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_words_that_do_not_fit_are_told_apart(name: str, words: str, told: str) 
     ],
 )
 def test_an_answer_that_does_not_fit_the_form_is_refused_in_words(content: Any, told: str) -> None:
-    assert forms.wrong(EVERY, content) == told
+    assert forms.find_error(EVERY, content) == told
 
 
 def test_an_answer_that_fits_is_fine() -> None:
-    assert forms.wrong(EVERY, {"name": "Ada", "age": 36.0, "tags": ["c", "a"], "size": "s"}) is None
-    assert forms.wrong({"type": "object", "properties": {}}, {}) is None
+    assert forms.find_error(EVERY, {"name": "Ada", "age": 36.0, "tags": ["c", "a"], "size": "s"}) is None
+    assert forms.find_error({"type": "object", "properties": {}}, {}) is None
     assert FIELDS["sure"].default is False and FIELDS["name"].default is None
 
 
@@ -126,7 +126,7 @@ def test_an_answer_that_fits_is_fine() -> None:
     ],
 )
 def test_a_schema_that_is_none_is_no_fault(schema: dict[str, Any]) -> None:
-    for field in forms.fields(schema):
+    for field in forms.parse_fields(schema):
         assert field.default is None
-        field.wrong("a")
-    forms.wrong(schema, {"x": "a"})
+        field.find_error("a")
+    forms.find_error(schema, {"x": "a"})

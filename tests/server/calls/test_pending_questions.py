@@ -12,11 +12,18 @@ from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from toolgate.server.app import App
 from toolgate.server.calls import pending_questions
-from toolgate.server.calls.pending_questions import GONE, MOST, MOST_BYTES, Following, Questions, Waiting
+from toolgate.server.calls.pending_questions import (
+    GONE,
+    MAX_QUESTION_BYTES,
+    MAX_QUESTIONS,
+    PendingQuestions,
+    QuestionView,
+    QuestionWatcher,
+)
 from toolgate.server.config import load
-from toolgate.server.http_app import Site
-from toolgate.server.policy.rules import Rules, parse
-from toolgate.tools.api.errors import StillWaiting, Unanswered
+from toolgate.server.http_app import HttpApp
+from toolgate.server.policy.rules import Rules, parse_rules
+from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 URL = "http://127.0.0.1:1/x/"
 ADA = named("ada")
@@ -34,19 +41,19 @@ class Page:
         self.questions = held.app.server.questions
         self.questions.url = URL
 
-    async def asked(self, principal: str = ADA) -> Waiting:
+    async def asked(self, principal: str = ADA) -> QuestionView:
         """The one question that waits, when there is one. The page is open from now on."""
         with self.questions.follow(principal) as changes:
             return await self.one(changes)
 
-    async def one(self, changes: Following) -> Waiting:
+    async def one(self, changes: QuestionWatcher) -> QuestionView:
         async with asyncio.timeout(PATIENCE):
             while not (found := self.questions.waiting(changes.principal)):
                 await anext(changes)
         (waiting,) = found
         return waiting
 
-    def accept(self, waiting: Waiting, principal: str = ADA, **content: Any) -> str | None:
+    def accept(self, waiting: QuestionView, principal: str = ADA, **content: Any) -> str | None:
         return self.questions.answer(principal, waiting.id, "accept", content)
 
     def call(
@@ -133,7 +140,7 @@ def test_who_has_not_finds_the_question_there_and_the_same_call_takes_the_answer
         assert len(page.questions.waiting(ADA)) == 1
 
         # what the person was asked before, and what was done once, goes along from try to try
-        page.questions.leave(ADA)
+        page.questions.drop_all(ADA)
         assert (await page.said("ask")).startswith("!")
         assert page.accept(await page.asked(), **WHO) is None
         assert (await page.said("ask")).startswith("!")
@@ -142,7 +149,7 @@ def test_who_has_not_finds_the_question_there_and_the_same_call_takes_the_answer
         assert page.questions.answer(ADA, (await page.asked()).id, "decline") is None
         assert await page.said("ask") == "accept {'name': 'Ada'} decline {} 1"
         assert (await page.said("ask")).startswith("!")
-        page.questions.leave(ADA)
+        page.questions.drop_all(ADA)
 
         # prompts and what is read ask in the same way, and so does a question in a task group
         for name, method in (("personal", "prompts/get"), ("test://asked", "resources/read")):
@@ -168,7 +175,7 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
     run = {"command": "echo run >> runs; echo done \N{RIGHT-TO-LEFT OVERRIDE}"}
 
     async def body(page: Page) -> None:
-        page.held.app.server.rules = Rules(approve=parse(["Bash", "ask"]))
+        page.held.app.server.rules = Rules(approve=parse_rules(["Bash", "ask"]))
         assert "takes a person's approval, and was not run" in await page.said("Bash", run)
         waiting = await page.asked()
         assert waiting.approval and waiting.schema == {"type": "object", "properties": {}}
@@ -180,7 +187,7 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
         assert (await page.said("Bash", run, "bob")).startswith("!")
         results = await asyncio.gather(*(page.said("Bash", run) for _ in range(8)))
         assert sum(not said.startswith("!") for said in results) == 1
-        page.questions.leave(ADA)
+        page.questions.drop_all(ADA)
         for action, told in (("decline", "declined"), ("cancel", "closed the question")):
             assert (await page.said("Bash", run)).startswith("!")
             assert page.questions.answer(ADA, (await page.asked()).id, action) is None
@@ -197,7 +204,7 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
             assert waiting.message == message and page.accept(waiting, **WHO) is None
         assert (await page.said("ask")).startswith("accept")
         assert (await page.said("ask")).startswith("! ask takes")
-        page.questions.leave(ADA)
+        page.questions.drop_all(ADA)
 
         # whoever can be asked through their client is, and an answer on the page is none of theirs
         asked = page.call("Bash", run, capabilities={"elicitation": {}})
@@ -205,7 +212,7 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
         assert page.questions.waiting(ADA) == []
         replies = {"inputResponses": {"approval": {"action": "accept"}}}
         assert (await page.said("Bash", run, **replies)).startswith("!")
-        page.questions.leave(ADA)
+        page.questions.drop_all(ADA)
 
     on_page(tmp_path, body)
 
@@ -222,7 +229,7 @@ def test_a_question_ends_with_its_call_its_time_its_principal_and_the_server(
 
             call = page.call("ask_name")
             await page.one(changes)
-            await page.held.app._leave(ADA)  # as Standing does
+            await page.held.app._end_principal(ADA)  # as Standing does
             assert "does not wait any more" in (await call.json())["result"]["content"][0]["text"]
 
             server = page.held.app.server
@@ -272,9 +279,9 @@ def test_a_question_ends_with_the_right_that_its_call_came_by(tmp_path: Path) ->
     async def body(page: Page) -> None:
         assert (await page.said("ask_name", {"why": "waits"})).startswith("! nobody has answered yet")
         assert list(page.questions.rights()) == [("ada", "client")]
-        page.questions.end_of([("bob", "client"), "a grant"])
+        page.questions.drop_rights([("bob", "client"), "a grant"])
         assert len(page.questions.waiting(ADA)) == 1
-        page.questions.end_of([("ada", "client")])
+        page.questions.drop_rights([("ada", "client")])
         assert page.questions.waiting(ADA) == []
 
     on_page(tmp_path, body)
@@ -282,22 +289,22 @@ def test_a_question_ends_with_the_right_that_its_call_came_by(tmp_path: Path) ->
 
 def test_one_question_too_many_costs_its_principal_the_oldest() -> None:
     async def body() -> None:
-        held = Questions(URL)
+        held = PendingQuestions(URL)
 
-        def put(principal: str, number: Any) -> pending_questions.Asked:
-            return held.put(principal, ["call"], number, tool="t", client="c", message=str(number), schema={})
+        def put(principal: str, number: Any) -> pending_questions.PendingQuestion:
+            return held.find_or_add(principal, ["call"], number, tool="t", client="c", message=str(number), schema={})
 
         oldest, others = put("ada", 0), put("bob", 0)
         waits = asyncio.create_task(held.wait([oldest], PATIENCE))
-        for number in range(1, MOST):
+        for number in range(1, MAX_QUESTIONS):
             put("ada", number)
         assert not oldest.answer.done()
-        put("ada", MOST)
-        with pytest.raises(Unanswered) as caught:
+        put("ada", MAX_QUESTIONS)
+        with pytest.raises(UnansweredError) as caught:
             await waits
-        assert not isinstance(caught.value, StillWaiting)
-        assert [each.message for each in held.waiting("ada")] == [str(number) for number in range(1, MOST + 1)]
-        assert [each.id for each in held.waiting("bob")] == [others.waiting.id]
+        assert not isinstance(caught.value, StillWaitingError)
+        assert [each.message for each in held.waiting("ada")] == [str(number) for number in range(1, MAX_QUESTIONS + 1)]
+        assert [each.id for each in held.waiting("bob")] == [others.view.id]
         # halves of surrogate pairs are told from one another
         assert put("eve", "\ud800").question != put("eve", "\ud801").question
         assert len(held.waiting("eve")) == 2
@@ -308,19 +315,19 @@ def test_one_question_too_many_costs_its_principal_the_oldest() -> None:
 
 def test_questions_of_a_principal_are_bounded_in_bytes_too() -> None:
     async def body() -> None:
-        held = Questions(URL)
+        held = PendingQuestions(URL)
 
-        def put(message: str, **more: Any) -> pending_questions.Asked:
-            return held.put("ada", ["call"], message[:9], tool="t", client="c", message=message, schema=more)
+        def put(message: str, **more: Any) -> pending_questions.PendingQuestion:
+            return held.find_or_add("ada", ["call"], message[:9], tool="t", client="c", message=message, schema=more)
 
-        oldest = put("0" * (MOST_BYTES // 2))
-        put("1", properties={"a": {"title": "a" * (MOST_BYTES // 2)}})
+        oldest = put("0" * (MAX_QUESTION_BYTES // 2))
+        put("1", properties={"a": {"title": "a" * (MAX_QUESTION_BYTES // 2)}})
         assert oldest.answer.result() is None and [each.message for each in held.waiting("ada")] == ["1"]
         put("2")
         assert [each.message for each in held.waiting("ada")] == ["1", "2"]
-        too_large = put("3" * MOST_BYTES)
+        too_large = put("3" * MAX_QUESTION_BYTES)
         assert too_large.answer.result() is None and held.waiting("ada") == []
-        assert put("4").waiting in held.waiting("ada")
+        assert put("4").view in held.waiting("ada")
         held.close()
 
     asyncio.run(body())
@@ -346,14 +353,14 @@ def test_questions_wait_only_where_a_person_can_sign_in(
     async def body() -> None:
         app = App(chosen)
         access = app._access if app._signs_in else None  # as serve_http does
-        site = Site(
+        site = HttpApp(
             chosen,
             app.server,
             app.dispatcher,
             access,
-            leave=app._leave,
-            overview=app._overview(),
-            metrics=app._measured(),
+            end_background=app._end_principal,
+            overview=app._build_overview(),
+            metrics=app._build_metrics(),
         )
         assert app.server.questions.url is None
         site.application("http://127.0.0.1:8080")

@@ -20,7 +20,7 @@ KNOWS = {"extensions": {TASKS: {}}, "elicitation": {}}
 def run(folder: Path, body: Callable[[Inside], Coroutine[Any, Any, None]], **limits: Any) -> None:
     async def bounded() -> None:
         async with inside(folder, **limits) as held:
-            held.app.server.patience = 0.0
+            held.app.server.task_after = 0.0
             await asyncio.wait_for(body(held), PATIENCE)
 
     asyncio.run(bounded())
@@ -51,7 +51,7 @@ async def created(held: Inside, tool: str, **arguments: Any) -> str:
 
 async def ended(held: Inside, id: str) -> Any:
     """The task when its work is over."""
-    deferral = held.app.deferrals.here(named("ada"), id)
+    deferral = held.app.call_tasks.find_running(named("ada"), id)
     if deferral is not None and deferral.work is not None:
         await asyncio.wait([deferral.work])
     return (await ask(held, "tasks/get", taskId=id))["result"]
@@ -83,10 +83,10 @@ def test_a_task_expires(tmp_path: Path) -> None:
     async def body(held: Inside) -> None:
         id = await created(held, "only_a_job")
         await ended(held, id)
-        began = held.app.deferrals.now()
-        held.app.deferrals.now = lambda: began + deferrals_module.LIFETIME - 60
+        began = held.app.call_tasks.now()
+        held.app.call_tasks.now = lambda: began + deferrals_module.LIFETIME - 60
         assert (await ask(held, "tasks/get", taskId=id))["result"]["status"] == "completed"
-        held.app.deferrals.now = lambda: began + deferrals_module.LIFETIME
+        held.app.call_tasks.now = lambda: began + deferrals_module.LIFETIME
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             assert (await ask(held, method, taskId=id, inputResponses={}))["error"]["code"] == -32602
 
@@ -144,7 +144,7 @@ def test_a_search_that_takes_long_goes_on_in_a_task(tmp_path: Path) -> None:
 def test_what_is_done_before_the_task_is_written_down_is_no_task(tmp_path: Path) -> None:
     async def body(held: Inside) -> None:
         file = tmp_path / "go"
-        put = held.app.deferrals.ledger.put
+        put = held.app.call_tasks.rows.add
 
         async def slowly(*given: Any) -> Any:
             kept = await put(*given)
@@ -153,10 +153,10 @@ def test_what_is_done_before_the_task_is_written_down_is_no_task(tmp_path: Path)
             await asyncio.wait([work])
             return kept
 
-        held.app.deferrals.ledger.put = slowly  # type: ignore[method-assign]
+        held.app.call_tasks.rows.add = slowly  # type: ignore[method-assign]
         answer = await ask(held, "tools/call", name="slow", arguments={"file": str(file)})
         assert answer["result"]["content"][0]["text"] == "there"
-        await held.app.deferrals.close(0)
+        await held.app.call_tasks.close(0)
         count = await held.app.store.transact(
             lambda connection: connection.exec_driver_sql("SELECT count(*) FROM deferral").scalar()
         )
@@ -192,7 +192,7 @@ def test_a_command_that_can_be_no_task_becomes_a_background_task(tmp_path: Path,
 def test_hanging_up_while_the_task_is_being_made_calls_it_off(tmp_path: Path) -> None:
     async def body(held: Inside) -> None:
         made, go_on = asyncio.Event(), asyncio.Event()
-        put = held.app.deferrals.ledger.put
+        put = held.app.call_tasks.rows.add
 
         async def slowly(*given: Any) -> Any:
             kept = await put(*given)
@@ -200,7 +200,7 @@ def test_hanging_up_while_the_task_is_being_made_calls_it_off(tmp_path: Path) ->
             await go_on.wait()
             return kept
 
-        held.app.deferrals.ledger.put = slowly  # type: ignore[method-assign]
+        held.app.call_tasks.rows.add = slowly  # type: ignore[method-assign]
         calling = begin(held, "tools/call", name="job", arguments={"file": str(tmp_path / "never")})
         await made.wait()
         await calling.started()  # silent for so long that it is a stream, which can be hung up
@@ -208,7 +208,7 @@ def test_hanging_up_while_the_task_is_being_made_calls_it_off(tmp_path: Path) ->
         go_on.set()
         while held.streamable.running:
             await asyncio.wait(held.streamable.running)
-        await held.app.deferrals.close(0)
+        await held.app.call_tasks.close(0)
         count = await held.app.store.transact(
             lambda connection: connection.exec_driver_sql("SELECT count(*) FROM deferral").scalar()
         )

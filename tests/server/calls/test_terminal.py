@@ -62,13 +62,13 @@ def left(text: str) -> str:
 
 
 def test_a_terminal_shows_what_is_being_done_and_nothing_of_it_stays(terminal: Terminal) -> None:
-    shown = progress.shown(TERMINAL)
-    with shown.doing("reading the record") as at:
+    shown = progress.terminal_progress(TERMINAL)
+    with shown.show("reading the record") as at:
         assert left(terminal.seen()) == "reading the record …"
         at(3_000, 10_000)
         assert left(terminal.seen()).rstrip() == "reading the record … 3,000 of 10,000"
         at(3_001, 10_000)  # too soon to be read
-        with shown.doing("a\x1b[31mpart\nof it"):
+        with shown.show("a\x1b[31mpart\nof it"):
             told = terminal.seen()
             assert "a [31mpart of it …" in told and "\x1b" not in told and "3,001" not in told
         told = terminal.seen()
@@ -77,8 +77,8 @@ def test_a_terminal_shows_what_is_being_done_and_nothing_of_it_stays(terminal: T
 
 
 def test_what_is_printed_meanwhile_finds_an_empty_line(terminal: Terminal) -> None:
-    shown = progress.shown({**TERMINAL, "NO_COLOR": "1"})
-    with shown.doing("waiting"):
+    shown = progress.terminal_progress({**TERMINAL, "NO_COLOR": "1"})
+    with shown.show("waiting"):
         shown.clear()
         assert left(terminal.seen()).strip() == ""
         shown.clear()
@@ -88,13 +88,13 @@ def test_what_is_printed_meanwhile_finds_an_empty_line(terminal: Terminal) -> No
 
 def test_a_long_line_never_reaches_the_next(terminal: Terminal) -> None:
     columns = os.get_terminal_size(terminal.stream.fileno()).columns or progress.NARROW
-    with progress.shown(TERMINAL).doing("x" * 500):
+    with progress.terminal_progress(TERMINAL).show("x" * 500):
         assert len(left(terminal.seen())) == columns - 1
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {}])
 def test_a_terminal_that_can_not_go_back_is_left_alone(terminal: Terminal, environment: dict[str, str]) -> None:
-    with progress.shown(environment).doing("work"):
+    with progress.terminal_progress(environment).show("work"):
         print("nothing else", file=terminal.stream)
     assert terminal.seen().strip() == "nothing else"
 
@@ -102,16 +102,16 @@ def test_a_terminal_that_can_not_go_back_is_left_alone(terminal: Terminal, envir
 def test_what_is_no_terminal_has_no_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (io.StringIO(), None):
         monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stream))
-        shown = progress.shown(TERMINAL)
-        with shown.doing("work") as at:
+        shown = progress.terminal_progress(TERMINAL)
+        with shown.show("work") as at:
             at(1, 2)
             shown.clear()
         assert stream is None or stream.getvalue() == ""
 
 
 def test_work_goes_on_where_the_terminal_goes(terminal: Terminal) -> None:
-    shown = progress.shown(TERMINAL)
-    with shown.doing("work") as at:
+    shown = progress.terminal_progress(TERMINAL)
+    with shown.show("work") as at:
         terminal.stream.close()
         at(1, 2)
 
@@ -119,8 +119,8 @@ def test_work_goes_on_where_the_terminal_goes(terminal: Terminal) -> None:
 def test_doctor_says_what_it_looks_at_on_standard_error_alone(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(main, "LOOKS", {"python": main.LOOKS["python"], "clock": main.LOOKS["clock"]})
-    assert asyncio.run(main.examine(load.load({}, TERMINAL))) == 0
+    monkeypatch.setattr(main, "LOOKS", {"python": main.MACHINE_CHECKS["python"], "clock": main.MACHINE_CHECKS["clock"]})
+    assert asyncio.run(main.check_machine(load.load({}, TERMINAL))) == 0
     told = terminal.seen()
     assert told.index("looking at python …") < told.index("looking at clock …") and left(told).strip() == ""
     assert "looking" not in capsys.readouterr().out

@@ -17,14 +17,14 @@ from tests.server.auth.minted_tokens import asked, signed_site
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import PASSWORD
 from toolgate.server.auth.scopes import SERVED
-from toolgate.server.principal import subject_of
-from toolgate.server.state import grants, people
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.audit.entry import Entry, instant
-from toolgate.server.telemetry.audit.log import Log
+from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
+from toolgate.server.telemetry.audit.log import AuditLog
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x7f"
-BASE = Entry(0, "", "local", "tests", "", "Bash", None, "d" * 64, None, "allowed", "none", "ok", 0, 1.5, 10)
+BASE = AuditEntry(0, "", "local", "tests", "", "Bash", None, "d" * 64, None, "allowed", "none", "ok", 0, 1.5, 10)
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -33,10 +33,10 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def write(folder: Path, *entries: dict[str, Any]) -> None:
     async def work() -> None:
-        log = Log(folder / "state" / "audit", folder / "state" / "keys" / "audit")
+        log = AuditLog(folder / "state" / "audit", folder / "state" / "keys" / "audit")
         for told in entries:
             log.add(
-                msgspec.structs.replace(BASE, time=instant(time.time()), **told)
+                msgspec.structs.replace(BASE, time=format_time(time.time()), **told)
                 if "time" not in told
                 else msgspec.structs.replace(BASE, **told)
             )
@@ -182,11 +182,11 @@ def test_people_are_called_what_they_are_called(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     added = run(tmp_path, "--state", str(tmp_path / "state"), "user", "add", "ada", stdin=PASSWORD)
     assert added.returncode == 0
-    subject = subject_of(people.BUILT_IN, "ada's")
+    subject = derive_subject(people_rows.BUILT_IN, "ada's")
 
     def put(connection: Any) -> None:
-        row = {"issuer": people.BUILT_IN, "known_as": "ada's", "name": "Ada Lovelace", "email": None}
-        grants.put_person(connection, subject, seen_at=time.time(), **row)
+        row = {"issuer": people_rows.BUILT_IN, "known_as": "ada's", "name": "Ada Lovelace", "email": None}
+        grant_rows.save_person(connection, subject, seen_at=time.time(), **row)
 
     async def work() -> None:
         store = Store(tmp_path / "state")

@@ -20,7 +20,7 @@ from tests.clients.raw_client import COMMAND, PATIENCE
 from tests.clients.raw_http_client import site
 from tests.conftest import PROBE
 from toolgate.server.calls import terminal
-from toolgate.server.calls.terminal import Person
+from toolgate.server.calls.terminal import TerminalElicitation
 
 PLUGIN = '''
 """Asks by a form with a field of each kind."""
@@ -137,7 +137,7 @@ def test_a_no_and_an_end_of_the_input_are_told_apart(monkeypatch: pytest.MonkeyP
     asked = {"message": "really?", "requestedSchema": {"type": "object", "properties": {"x": {"type": "string"}}}}
 
     async def body() -> list[Any]:
-        person = Person()
+        person = TerminalElicitation()
         os.write(outer, b"no\n")
         answers = [await person.answer("elicitation/create", {"message": "really?"})]
         for words in (b"\x04", b"\n", b"a" * 3_000 + b"\n"):
@@ -146,7 +146,7 @@ def test_a_no_and_an_end_of_the_input_are_told_apart(monkeypatch: pytest.MonkeyP
         for method, params in (("roots/list", {}), ("elicitation/create", {"mode": "url", "url": "https://x.example"})):
             with pytest.raises(LookupError):
                 await person.answer(method, params)
-        assert not person.declined
+        assert not person.has_declined
         return answers
 
     assert asyncio.run(asyncio.wait_for(body(), PATIENCE)) == [

@@ -22,8 +22,8 @@ from tests.server.auth.http_browser import Person
 from tests.server.cli.test_cli import run
 from toolgate.server.config import load
 from toolgate.server.config.options import OPTIONS
-from toolgate.server.principal import subject_of
-from toolgate.server.state import grants
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import grant_rows
 from toolgate.server.state.store import Store
 
 PASSWORD = "correct horse"
@@ -154,10 +154,10 @@ def known_elsewhere(folder: Path, *rows: tuple[str, str, str]) -> None:
 
     def put(connection: Any) -> None:
         for issuer, known_as, name in rows:
-            subject, now = subject_of(issuer, known_as), time.time()
-            grants.put_person(connection, subject, issuer=issuer, known_as=known_as, name=name, seen_at=now)
+            subject, now = derive_subject(issuer, known_as), time.time()
+            grant_rows.save_person(connection, subject, issuer=issuer, known_as=known_as, name=name, seen_at=now)
             row = {"client": "fern", "subject": subject, "scope": "tools:read", "resource": "r", "redirect_uri": "u"}
-            grants.touch(connection, grants.put_grant(connection, now, 900, **row), now)
+            grant_rows.mark_grant_used(connection, grant_rows.add_grant(connection, now, 900, **row), now)
 
     store = Store(folder / "state")
     asyncio.run(store.transact(put))

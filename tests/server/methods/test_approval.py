@@ -19,7 +19,7 @@ from tests.servers.http_in_process import Inside, inside
 from toolgate.server.calls import display
 from toolgate.server.methods import tools as tools_method
 from toolgate.server.policy.nonces import Nonces
-from toolgate.server.policy.rules import Rules, parse
+from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.state.sealed_state import LIFETIME
 
 Start = Callable[..., Server]
@@ -374,9 +374,9 @@ def test_an_approval_is_its_principals_alone(tmp_path: Path) -> None:
             told = {"mcp_protocol_version": STATELESS, "mcp_method": "tools/call", "mcp_name": params["name"]}
             return await held.ask("POST", message, **told, x_user=user).json()
 
-        held.app.server.rules = Rules(approve=parse(["change"]))
+        held.app.server.rules = Rules(approve=parse_rules(["change"]))
         decisions: list[str] = []
-        run = tools_method.run
+        run = tools_method.run_tool
 
         async def noted(server: Any, call: Any, *rest: Any) -> Any:
             try:
@@ -384,7 +384,7 @@ def test_an_approval_is_its_principals_alone(tmp_path: Path) -> None:
             finally:
                 decisions.append(call.decision)
 
-        tools_method.run = noted  # type: ignore[assignment]
+        tools_method.run_tool = noted  # type: ignore[assignment]
         try:
             first = (await call("ada", name="change"))["result"]
             retry = {
@@ -395,12 +395,12 @@ def test_an_approval_is_its_principals_alone(tmp_path: Path) -> None:
             assert (await call("bob", **retry))["error"]["code"] == -32602
             assert said((await call("ada", **retry))["result"]) == "changed"
             assert is_question((await call("ada", **retry))["result"])
-            held.app.server.rules = Rules(deny=parse(["u-" + "0" * 40 + "=change,scope:x=echo"]))
+            held.app.server.rules = Rules(deny=parse_rules(["u-" + "0" * 40 + "=change,scope:x=echo"]))
             assert said((await call("ada", name="change"))["result"]) == "changed"
             denied = (await call("ada", name="echo", arguments={"text": "x"}))["result"]
             assert denied["isError"] and "scope:x=echo" in said(denied)
         finally:
-            tools_method.run = run
+            tools_method.run_tool = run
         assert decisions == ["asked", "approved", "asked", "allowed", "denied"]
 
     async def bounded() -> None:
@@ -521,21 +521,21 @@ def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
     deny = "account:ada=echo,github:17=plain,subject:robot=change,scope:tools:shell=idle"
     with signed_site(tmp_path, "--deny", deny) as signed:
         from toolgate.server.auth.login.providers import GITHUB
-        from toolgate.server.principal import subject_of
-        from toolgate.server.state import grants
-        from toolgate.server.state.people import BUILT_IN
+        from toolgate.server.principal import derive_subject
+        from toolgate.server.state import grant_rows
+        from toolgate.server.state.people_rows import BUILT_IN
         from toolgate.server.state.store import Store
 
         def know(issuer: str, known_as: str, name: str) -> str:
             async def put() -> None:
                 store = Store(signed.site.state)
                 row = {"issuer": issuer, "known_as": known_as, "name": name, "seen_at": 1e9}
-                subject = subject_of(issuer, known_as)
-                await store.transact(lambda connection: grants.put_person(connection, subject, **row))
+                subject = derive_subject(issuer, known_as)
+                await store.transact(lambda connection: grant_rows.save_person(connection, subject, **row))
                 store.close()
 
             asyncio.run(put())
-            return subject_of(issuer, known_as)
+            return derive_subject(issuer, known_as)
 
         def refused(subject: str, tool: str, *scopes: str, **arguments: Any) -> bool:
             token = signed.token(subject, "one", scopes) if scopes else signed.token(subject, "one")
@@ -573,18 +573,18 @@ def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
     ],
 )
 def test_what_can_not_be_seen_is_shown_as_an_escape(given: Any, seen: str) -> None:
-    assert display.arguments({"x": given}) == f"x: {seen}"
+    assert display.format_arguments({"x": given}) == f"x: {seen}"
     if not isinstance(given, (dict, int)):
         assert json.loads(seen) == given  # and as nothing else
 
 
 def test_a_name_can_not_look_like_another_line() -> None:
-    assert display.arguments({'x: 1\ny"': 1}).count("\n") == 0
+    assert display.format_arguments({'x: 1\ny"': 1}).count("\n") == 0
 
 
 def test_what_is_left_out_is_counted() -> None:
     given = {"command": "a" * 5_000 + "\nrm -rf ~\n" + "b" * 5_000, "more": "c" * 5_000, "z": {"deep": ["d" * 9_000]}}
-    told = display.arguments({**given, **{f"n{number}": "e" * 4_000 for number in range(20)}})
+    told = display.format_arguments({**given, **{f"n{number}": "e" * 4_000 for number in range(20)}})
     lines = told.splitlines()
     assert lines[0] == 'command: "' + "a" * 2_000 + '"'
     assert lines[1].strip() == "… 6,010 characters are NOT SHOWN here …"
@@ -595,13 +595,13 @@ def test_what_is_left_out_is_counted() -> None:
 
 
 def test_blanks_do_not_push_anything_out_of_sight() -> None:
-    told = display.arguments({"command": "ls" + " " * 3_000 + "; rm -rf ~", "x": ["a" + " " * 9, "b"]})
+    told = display.format_arguments({"command": "ls" + " " * 3_000 + "; rm -rf ~", "x": ["a" + " " * 9, "b"]})
     assert told == 'command: "ls" … 3,000 spaces … "; rm -rf ~"\nx: ["a" … 9 spaces … "", "b"]'
-    assert display.arguments({"x": '" … 9 spaces … "'}) == r'x: "\" … 9 spaces … \""'
+    assert display.format_arguments({"x": '" … 9 spaces … "'}) == r'x: "\" … 9 spaces … \""'
 
 
 def test_a_text_can_not_pretend_that_something_is_left_out() -> None:
-    told = display.arguments({"command": 'x"\n  … 9 characters are NOT SHOWN here …\n  "y'})
+    told = display.format_arguments({"command": 'x"\n  … 9 characters are NOT SHOWN here …\n  "y'})
     assert len(told.splitlines()) == 1
 
 

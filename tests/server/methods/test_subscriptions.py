@@ -14,13 +14,13 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from toolgate.server import builtin_tools
-from toolgate.server.auth.scopes import READ, needed
-from toolgate.server.policy.rate_limit import ANY, Calls
+from toolgate.server.auth.scopes import READ, required_scopes
+from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.protocol.messages import Notification, Request
 from toolgate.server.protocol.resource_updates import MAX_OWNED, MAX_URIS, MAX_WATCHES
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.builtin.workspace_files import workspace_file
-from toolgate.transports.http.event_stream import Stream
+from toolgate.transports.http.event_stream import EventStream
 
 META = {"io.modelcontextprotocol/protocolVersion": STATELESS, "io.modelcontextprotocol/clientCapabilities": {}}
 HOSTILE = "file:///N/" + "%C3%A9" * 1_350  # as long as a URI may be, and nothing of it is spelled as it could be
@@ -72,8 +72,8 @@ def test_what_a_uri_takes_is_decided_before_it_is_matched(method: str) -> None:
     def request(uri: str) -> Request:
         return Request(1, method, {"uri": uri, "notifications": {"resourceSubscriptions": [uri] * 100}})
 
-    assert needed(request(HOSTILE), REGISTRY) == {READ}
-    short, long = (lines(lambda uri=uri: needed(request(uri), REGISTRY)) for uri in ("file:///N/a", HOSTILE))  # type: ignore[misc]
+    assert required_scopes(request(HOSTILE), REGISTRY) == {READ}
+    short, long = (lines(lambda uri=uri: required_scopes(request(uri), REGISTRY)) for uri in ("file:///N/a", HOSTILE))  # type: ignore[misc]
     assert short == long
 
 
@@ -115,7 +115,7 @@ def test_the_uris_of_one_session_are_bounded(tmp_path: Path) -> None:
 
 def test_a_subscription_counts_as_a_call(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
-        here.app.server.calls = Calls({ANY: 2})
+        here.app.server.call_rate = CallRateLimiter({ANY: 2})
         for _ in range(2):
             stream = listen(here, "ada", ["note://one"])
             assert await acknowledged(stream) == ["note://one"]
@@ -141,7 +141,7 @@ def test_one_principal_can_not_have_all_the_watches(tmp_path: Path, caplog: pyte
         uri = f"file://{folder / named('bob')}/file"
         bobs = listen(here, "bob", [uri])
         assert await acknowledged(bobs) == [uri]
-        while here.app.changes._task is None:
+        while here.app.file_changes._task is None:
             await asyncio.sleep(0.01)
         (folder / named("bob")).mkdir(parents=True, exist_ok=True)
         (folder / named("bob") / "file").write_text("changed")
@@ -179,7 +179,7 @@ def test_the_one_caller_of_a_machine_may_have_all_watches() -> None:
 
 def test_news_that_waits_for_a_reader_waits_once() -> None:
     async def main() -> None:
-        stream = Stream("s", numbered=True)
+        stream = EventStream("s", numbered=True)
         news = [
             Notification("notifications/resources/list_changed"),
             Notification("notifications/resources/updated", {"uri": "task://list"}),

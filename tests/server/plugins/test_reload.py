@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS, Refusal, Server, eventually
-from toolgate.server.plugins.loader import Loaded, Modules
-from toolgate.server.plugins.reload import Plugins
+from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
+from toolgate.server.plugins.reload import PluginReloader
 from toolgate.tools.api.registry import Part, Registry
 
 Start = Callable[..., Server]
@@ -344,16 +344,16 @@ def test_a_version_that_collides_leaves_the_last_good_one(connect: Start, tmp_pa
 
 def test_names_may_be_exchanged_at_once_and_what_serves_keeps_what_it_has(tmp_path: Path) -> None:
     async def body() -> None:
-        modules, served = Modules(), Registry()
+        modules, served = PluginLoader(), Registry()
 
         def swap() -> None:
             nonlocal served
             served = plugins.registry(Registry())
 
-        plugins = Plugins([tmp_path], modules.load, changed=swap)
+        plugins = PluginReloader([tmp_path], modules.load, on_change=swap)
 
         async def now() -> dict[str, str]:
-            await plugins.look(PATIENCE)
+            await plugins.reload(PATIENCE)
             return {part.key: Path(part.source).name for part in served.parts}
 
         write(tmp_path, "a.py", GOOD.format(name="x"))
@@ -613,7 +613,7 @@ def test_a_file_that_asks_for_isolation_is_not_imported_here(tmp_path: Path) -> 
         apart: list[str] = []
 
         def into(loads: list[str]) -> Callable[[Path], Any]:
-            async def load(file: Path) -> Loaded:
+            async def load(file: Path) -> LoadedPlugin:
                 loads.append(file.name)
                 return Nothing()
 
@@ -622,11 +622,11 @@ def test_a_file_that_asks_for_isolation_is_not_imported_here(tmp_path: Path) -> 
         write(tmp_path, "a.py", "__isolate__ = True\n")
         write(tmp_path, "b.py", "__isolate__: bool = True\n")
         write(tmp_path, "c.py", "__isolate__ = False\nif False:\n    __isolate__ = True\n")
-        plugins = Plugins([tmp_path], into(here), into(apart), changed=lambda: None)
-        await plugins.look(PATIENCE)
+        plugins = PluginReloader([tmp_path], into(here), into(apart), on_change=lambda: None)
+        await plugins.reload(PATIENCE)
         assert (here, sorted(apart)) == (["c.py"], ["a.py", "b.py"])
-        everything = Plugins([tmp_path], into([]), into(apart), isolate=True, changed=lambda: None)
-        await everything.look(PATIENCE)
+        everything = PluginReloader([tmp_path], into([]), into(apart), isolate=True, on_change=lambda: None)
+        await everything.reload(PATIENCE)
         assert apart[2:] == ["a.py", "b.py", "c.py"]
         for each in (plugins, everything):
             each.close()

@@ -14,11 +14,11 @@ from tests.clients.raw_client import PATIENCE, Server, eventually
 from toolgate.server import file_changes
 from toolgate.server.app import App
 from toolgate.server.config import load
-from toolgate.server.file_changes import Changes
+from toolgate.server.file_changes import FileChanges
 from toolgate.server.plugins import discovery, loader, reload
 from toolgate.server.plugins.discovery import wants_isolation
-from toolgate.server.plugins.loader import LoadError, Modules
-from toolgate.server.plugins.reload import Plugins
+from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
+from toolgate.server.plugins.reload import PluginReloader
 from toolgate.tools.api.registry import Registry
 
 Start = Callable[..., Server]
@@ -142,9 +142,9 @@ def test_a_watch_of_files_that_ends_is_begun_again(
     async def body() -> None:
         monkeypatch.setattr(_rust_notify, "RustNotify", failing)
         monkeypatch.setattr(file_changes, "RETRY", 0.01)
-        watched = Changes()
+        watched = FileChanges()
         file = tmp_path / "file"
-        of = watched.of(file)
+        of = watched.follow(file)
         told = asyncio.ensure_future(anext(of))
         while failures:
             await asyncio.sleep(0)
@@ -212,28 +212,28 @@ def test_imports_that_hang_refuse_only_themselves(
     go = tmp_path / "go"
 
     async def body() -> None:
-        inside, changed = Modules(), asyncio.Event()
+        inside, changed = PluginLoader(), asyncio.Event()
         folder = tmp_path / "plugins"
-        held = Plugins([folder], inside.load, changed=changed.set)
+        held = PluginReloader([folder], inside.load, on_change=changed.set)
 
         def names() -> list[str]:
             return [part.key for part in held.registry(Registry()).parts]
 
         for number in range(12):
             write(folder, f"hangs{number}.py", HANGING.format(go=str(go)))
-        await held.look(PATIENCE)
+        await held.reload(PATIENCE)
         write(folder, "sound.py", saying("sound", "sound"))
-        await held.look(PATIENCE)
+        await held.reload(PATIENCE)
         assert names() == ["sound"]
         write(folder, "hangs0.py", saying("healed", "healed"))
-        await held.look(PATIENCE)
+        await held.reload(PATIENCE)
         assert names() == ["healed", "sound"]
         for again in "ab":
             write(folder, "hangs1.py", HANGING.format(go=str(go)) + f"# {again}\n")
-            await held.look(PATIENCE)
+            await held.reload(PATIENCE)
         monkeypatch.setattr(loader, "PATIENCE", PATIENCE)
         write(folder, "hangs1.py", saying("late", "late"))
-        await held.look(PATIENCE)
+        await held.reload(PATIENCE)
         assert names() == ["healed", "sound"] and "hangs1.py" in caplog.text
         changed.clear()
         go.touch()
@@ -286,8 +286,8 @@ def test_a_plugin_too_large_for_the_server_is_told_what_helps(tmp_path: Path) ->
     file = write(tmp_path, "a.py", saying("fine") + "# " + "x" * 2**20)
 
     async def body() -> None:
-        inside = Modules()
-        with pytest.raises(LoadError) as caught:
+        inside = PluginLoader()
+        with pytest.raises(PluginLoadError) as caught:
             await inside.load(file)
         assert "more than 1048576 bytes of source" in str(caught.value.__cause__ or caught.value)
         assert "`__isolate__ = True`" in str(caught.value.__cause__ or caught.value)

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.clients.raw_client import Server
 from tests.server.auth.minted_tokens import asked, signed_site
-from toolgate.server.policy.rate_limit import Calls
-from toolgate.server.policy.sliding_window import SPAN, Minute
+from toolgate.server.policy.rate_limit import CallRateLimiter
+from toolgate.server.policy.sliding_window import SPAN, SlidingWindow
 from toolgate.tools.workspace import limits
 
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 def test_no_minute_has_more_than_the_limit_wherever_it_begins() -> None:
-    dice, minute, now, taken = random.Random(7), Minute(), 1_000.0, []
+    dice, minute, now, taken = random.Random(7), SlidingWindow(), 1_000.0, []
     for _ in range(20_000):
         now += dice.choice((0.0, 0.003, 0.9, 7.3))
         if not minute.wait(now, 20):
@@ -32,7 +32,7 @@ def test_no_minute_has_more_than_the_limit_wherever_it_begins() -> None:
 
 
 def test_a_wait_that_was_told_is_long_enough_and_two_seconds_too_long_at_most() -> None:
-    dice, minute, now = random.Random(8), Minute(), 1_000.0
+    dice, minute, now = random.Random(8), SlidingWindow(), 1_000.0
     for _ in range(2_000):
         while not (wait := minute.wait(now, 5)):
             minute.add(now)
@@ -43,7 +43,7 @@ def test_a_wait_that_was_told_is_long_enough_and_two_seconds_too_long_at_most() 
 
 
 def test_however_much_happens_a_minute_is_a_few_numbers() -> None:
-    minute = Minute()
+    minute = SlidingWindow()
     for step in range(100_000):
         minute.add(1_000 + step / 100)
     assert len(minute._seconds) <= 1_001  # one a second
@@ -52,7 +52,7 @@ def test_however_much_happens_a_minute_is_a_few_numbers() -> None:
 
 
 def test_a_clock_that_is_set_back_holds_nobody_up() -> None:
-    minute = Minute()
+    minute = SlidingWindow()
     minute.add(5_000)
     assert minute.wait(5_000, 1) == SPAN
     assert minute.wait(1_000, 1) == 0
@@ -60,48 +60,48 @@ def test_a_clock_that_is_set_back_holds_nobody_up() -> None:
 
 def test_a_refused_call_is_not_counted_and_the_wait_comes_to_an_end() -> None:
     clock = Clock()
-    calls = Calls({"": 3}, clock)
-    assert [calls.take("ada") for _ in range(3)] == [None] * 3
+    calls = CallRateLimiter({"": 3}, clock)
+    assert [calls.count("ada") for _ in range(3)] == [None] * 3
     for _ in range(50):
-        assert calls.take("ada") == "3 calls in a minute are allowed; try again in 60 s"
+        assert calls.count("ada") == "3 calls in a minute are allowed; try again in 60 s"
     clock.now += 60
-    assert [calls.take("ada") for _ in range(3)] == [None] * 3
+    assert [calls.count("ada") for _ in range(3)] == [None] * 3
 
 
 def test_a_scopes_calls_count_among_all_but_not_the_other_way() -> None:
-    calls = Calls({"": 4, "tools:shell": 2}, Clock())
-    assert [calls.take("ada", "tools:shell") for _ in range(2)] == [None] * 2
-    assert "2 calls of tools:shell in a minute" in str(calls.take("ada", "tools:shell"))
-    assert [calls.take("ada", "tools:web") for _ in range(2)] == [None] * 2  # the refused one took no room
-    assert "4 calls in a minute" in str(calls.take("ada", "tools:web"))
-    assert calls.take("bob", "tools:shell") is None
+    calls = CallRateLimiter({"": 4, "tools:shell": 2}, Clock())
+    assert [calls.count("ada", "tools:shell") for _ in range(2)] == [None] * 2
+    assert "2 calls of tools:shell in a minute" in str(calls.count("ada", "tools:shell"))
+    assert [calls.count("ada", "tools:web") for _ in range(2)] == [None] * 2  # the refused one took no room
+    assert "4 calls in a minute" in str(calls.count("ada", "tools:web"))
+    assert calls.count("bob", "tools:shell") is None
 
 
 def test_no_limit_is_none() -> None:
-    calls = Calls(limits.parse(["calls=0", "calls:tools:shell=0"]).calls, Clock())
-    assert {calls.take("ada", "tools:shell") for _ in range(5_000)} == {None}
+    calls = CallRateLimiter(limits.parse(["calls=0", "calls:tools:shell=0"]).calls, Clock())
+    assert {calls.count("ada", "tools:shell") for _ in range(5_000)} == {None}
     assert len(calls) == 0
 
 
 def test_who_has_not_called_for_a_minute_is_forgotten() -> None:
     clock = Clock()
-    calls = Calls({"": 3, "x": 2}, clock)
+    calls = CallRateLimiter({"": 3, "x": 2}, clock)
     for number in range(1_000):
-        calls.take(f"u-{number}", "x")
+        calls.count(f"u-{number}", "x")
     assert len(calls) == 2_000
     clock.now += SPAN + 2
-    calls.take("ada")
+    calls.count("ada")
     assert len(calls) == 1
 
 
 def test_of_two_limits_that_are_hit_the_longer_wait_is_told() -> None:
     clock = Clock()
-    calls = Calls({"": 2, "x": 1}, clock)
-    calls.take("ada", "y")
+    calls = CallRateLimiter({"": 2, "x": 1}, clock)
+    calls.count("ada", "y")
     clock.now += 30
-    calls.take("ada", "x")
-    assert calls.take("ada", "y") == "2 calls in a minute are allowed; try again in 30 s"
-    assert calls.take("ada", "x") == "1 calls of x in a minute are allowed; try again in 60 s"
+    calls.count("ada", "x")
+    assert calls.count("ada", "y") == "2 calls in a minute are allowed; try again in 30 s"
+    assert calls.count("ada", "x") == "1 calls of x in a minute are allowed; try again in 60 s"
 
 
 def test_one_call_too_many_is_a_tools_refusal_and_nobody_else_feels_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from toolgate.server.config import load
 from toolgate.server.policy import rules
 from toolgate.server.policy.command_patterns import MAX_COMMAND
-from toolgate.server.policy.rules import Caller, Rules, parse
+from toolgate.server.policy.rules import RuleCaller, Rules, parse_rules
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.session import Session
 from toolgate.tools.api.tool import Tool, tool
@@ -33,17 +33,17 @@ async def execute(command: list[str]) -> str:
 
 
 git_log.plugin = "history"
-EVERYBODY = Caller(frozenset(("local",)), Session("local"))
+EVERYBODY = RuleCaller(frozenset(("local",)), Session("local"))
 
 
 def verdict(
     command: str = "",
     of: Tool = bash,
-    caller: Caller = EVERYBODY,
+    caller: RuleCaller = EVERYBODY,
     arguments: dict[str, Any] | None = None,
     **words: str,
 ) -> str:
-    made = Rules(**{name: parse([text]) for name, text in words.items()})
+    made = Rules(**{name: parse_rules([text]) for name, text in words.items()})
     return made.verdict(of, {"command": command} if arguments is None else arguments, caller)[0]
 
 
@@ -168,25 +168,25 @@ def test_square_brackets_are_letters_of_a_command() -> None:
 
 
 def test_a_rule_may_be_about_one_caller() -> None:
-    ada = Caller(frozenset(("u-" + "a" * 40, "account:ada")), Session("u-x", scopes=frozenset(("tools:web",))))
+    ada = RuleCaller(frozenset(("u-" + "a" * 40, "account:ada")), Session("u-x", scopes=frozenset(("tools:web",))))
     for who in ("u-" + "a" * 40, "account:ada", "scope:tools:web"):
         assert verdict(caller=ada, deny=f"{who}=Bash") == "denied"
     for who in ("u-" + "b" * 40, "account:bob", "scope:tools:shell", "local", "github:ada"):
         assert verdict(caller=ada, deny=f"{who}=Bash") == "allowed"
     assert verdict(deny="scope:any=Bash") == "denied"  # the local user may do all
-    (rule,) = parse(["subject:robot=Bash"], lambda subject: f"name of {subject}")
-    assert Rules([rule]).verdict(bash, {}, Caller(frozenset(("name of robot",)), Session("x"))) == ("denied", rule)
+    (rule,) = parse_rules(["subject:robot=Bash"], lambda subject: f"name of {subject}")
+    assert Rules([rule]).verdict(bash, {}, RuleCaller(frozenset(("name of robot",)), Session("x"))) == ("denied", rule)
 
 
 def test_only_what_is_denied_to_everybody_is_not_offered() -> None:
     tools = {"Bash": bash, "git_log": git_log}
-    denied = Rules(parse(["git_*,Bash(rm *),local=Bash"]))
-    assert list(denied.offered(tools)) == ["Bash"]
-    assert Rules().offered(tools) is tools
+    denied = Rules(parse_rules(["git_*,Bash(rm *),local=Bash"]))
+    assert list(denied.without_denied(tools)) == ["Bash"]
+    assert Rules().without_denied(tools) is tools
 
 
 def test_rules_about_nothing_are_known() -> None:
-    found = Rules(parse(["Bash,Bsh"]), approve=parse(["plugin:none"])).idle({"Bash": bash})
+    found = Rules(parse_rules(["Bash,Bsh"]), approve=parse_rules(["plugin:none"])).find_unused({"Bash": bash})
     assert [str(rule) for rule in found] == ["Bsh", "plugin:none"]
 
 
@@ -216,7 +216,7 @@ def test_rules_about_nothing_are_known() -> None:
 )
 def test_what_is_no_rule_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match=r"rule|named|neither"):
-        rules.rule_word(word)
+        rules.check_rule_word(word)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_what_is_no_rule_is_refused(word: str) -> None:
 def test_a_list_in_the_environment_or_a_flag_is_not_torn_apart(word: str, torn: list[str]) -> None:
     from_environment = load.load({}, {"TOOLGATE_DENY": word, "TOOLGATE_APPROVE": word})
     assert list(from_environment.approve) == torn
-    assert [str(rule) for rule in parse(from_environment.deny)] == torn
+    assert [str(rule) for rule in parse_rules(from_environment.deny)] == torn
     from_flags = load.load({"deny": [word]}, {"TOOLGATE_DENY": "Other"})
-    assert [str(rule) for rule in parse(from_flags.deny)] == torn
-    again = from_flags.words()  # as `toolgate call` hands them on
+    assert [str(rule) for rule in parse_rules(from_flags.deny)] == torn
+    again = from_flags.to_flags()  # as `toolgate call` hands them on
     assert again[again.index("--deny") + 1] == word
 
 

@@ -262,13 +262,13 @@ def test_news_of_a_call_that_is_cancelled_just_before_its_answer_is_told_with_th
 
         async def answer(call: Call) -> None:
             assert call.flight is not None
-            call.flight.undo = lambda: restored.append("news")
+            call.flight.on_unsent = lambda: restored.append("news")
             call.session.cancel(call.id)
             await asyncio.sleep(0)  # as for a task that is being written down
 
         session, sent = Session("me"), Sent()
-        dispatcher = Dispatcher({"slow": Method(answer, opens=True)}, {}, lambda answer, call: answer)
-        await asyncio.create_task(dispatcher.take(Request(1, "slow"), session, sent))
+        dispatcher = Dispatcher({"slow": Method(answer, before_initialize=True)}, {}, lambda answer, call: answer)
+        await asyncio.create_task(dispatcher.handle_message(Request(1, "slow"), session, sent))
         assert (restored, sent.messages) == (["news"], [])
 
     asyncio.run(asyncio.wait_for(body(), 10))

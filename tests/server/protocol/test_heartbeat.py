@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from toolgate.server.calls.client import Caller
-from toolgate.server.calls.pending_questions import Questions
+from toolgate.server.calls.client import CallClient
+from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.protocol.messages import Notification, Outbound
 from toolgate.server.protocol.revisions import REVISIONS
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state.sealed_state import Seal
+from toolgate.server.state.sealed_state import Sealer
 
 FIRST, BEAT = 0.25, 1.0  # seconds
 
@@ -30,12 +30,12 @@ class Heard:
     def pause(self) -> None: ...
 
 
-def waiting(folder: Path) -> tuple[Caller, Heard]:
+def waiting(folder: Path) -> tuple[CallClient, Heard]:
     session = Session("me")
     session.revision = REVISIONS["2025-11-25"]
     heard = Heard()
     call = Call(1, "tools/call", {"_meta": {"progressToken": "t"}}, session, heard)
-    caller = Caller(call, Seal(folder / "key"), Questions(), 45.0, True)
+    caller = CallClient(call, Sealer(folder / "key"), PendingQuestions(), 45.0, True)
     caller.start_heartbeat(FIRST, BEAT)
     return caller, heard
 

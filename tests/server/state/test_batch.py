@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.server.state.test_store import with_store
-from toolgate.server.state.batch import Batch
-from toolgate.server.state.live_processes import Processes
+from toolgate.server.state.batch import WriteBatch
+from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tables import tables
@@ -27,13 +27,13 @@ def written(connection: "Connection") -> list[str]:
 
 def test_what_cant_be_written_of_one_session_keeps_no_other_out(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        records = SessionRecords(store, Processes(tmp_path / "processes"), "")
-        await records.put("first", ("", "", ""), b"{}")
+        records = SessionRecords(store, ProcessRegistry(tmp_path / "processes"), "")
+        await records.add("first", ("", "", ""), b"{}")
         told = await asyncio.gather(
-            records.put("before", ("issuer", "ada", "client"), b"{}"),
-            records.put("half", ("issuer", HALF, "client"), b"{}"),
-            records.put("first", ("issuer", "again", "client"), b"{}"),  # a key that is taken
-            records.put("after", ("issuer", "bob", "client"), b"{}"),
+            records.add("before", ("issuer", "ada", "client"), b"{}"),
+            records.add("half", ("issuer", HALF, "client"), b"{}"),
+            records.add("first", ("issuer", "again", "client"), b"{}"),  # a key that is taken
+            records.add("after", ("issuer", "bob", "client"), b"{}"),
             return_exceptions=True,
         )
         assert [type(one) for one in told] == [type(None), StateError, StateError, type(None)]
@@ -44,7 +44,7 @@ def test_what_cant_be_written_of_one_session_keeps_no_other_out(tmp_path: Path) 
 
 def test_half_a_write_is_taken_back_whole(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        batch, row = Batch(store), {"issuer": "", "subject": "", "client": "", "details": b"", "process": ""}
+        batch, row = WriteBatch(store), {"issuer": "", "subject": "", "client": "", "details": b"", "process": ""}
         row |= {"began_at": 0.0, "seen_at": 0.0}
 
         def put(connection: "Connection", *ids: str) -> None:
@@ -63,7 +63,7 @@ def test_half_a_write_is_taken_back_whole(tmp_path: Path) -> None:
 
 def test_a_transaction_that_the_disk_ended_is_written_by_nobody(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        batch = Batch(store)
+        batch = WriteBatch(store)
 
         def put(connection: "Connection") -> None:
             connection.exec_driver_sql("INSERT INTO session VALUES ('one', '', '', '', x'', '', 0, 0)")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from toolgate.server.state import callback_timer as clock_module
-from toolgate.server.state.callback_timer import Clock, Firing
-from toolgate.server.state.callbacks import Callbacks
+from toolgate.server.state.callback_timer import CallbackTimer, Firing
+from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.context import Callback
@@ -40,20 +40,20 @@ asyncio.run(main())
 class Process:
     """What a server process has of all this. Several in one test are several processes to each other."""
 
-    def __init__(self, folder: Path, serves: Callable[[str], bool] = clock_module.everyone) -> None:
+    def __init__(self, folder: Path, serves: Callable[[str], bool] = clock_module.serves_everyone) -> None:
         self.time = 1_000_000.0
         self.fired: list[Firing] = []
         self.store = Store(folder)
-        self.clock = Clock(self.store, self.fired.append, serves, lambda: self.time)
+        self.clock = CallbackTimer(self.store, self.fired.append, serves, lambda: self.time)
 
-    def callbacks(self, principal: str = "a", session: str = "s") -> Callbacks:
-        return Callbacks(self.store, self.clock, principal, session)
+    def callbacks(self, principal: str = "a", session: str = "s") -> CallbackStore:
+        return CallbackStore(self.store, self.clock, principal, session)
 
     async def at(self, seconds: float) -> list[Firing]:
         """Look at a time, in seconds after the start of the test; what fired."""
         self.time = 1_000_000.0 + seconds
         self.fired.clear()
-        await self.clock.look()
+        await self.clock.fire_due()
         return list(self.fired)
 
     async def __aenter__(self) -> "Process":
@@ -82,7 +82,7 @@ def test_a_callback_fires_on_its_cadence_and_ends_after_its_last(tmp_path: Path)
             assert await process.at(61) == [Firing("a", "s", 0, "look", 0)]
             assert await process.callbacks().list() == []
             assert await process.at(1000) == []
-            assert not process.store.flagged(PENDING, "")
+            assert not process.store.has_flag(PENDING, "")
 
     run(body())
 
@@ -256,7 +256,7 @@ def test_a_process_takes_over_only_for_those_it_serves(tmp_path: Path) -> None:
         async with Process(tmp_path, lambda principal: principal == "b") as process:
             assert [firing.message for firing in await process.at(10)] == ["b's"]
             await process.at(20)
-            assert process.store.flagged(PENDING, "")
+            assert process.store.has_flag(PENDING, "")
 
     run(body())
 
@@ -285,9 +285,9 @@ def test_the_clock_says_when_to_look_next_and_at_least_every_minute(tmp_path: Pa
     async def body() -> None:
         async with Process(tmp_path) as process:
             await process.callbacks().set("look", 3600, -1)
-            assert await process.clock.look() == 60
+            assert await process.clock.fire_due() == 60
             await process.callbacks().set("look", 45, -1)
-            assert await process.clock.look() == 45
+            assert await process.clock.fire_due() == 45
 
     run(body())
 
@@ -298,10 +298,10 @@ def test_the_flag_goes_when_the_last_callback_has(tmp_path: Path) -> None:
             assert await process.callbacks().list() == []
             assert not process.store.path.exists()
             await process.callbacks().set("look", 10, 1)
-            assert process.store.flagged(PENDING, "")
+            assert process.store.has_flag(PENDING, "")
             await process.callbacks().cancel(0)
             await process.at(0)
-            assert not process.store.flagged(PENDING, "")
+            assert not process.store.has_flag(PENDING, "")
 
     run(body())
 
@@ -321,12 +321,12 @@ def test_on_the_real_clock_a_callback_comes_in_time(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
         store = Store(tmp_path)
         fired: asyncio.Queue[float] = asyncio.Queue()
-        clock = Clock(store, lambda _: fired.put_nowait(loop.time()))
+        clock = CallbackTimer(store, lambda _: fired.put_nowait(loop.time()))
         try:
             await clock.start()
-            await Callbacks(store, clock, "a", "s").set("warm", 3600, 1)  # SQLAlchemy's import is not measured
+            await CallbackStore(store, clock, "a", "s").set("warm", 3600, 1)  # SQLAlchemy's import is not measured
             start = loop.time()
-            await Callbacks(store, clock, "a", "s").set("look", 1, 2)
+            await CallbackStore(store, clock, "a", "s").set("look", 1, 2)
             times = [await asyncio.wait_for(fired.get(), 10) - start for _ in range(2)]
             assert 0.95 < times[0] < 6
             assert 1.95 < times[1] < 7  # as slow as a busy machine may be

@@ -19,16 +19,16 @@ from sqlalchemy import event
 from tests.clients.raw_client import eventually
 from tests.server.cli.test_cli import run
 from tests.server.state import fixture
-from toolgate.server.state import grants, people
+from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state import migrate as upgrading
 from toolgate.server.state import store as store_module
-from toolgate.server.state.callback_timer import Clock
-from toolgate.server.state.callbacks import Callbacks
-from toolgate.server.state.plans import Plan
-from toolgate.server.state.sqlite import connected, disconnect
-from toolgate.server.state.store import VERSION, Newer, StateError, Store
+from toolgate.server.state.callback_timer import CallbackTimer
+from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.plans import PlanStore
+from toolgate.server.state.sqlite import connect, disconnect
+from toolgate.server.state.store import VERSION, NewerStateError, StateError, Store
 from toolgate.server.state.tables import tables
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.todos import TodoStore
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.sql"))
 Rows = dict[str, list[dict[str, Any]]]
@@ -67,7 +67,7 @@ def opened(folder: Path, work: Callable[[Store], Any]) -> Any:
     async def body() -> Any:
         store = Store(folder / "state")
         try:
-            await store.ready()
+            await store.prepare()
             return await asyncio.wait_for(work(store), 60)
         finally:
             store.close()
@@ -77,7 +77,7 @@ def opened(folder: Path, work: Callable[[Store], Any]) -> Any:
 
 def tasks(folder: Path) -> list[str]:
     async def named(store: Store) -> list[str]:
-        return [task.name for task in await Tasks(store, "local", "").all()]
+        return [task.name for task in await TodoStore(store, "local", "").all()]
 
     found: list[str] = opened(folder, named)
     return found
@@ -90,7 +90,7 @@ def differences() -> Iterator[Callable[[Path], list[Any]]]:
     from alembic.migration import MigrationContext
 
     def compared(database: Path) -> list[Any]:
-        connection = connected(database)
+        connection = connect(database)
         try:
             options = {"compare_type": True, "compare_server_default": True}
             return list(compare_metadata(MigrationContext.configure(connection, opts=options), tables().metadata))
@@ -109,20 +109,22 @@ def test_a_database_of_each_schema_there_was_is_upgraded_with_all_that_is_in_it(
     assert all(before[table] for table in before), "every table of a fixture has rows"
 
     async def used(store: Store) -> None:
-        (report, tidy) = await Tasks(store, "local", "").all()
+        (report, tidy) = await TodoStore(store, "local", "").all()
         assert [(step.text, step.completed) for step in report.steps] == [
             ("collect figures, “über” all", True),
             ("write", False),
         ]
         assert (report.current, report.completed, tidy.completed) == (True, False, True)
-        assert (await store.transact(Plan(store, "local", "")._read)).goal == "find out why it's slow"
-        callbacks = Callbacks(store, Clock(store, lambda _: None), "local", "")
+        assert (await store.transact(PlanStore(store, "local", "")._read)).goal == "find out why it's slow"
+        callbacks = CallbackStore(store, CallbackTimer(store, lambda _: None), "local", "")
         (callback,) = await store.transact(callbacks._read)
-        assert (callback.message, callback.left) == ("look at the build", -1)
+        assert (callback.message, callback.repeats_left) == ("look at the build", -1)
         if "oauth_grant" in before:
-            (grant,) = await store.transact(lambda connection: grants.open_grants(connection, client="c-1"))
+            (grant,) = await store.transact(
+                lambda connection: grant_rows.list_unrevoked_grants(connection, client="c-1")
+            )
             assert grant.id == before["oauth_grant"][0]["id"] and grant.family
-            assert (await store.transact(lambda connection: people.account(connection, "ada"))).subject
+            assert (await store.transact(lambda connection: people_rows.find_account(connection, "ada"))).subject
             (token, own) = rows(database)["oauth_access"]
             assert (token["subject"], own["subject"]) == ("s-ada", "c-1")
 
@@ -149,7 +151,7 @@ def test_the_present_version_is_the_last_migration_and_has_a_fixture(
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory(str(upgrading.MIGRATIONS))
-    assert scripts.get_heads() == [upgrading.revision(VERSION)]
+    assert scripts.get_heads() == [upgrading.format_revision(VERSION)]
     assert {int(path.stem[0]) for path in FIXTURES} == set(range(1, VERSION + 1))
     assert tasks(tmp_path) == []
     database = tmp_path / "state" / "state.db"
@@ -157,9 +159,9 @@ def test_the_present_version_is_the_last_migration_and_has_a_fixture(
     with contextlib.closing(sqlite3.connect(database)) as new:
         stamped = new.execute("SELECT version_num FROM alembic_version").fetchall()
         own = new.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-    assert stamped == [(upgrading.revision(VERSION),)]
+    assert stamped == [(upgrading.format_revision(VERSION),)]
     older = made(tmp_path / "older", of("4"))
-    opened(tmp_path / "older", lambda store: store.ready())
+    opened(tmp_path / "older", lambda store: store.prepare())
     with contextlib.closing(sqlite3.connect(older)) as upgraded:
         assert upgraded.execute("SELECT version_num FROM alembic_version").fetchall() == stamped
         assert upgraded.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone() == own
@@ -242,7 +244,7 @@ def test_an_upgrade_that_cant_be_written_down_changes_nothing_and_keeps_every_co
     database = made(tmp_path, of("4"))
     for name in ("2", "3", "4"):
         (database.parent / f"state.db.before-{name}").write_text(name)
-    before, migrate = rows(database), upgrading.migrate
+    before, migrate = rows(database), upgrading.run_migrations
 
     def full(_connection: Any) -> None:
         error = sqlite3.OperationalError("database or disk is full")
@@ -320,11 +322,11 @@ def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_a
     database = made(tmp_path, of(str(VERSION)))
 
     async def work(store: Store) -> None:
-        tasks = Tasks(store, "local", "")
+        tasks = TodoStore(store, "local", "")
         await tasks.create("before")
         with contextlib.closing(sqlite3.connect(database)) as other:
             other.execute("PRAGMA user_version = 99")
-        with pytest.raises(Newer, match="version 99"):
+        with pytest.raises(NewerStateError, match="version 99"):
             await tasks.create("after")
 
     opened(tmp_path, work)

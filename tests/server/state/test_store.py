@@ -19,13 +19,13 @@ from tests.clients.raw_client import PATIENCE
 from toolgate.server.state import store as store_module
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.tables import tables
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.todos import TodoStore
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.todos import Tasks
 
 async def main(folder, principal, count):
     store = Store(Path(folder))
@@ -70,7 +70,7 @@ def integrity(folder: Path) -> str:
 
 def held(folder: Path, principal: str) -> list[int]:
     async def body(store: Store) -> list[int]:
-        return [task.id for task in await Tasks(store, principal, "").all()]
+        return [task.id for task in await TodoStore(store, principal, "").all()]
 
     found: list[int] = with_store(folder, body)
     return found
@@ -97,8 +97,8 @@ def test_two_processes_that_start_at_once_on_a_new_state_lose_nothing(tmp_path: 
 
 def test_the_state_is_its_owners_alone(tmp_path: Path) -> None:
     async def body(store: Store) -> list[int]:
-        await Tasks(store, "a", "").create("x")
-        await store.transact(lambda _: store.flag("plan", "a", True))
+        await TodoStore(store, "a", "").create("x")
+        await store.transact(lambda _: store.set_flag("plan", "a", True))
         paths = [store.folder, *store.folder.rglob("*")]
         assert {path.name for path in paths} >= {"state.db", "state.db-wal", "flags"}
         return [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in paths]
@@ -145,7 +145,7 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
 def test_damage_in_the_middle_of_the_file_is_told(tmp_path: Path) -> None:
     async def fill(store: Store) -> None:
         for number in range(50):
-            await Tasks(store, "a", "").create(f"task {number} {'x' * 200}")
+            await TodoStore(store, "a", "").create(f"task {number} {'x' * 200}")
 
     with_store(tmp_path, fill)
     data = bytearray((tmp_path / "state.db").read_bytes())
@@ -165,7 +165,7 @@ def test_a_held_database_is_told_and_works_again_when_let_go(tmp_path: Path, mon
     monkeypatch.setattr(store_module, "BUSY", 0.05)
 
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("before")
         other = sqlite3.connect(store.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -191,7 +191,7 @@ CLOSER = """
 import asyncio, sys, time
 from pathlib import Path
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.todos import Tasks
 
 async def main():
     store = Store(Path(sys.argv[1]))
@@ -242,7 +242,7 @@ def test_what_waits_when_the_store_is_closed_is_still_done(tmp_path: Path, monke
     monkeypatch.setattr("toolgate.server.state.store.CLOSE_WITHIN", PATIENCE)
 
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("first")
         waiting = [asyncio.create_task(tasks.create(str(number))) for number in range(10)]
         await asyncio.sleep(0)
@@ -257,7 +257,7 @@ def test_a_state_that_is_removed_while_open_is_made_anew(tmp_path: Path, caplog:
     state = tmp_path / "state"
 
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("lost")
         shutil.rmtree(state)
         await tasks.create("kept")
@@ -272,7 +272,7 @@ def test_a_state_that_is_removed_while_open_is_made_anew(tmp_path: Path, caplog:
 
 def test_a_copy_put_back_while_the_database_is_open_is_used(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("one")
         copy = sqlite3.connect(tmp_path / "copy")
         source = sqlite3.connect(store.path)
@@ -297,7 +297,7 @@ def test_those_who_wait_for_a_held_database_wait_at_the_same_time(
     monkeypatch.setattr(store_module, "BUSY", 0.5)
 
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("before")
         other = sqlite3.connect(store.path, isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
@@ -312,7 +312,7 @@ def test_those_who_wait_for_a_held_database_wait_at_the_same_time(
 
 def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         made = [await tasks.create("before")]
         pages = await store.transact(lambda connection: connection.exec_driver_sql("PRAGMA page_count").scalar())
         await store.transact(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}").all())
@@ -342,14 +342,14 @@ def test_a_transaction_that_raises_is_undone(tmp_path: Path) -> None:
 
         with pytest.raises(LookupError, match="on purpose"):
             await store.transact(half)
-        assert await Tasks(store, "a", "").all() == []
+        assert await TodoStore(store, "a", "").all() == []
 
     with_store(tmp_path, body)
 
 
 def test_a_cancelled_caller_leaves_the_store_working(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("first")
         entered, leave = threading.Event(), threading.Event()
 
@@ -373,29 +373,29 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.close()
     with pytest.raises(StateError, match="shutting down"):
-        asyncio.run(Tasks(store, "a", "").all())
+        asyncio.run(TodoStore(store, "a", "").all())
 
 
 def test_a_flag_is_seen_without_a_database(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        await store.transact(lambda _: store.flag("plan", "a/../b", True))
+        await store.transact(lambda _: store.set_flag("plan", "a/../b", True))
 
     with_store(tmp_path, body)
     (tmp_path / "state.db").unlink()
     store = Store(tmp_path)
-    assert store.flagged("plan", "a/../b")
-    assert not store.flagged("plan", "a")
-    assert not store.flagged("plan", "")
-    assert not store.flagged("other", "a/../b")
+    assert store.has_flag("plan", "a/../b")
+    assert not store.has_flag("plan", "a")
+    assert not store.has_flag("plan", "")
+    assert not store.has_flag("other", "a/../b")
     assert not (tmp_path / "state.db").exists()
 
 
 def test_a_flag_comes_down_only_when_nothing_needs_it(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        await store.transact(lambda _: store.flag("plan", "a", True))
-        await store.settle("plan", "a", lambda _: True)
-        assert store.flagged("plan", "a")
-        await store.settle("plan", "a", lambda _: False)
-        assert not store.flagged("plan", "a")
+        await store.transact(lambda _: store.set_flag("plan", "a", True))
+        await store.clear_flag_unless("plan", "a", lambda _: True)
+        assert store.has_flag("plan", "a")
+        await store.clear_flag_unless("plan", "a", lambda _: False)
+        assert not store.has_flag("plan", "a")
 
     with_store(tmp_path, body)

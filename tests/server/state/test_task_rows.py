@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from toolgate.server.calls.tasks import LIFETIME, Deferral, Deferrals
+from toolgate.server.calls.tasks import LIFETIME, CallTask, CallTasks
 from toolgate.server.state import task_rows as ledger_module
-from toolgate.server.state.live_processes import Processes
+from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools import ToolError
 
@@ -20,12 +20,12 @@ class Process:
     def __init__(self, folder: Path, serves: Callable[[str], bool] = lambda principal: True, server: str = "") -> None:
         self.time = 1_000_000.0
         self.store = Store(folder)
-        self.processes = Processes(folder / "processes")
-        self.deferrals = Deferrals(self.store, self.processes, serves, lambda: self.time, server)
+        self.processes = ProcessRegistry(folder / "processes")
+        self.deferrals = CallTasks(self.store, self.processes, serves, lambda: self.time, server)
         self.again: list[tuple[str, bytes]] = []
-        self.deferrals.again = lambda deferral, how: self.again.append((deferral.kept.id, how))
+        self.deferrals.rerun = lambda deferral, how: self.again.append((deferral.kept.id, how))
 
-    async def completed(self, principal: str = "ada", outcome: bytes = b"{}") -> Deferral:
+    async def completed(self, principal: str = "ada", outcome: bytes = b"{}") -> CallTask:
         deferral = await self.deferrals.begin(principal, "echo", None)
         await deferral.end("completed", None, outcome)
         return deferral
@@ -74,7 +74,7 @@ def test_what_has_expired_is_cleared_away(tmp_path: Path) -> None:
         assert count == 1
         process.time += LIFETIME
         await process.deferrals.resume()  # as at the start
-        assert not process.store.flagged(ledger_module.ANY, "")
+        assert not process.store.has_flag(ledger_module.FLAG, "")
         assert await process.status(last.kept.id) is None
 
     run(tmp_path, body)
@@ -95,7 +95,7 @@ def test_nobody_finds_anothers(tmp_path: Path) -> None:
         over = await process.completed()
         for deferral in (under_way, over):
             assert await process.status(deferral.kept.id, "bob") is None
-            assert process.deferrals.here("bob", deferral.kept.id) is None
+            assert process.deferrals.find_running("bob", deferral.kept.id) is None
             assert await process.status(deferral.kept.id, "ada")
 
     run(tmp_path, body)
@@ -146,9 +146,9 @@ def test_a_result_nobody_has_read_stays_and_one_there_is_no_room_for_has_failed(
     async def body(process: Process) -> None:
         unread, told = [await process.deferrals.begin("ada", "echo", None) for _ in range(2)]
         await unread.end("completed", None, b"x" * 90)
-        process.deferrals.tell = lambda kept: True  # somebody listens
+        process.deferrals.notify = lambda kept: True  # somebody listens
         await told.end("completed", None, b"x" * 90)
-        process.deferrals.tell = lambda kept: False
+        process.deferrals.notify = lambda kept: False
         fits = await process.completed(outcome=b"x" * 90)
         late = await process.completed(outcome=b"x" * 90)
         assert late.kept.status == "failed"  # as it is told
@@ -183,14 +183,14 @@ def test_whoever_reads_nothing_may_begin_no_more(tmp_path: Path, monkeypatch: An
 def test_what_ends_while_it_is_looked_up_is_found_as_it_ended(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         deferral = await process.deferrals.begin("ada", "echo", None)
-        look = process.deferrals.ledger.find
+        look = process.deferrals.rows.find
 
         async def slowly(*given: Any) -> Any:
             await deferral.end("completed", None, b"{}")
-            assert process.deferrals.here("ada", deferral.kept.id) is None
+            assert process.deferrals.find_running("ada", deferral.kept.id) is None
             return await look(*given)
 
-        process.deferrals.ledger.find = slowly  # type: ignore[method-assign]
+        process.deferrals.rows.find = slowly  # type: ignore[method-assign]
         found = await process.deferrals.find("ada", [deferral.kept.id, "another's"])
         assert [(kept.id, kept.status) for kept in found.values()] == [(deferral.kept.id, "completed")]
 
@@ -200,7 +200,7 @@ def test_what_ends_while_it_is_looked_up_is_found_as_it_ended(tmp_path: Path) ->
 def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         deferral = await process.deferrals.begin("ada", "echo", b"how")
-        save = process.deferrals.ledger.save
+        save = process.deferrals.rows.save
 
         async def full(*given: Any) -> Any:
             raise StateError("full")
@@ -212,12 +212,12 @@ def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: P
             deferral.answer(dict.fromkeys(deferral.outstanding, number))
             return await asking
 
-        process.deferrals.ledger.save = full  # type: ignore[method-assign]
+        process.deferrals.rows.save = full  # type: ignore[method-assign]
         with pytest.raises(StateError):  # it could be run again, and ask once more what was answered
             await ask(0)
-        process.deferrals.ledger.save = save  # type: ignore[method-assign]
+        process.deferrals.rows.save = save  # type: ignore[method-assign]
         assert await ask(1) == {"who": 1}
-        process.deferrals.ledger.save = full  # type: ignore[method-assign]
+        process.deferrals.rows.save = full  # type: ignore[method-assign]
         assert await ask(2) == {"who": 2}
         await process.deferrals.close(0)
 
@@ -253,7 +253,7 @@ def test_a_living_process_keeps_its_own_and_a_dead_ones_are_taken_over(tmp_path:
         first.die()
         assert await process.status(harmful.kept.id) == "failed"  # found out by asking
         assert process.again == [(harmless.kept.id, b"how")]
-        assert process.deferrals.here("ada", harmless.kept.id) is not None
+        assert process.deferrals.find_running("ada", harmless.kept.id) is not None
 
     run(tmp_path, body)
 
@@ -291,7 +291,7 @@ def test_a_full_disk_is_told_before_a_task_is_and_an_outcome_is_not_lost_with_it
         await limit(store, "100000")
         assert await process.status(deferral.kept.id) == "completed"  # and is written down, now that it can be
         await process.deferrals.close(0)
-        assert process.deferrals.here("ada", deferral.kept.id) is None
+        assert process.deferrals.find_running("ada", deferral.kept.id) is None
         assert (await process.deferrals.find("ada", [deferral.kept.id]))[deferral.kept.id].outcome == outcome
 
     run(tmp_path, body)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from toolgate.server.state import tasks as tasks_module
-from toolgate.server.state.plans import ACTIVE, KEPT, Plan
+from toolgate.server.state import todos as tasks_module
+from toolgate.server.state.plans import ACTIVE_FLAG, EXISTS_FLAG, PlanStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.tasks import Tasks
+from toolgate.server.state.todos import TodoStore
 from toolgate.tools import ToolError
-from toolgate.tools.api.context import PlanState, Step, Task
+from toolgate.tools.api.context import PlanState, Todo, TodoStep
 
 
 def with_store(folder: Path, body: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
@@ -28,7 +28,7 @@ def with_store(folder: Path, body: Callable[[Store], Coroutine[Any, Any, Any]]) 
 
 def test_tasks_steps_and_the_current_one_survive_a_restart(tmp_path: Path) -> None:
     async def before(store: Store) -> None:
-        tasks = Tasks(store, "a", "session-1")
+        tasks = TodoStore(store, "a", "session-1")
         await tasks.create("first")
         await tasks.create("second")
         await tasks.add(1, "step one")
@@ -37,14 +37,14 @@ def test_tasks_steps_and_the_current_one_survive_a_restart(tmp_path: Path) -> No
         await tasks.switch(1)
 
     async def after(store: Store) -> Any:
-        tasks = Tasks(store, "a", "session-2")
+        tasks = TodoStore(store, "a", "session-2")
         return await tasks.all(), await tasks.current()
 
     with_store(tmp_path, before)
     assert with_store(tmp_path, after) == (
         [
-            Task(1, "first", True, False, [Step(1, "step one", True), Step(2, "step two", False)]),
-            Task(2, "second", False, False, []),
+            Todo(1, "first", True, False, [TodoStep(1, "step one", True), TodoStep(2, "step two", False)]),
+            Todo(2, "second", False, False, []),
         ],
         1,
     )
@@ -52,13 +52,13 @@ def test_tasks_steps_and_the_current_one_survive_a_restart(tmp_path: Path) -> No
 
 def test_the_current_task_is_the_sessions_and_only_then_the_principals(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        one, two, none = (Tasks(store, "a", session) for session in ("one", "two", ""))
+        one, two, none = (TodoStore(store, "a", session) for session in ("one", "two", ""))
         await one.create("first")
         await two.create("second")
         assert (await one.current(), await two.current(), await none.current()) == (1, 2, 2)
         await none.switch(1)
         assert (await one.current(), await two.current(), await none.current()) == (1, 2, 1)
-        assert await Tasks(store, "a", "new").current() == 1
+        assert await TodoStore(store, "a", "new").current() == 1
         assert [task.id for task in await two.all() if task.current] == [2]
 
     with_store(tmp_path, body)
@@ -67,8 +67,8 @@ def test_the_current_task_is_the_sessions_and_only_then_the_principals(tmp_path:
 @pytest.mark.parametrize("task_id", [1, 0, -1, 99, 2**63, 10**40])
 def test_an_id_that_is_not_the_callers_is_unknown(tmp_path: Path, task_id: int) -> None:
     async def body(store: Store) -> None:
-        await Tasks(store, "a", "").create("a's")
-        stranger = Tasks(store, "b", "")
+        await TodoStore(store, "a", "").create("a's")
+        stranger = TodoStore(store, "b", "")
         for attempt in (stranger.add(task_id, "x"), stranger.complete(task_id), stranger.switch(task_id)):
             with pytest.raises(KeyError):
                 await attempt
@@ -80,7 +80,7 @@ def test_an_id_that_is_not_the_callers_is_unknown(tmp_path: Path, task_id: int) 
 
 def test_an_unknown_step_is_a_lookup_error_but_no_unknown_task(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("x")
         with pytest.raises(LookupError) as caught:
             await tasks.complete(1, 1)
@@ -93,10 +93,10 @@ def test_two_clients_at_once_lose_no_step(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         other = Store(store.folder)
         try:
-            await Tasks(store, "a", "").create("x")
-            adds = [Tasks(use, "a", "").add(1, f"{n}") for n in range(20) for use in (store, other)]
+            await TodoStore(store, "a", "").create("x")
+            adds = [TodoStore(use, "a", "").add(1, f"{n}") for n in range(20) for use in (store, other)]
             await asyncio.gather(*adds)
-            (task,) = await Tasks(store, "a", "").all()
+            (task,) = await TodoStore(store, "a", "").all()
             assert [step.number for step in task.steps] == list(range(1, 41))
             assert sorted(step.text for step in task.steps) == sorted([f"{n}" for n in range(20)] * 2)
         finally:
@@ -107,7 +107,7 @@ def test_two_clients_at_once_lose_no_step(tmp_path: Path) -> None:
 
 def test_a_step_added_to_a_completed_task_opens_it_again(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         await tasks.create("x")
         assert (await tasks.complete(1)).completed
         assert not (await tasks.add(1, "one more")).completed
@@ -120,7 +120,7 @@ def test_tasks_and_steps_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(tasks_module, limit, 2)
 
     async def body(store: Store) -> None:
-        tasks = Tasks(store, "a", "")
+        tasks = TodoStore(store, "a", "")
         for name in ("one", "two"):
             await tasks.create(name)
             await tasks.add(1, name)
@@ -132,7 +132,7 @@ def test_tasks_and_steps_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await tasks.complete(number)
             await tasks.create(f"more {number}")
         assert [task.id for task in await tasks.all()] == [3, 4, 5, 6]  # the oldest completed ones went
-        await Tasks(store, "b", "").create("b's is its own")
+        await TodoStore(store, "b", "").create("b's is its own")
 
     with_store(tmp_path, body)
 
@@ -142,7 +142,7 @@ def test_the_current_tasks_of_old_sessions_are_forgotten(tmp_path: Path, monkeyp
 
     async def body(store: Store) -> int:
         for number in range(5):
-            await Tasks(store, "a", f"session-{number}").create("x")
+            await TodoStore(store, "a", f"session-{number}").create("x")
         return await store.transact(
             lambda connection: int(connection.exec_driver_sql("SELECT count(*) FROM focus").scalar_one())
         )
@@ -152,11 +152,11 @@ def test_the_current_tasks_of_old_sessions_are_forgotten(tmp_path: Path, monkeyp
 
 def test_the_principals_plan_is_seen_by_all_and_survives_a_restart(tmp_path: Path) -> None:
     async def before(store: Store) -> PlanState:
-        return await Plan(store, "a", "").enter("tidy up", "plan.md")
+        return await PlanStore(store, "a", "").enter("tidy up", "plan.md")
 
     async def after(store: Store) -> Any:
-        plan = Plan(store, "a", "")
-        return await plan.active(), await plan.state(), await Plan(store, "b", "").state()
+        plan = PlanStore(store, "a", "")
+        return await plan.active(), await plan.state(), await PlanStore(store, "b", "").state()
 
     entered = with_store(tmp_path, before)
     nothing = PlanState(False, "", None, None)
@@ -167,7 +167,7 @@ def test_the_principals_plan_is_seen_by_all_and_survives_a_restart(tmp_path: Pat
 @pytest.mark.parametrize("session", ["", "session-1"])
 def test_a_plan_that_ended_stays_readable_until_it_is_reset(tmp_path: Path, session: str) -> None:
     async def body(store: Store) -> None:
-        plan = Plan(store, "a", session)
+        plan = PlanStore(store, "a", session)
         entered = await plan.enter("tidy up", None)
         ended = await plan.exit("there.md")
         assert ended == PlanState(False, "tidy up", "there.md", entered.started_at)
@@ -182,10 +182,10 @@ def test_a_plan_that_ended_stays_readable_until_it_is_reset(tmp_path: Path, sess
 
 def test_a_sessions_plan_is_its_own_and_touches_no_database(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        plan = Plan(store, "a", "session-1")
+        plan = PlanStore(store, "a", "session-1")
         await plan.enter("tidy up", None)
         assert await plan.active()
-        for other in (Plan(store, "a", "session-2"), Plan(store, "a", "")):
+        for other in (PlanStore(store, "a", "session-2"), PlanStore(store, "a", "")):
             assert not await other.active()
             assert not (await other.state()).active
             await other.reset()
@@ -196,29 +196,29 @@ def test_a_sessions_plan_is_its_own_and_touches_no_database(tmp_path: Path) -> N
 
 def test_an_ended_plan_costs_the_others_no_database(tmp_path: Path) -> None:
     async def ends(store: Store) -> None:
-        plan = Plan(store, "a", "")
+        plan = PlanStore(store, "a", "")
         await plan.enter("tidy up", None)
         await plan.exit()
-        assert not store.flagged(ACTIVE, "a")
-        assert store.flagged(KEPT, "a")
+        assert not store.has_flag(ACTIVE_FLAG, "a")
+        assert store.has_flag(EXISTS_FLAG, "a")
 
     with_store(tmp_path, ends)
     (tmp_path / "state.db").write_bytes(b"would fail when opened")
 
     async def asks(store: Store) -> bool:
-        return await Plan(store, "a", "").active()
+        return await PlanStore(store, "a", "").active()
 
     assert with_store(tmp_path, asks) is False
 
 
 def test_a_flag_left_over_by_a_crash_does_no_harm(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        for flag in (ACTIVE, KEPT):
-            await store.transact(lambda _, flag=flag: store.flag(flag, "a", True))
-        plan = Plan(store, "a", "")
+        for flag in (ACTIVE_FLAG, EXISTS_FLAG):
+            await store.transact(lambda _, flag=flag: store.set_flag(flag, "a", True))
+        plan = PlanStore(store, "a", "")
         assert not await plan.active()
         assert await plan.state() == PlanState(False, "", None, None)
         await plan.reset()
-        assert not store.flagged(KEPT, "a")
+        assert not store.has_flag(EXISTS_FLAG, "a")
 
     with_store(tmp_path, body)

@@ -15,7 +15,7 @@ from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.auth.minted_tokens import Signed, asked
 from toolgate.server.auth.tokens.access_tokens import OURS
 from toolgate.server.principal import Principal
-from toolgate.server.telemetry.log_format import STYLES, Lines
+from toolgate.server.telemetry.log_format import FORMATTERS, TextFormatter
 
 PLUGIN = """
 from toolgate.tools import tool
@@ -142,9 +142,9 @@ def test_a_server_over_stdio_logs_objects_too_and_so_does_a_plugin_in_its_own_pr
     assert "one\ntwo" in [entry["message"] for entry in said]
 
 
-@pytest.mark.parametrize("style", sorted(STYLES))
+@pytest.mark.parametrize("style", sorted(FORMATTERS))
 def test_whatever_is_logged_is_lines_of_one_kind(style: str) -> None:
-    lines: Lines = STYLES[style](4_000)
+    lines: TextFormatter = FORMATTERS[style](4_000)
     for text in (
         FORGED,
         "",

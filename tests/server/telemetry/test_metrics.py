@@ -24,15 +24,15 @@ from tests.conftest import PROBE
 from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.auth.sign_in_server import Browser
 from toolgate.server.auth.tokens.access_tokens import OURS
-from toolgate.server.calls.observers import End
+from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
-from toolgate.server.http_app import check
+from toolgate.server.http_app import check_http
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry.metrics import Metrics
-from toolgate.server.telemetry.metrics.calls import MAX_TOOLS, Calls
-from toolgate.server.telemetry.metrics.gauges import Row
-from toolgate.server.telemetry.metrics.token import made, token
+from toolgate.server.telemetry.metrics.calls import MAX_TOOLS, CallMetrics
+from toolgate.server.telemetry.metrics.gauges import MetricRow
+from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 
 DEPLOY = ROOT / "deploy"
 Told = dict[str, dict[tuple[tuple[str, str], ...], float]]  # name → labels, sorted → value
@@ -241,18 +241,18 @@ def test_a_file_without_a_good_token_is_refused_before_anything_listens(tmp_path
     if held is not None:
         file.write_bytes(held)
     with pytest.raises(UsageError, match="--metrics-token: ") as caught:
-        check(load.load({"http": "true", "auth": "none", "metrics_token": str(file)}, {"HOME": str(tmp_path)}))
+        check_http(load.load({"http": "true", "auth": "none", "metrics_token": str(file)}, {"HOME": str(tmp_path)}))
     assert "two words" not in str(caught.value)
 
 
 def test_the_token_is_made_once(tmp_path: Path) -> None:
-    first = made(tmp_path / "keys" / "metrics")
-    assert made(tmp_path / "keys" / "metrics") == first == token(tmp_path / "keys" / "metrics")
+    first = ensure_token(tmp_path / "keys" / "metrics")
+    assert ensure_token(tmp_path / "keys" / "metrics") == first == read_token(tmp_path / "keys" / "metrics")
 
 
-def of_calls(tools: Callable[[], Any]) -> tuple[Calls, Callable[[], Told]]:
+def of_calls(tools: Callable[[], Any]) -> tuple[CallMetrics, Callable[[], Told]]:
     registry = CollectorRegistry()
-    return Calls(registry, tools), lambda: parsed(generate_latest(registry))
+    return CallMetrics(registry, tools), lambda: parsed(generate_latest(registry))
 
 
 def test_tools_that_come_and_go_make_no_series_without_end() -> None:
@@ -264,7 +264,7 @@ def test_tools_that_come_and_go_make_no_series_without_end() -> None:
         call: Any = SimpleNamespace(
             params={"name": f"tool-{number}"}, session=SimpleNamespace(transport=""), decision="allowed"
         )
-        counted.ended(call, None, End("ok", None, 0.01))
+        counted.ended(call, None, CallEnd("ok", None, 0.01))
     found = calls(read())
     assert len(found) == MAX_TOOLS + 1 and found["ok", "other", "none"] == 50.0
 
@@ -320,10 +320,13 @@ def test_one_reading_that_fails_costs_no_other(caplog: pytest.LogCaptureFixture)
         raise RuntimeError("gone")
 
     metrics = Metrics(lambda: ())
-    metrics.read(
-        [Row("toolgate_broken", "gauge", "x", (), broken), Row("toolgate_whole", "gauge", "x", (), lambda: [((), 1)])]
+    metrics.add_rows(
+        [
+            MetricRow("toolgate_broken", "gauge", "x", (), broken),
+            MetricRow("toolgate_whole", "gauge", "x", (), lambda: [((), 1)]),
+        ]
     )
-    found = parsed(metrics.shown())
+    found = parsed(metrics.render())
     assert found["toolgate_whole"] == {(): 1.0} and "toolgate_broken" not in found
     assert "toolgate_broken can't be read" in caplog.text
 

@@ -223,7 +223,7 @@ def test_without_the_extra_one_line_says_so_and_serving_goes_on(tmp_path: Path) 
 
 def test_traces_are_sent_where_opentelemetrys_own_variables_say_so() -> None:
     def traced(**environment: str) -> bool:
-        return load.load({}, environment).traced
+        return load.load({}, environment).is_tracing
 
     assert not traced()
     assert traced(OTEL_EXPORTER_OTLP_ENDPOINT="http://x:4318")

@@ -19,12 +19,12 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.workspaces import archive, rmtree, sparse_files
-from toolgate.server.workspaces.archive import Unpackable, pack
-from toolgate.server.workspaces.folders import Folders
-from toolgate.server.workspaces.unarchive import unpack
+from toolgate.server.workspaces.archive import ArchiveError, pack_folder
+from toolgate.server.workspaces.folders import PrincipalFolders
+from toolgate.server.workspaces.unarchive import unpack_archive
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.notices import Notices
-from toolgate.tools.sandbox.environment import Sandboxed
+from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.workspace import safe_walk
 from toolgate.tools.workspace.limits import Limits
 
@@ -95,7 +95,7 @@ def left(folder: Path) -> list[str]:
 
 def test_whatever_is_in_a_folder_goes_and_nothing_else(tmp_path: Path, outside: Path) -> None:
     hostile(tmp_path / "it", outside)
-    rmtree.remove(tmp_path / "it")
+    rmtree.remove_tree(tmp_path / "it")
     assert left(tmp_path) == ["outside"] and (outside / "precious").read_text() == "precious"
     assert Path("/etc/passwd").exists()
 
@@ -132,7 +132,7 @@ def test_it_goes_without_being_root_too(tmp_path: Path) -> None:
 def test_a_link_is_not_a_folder_to_be_removed(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "it").symlink_to(outside)
     with pytest.raises(NotADirectoryError):
-        rmtree.remove(tmp_path / "it")
+        rmtree.remove_tree(tmp_path / "it")
     assert left(tmp_path) == ["it", "outside"] and left(outside) == ["precious"]
 
 
@@ -140,22 +140,22 @@ def test_folders_three_thousand_deep_are_removed_packed_and_made_anew(tmp_path: 
     folder = tmp_path / "it"
     folder.mkdir()
     nested(folder, DEEP)
-    packed = pack(folder, tmp_path / "archive")
+    packed = pack_folder(folder, tmp_path / "archive")
     assert packed.entries == DEEP + 1
-    rmtree.remove(folder)
-    unpack(tmp_path / "archive", folder)
+    rmtree.remove_tree(folder)
+    unpack_archive(tmp_path / "archive", folder)
     assert depth(folder) == DEEP
-    rmtree.remove(folder)
+    rmtree.remove_tree(folder)
     assert left(tmp_path) == ["archive"]
 
 
 def test_what_was_packed_comes_back_as_it_was(tmp_path: Path, outside: Path) -> None:
     folder, back = tmp_path / "it", tmp_path / "back"
     hostile(folder, outside)
-    packed = pack(folder, tmp_path / "archive")
-    assert packed.left_out == 1  # the socket
+    packed = pack_folder(folder, tmp_path / "archive")
+    assert packed.omitted == 1  # the socket
     assert stat.S_IMODE((tmp_path / "archive").stat().st_mode) == 0o600
-    unpack(tmp_path / "archive", back)
+    unpack_archive(tmp_path / "archive", back)
     assert left(back) == sorted({*left(folder)} - {"s"})
     assert (back / "plain").read_text() == "text" and (back / ODD).read_bytes() == b"\0\xff"
     assert (back / "etc").readlink() == Path("/etc") and (back / "gone").readlink() == Path(ODD)
@@ -173,10 +173,10 @@ def test_a_file_of_somebody_elses_that_was_linked_there_is_not_packed(tmp_path: 
     folder.mkdir()
     os.chown(folder, 65534, 65534)
     os.link(outside / "precious", folder / "mine")
-    packed = pack(folder, tmp_path / "archive")
-    assert (packed.entries, packed.left_out) == (0, 1)
+    packed = pack_folder(folder, tmp_path / "archive")
+    assert (packed.entries, packed.omitted) == (0, 1)
     assert b"precious" not in (tmp_path / "archive").read_bytes()
-    rmtree.remove(folder)
+    rmtree.remove_tree(folder)
     assert (outside / "precious").read_text() == "precious"
 
 
@@ -185,16 +185,16 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(archive, "MAX_ENTRIES", 2)
     for number in range(3):
         (tmp_path / "it" / str(number)).touch()
-    with pytest.raises(Unpackable, match="too much"):
-        pack(tmp_path / "it", tmp_path / "another")
+    with pytest.raises(ArchiveError, match="too much"):
+        pack_folder(tmp_path / "it", tmp_path / "another")
 
 
 @pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a//out", "."])
 def test_an_archive_that_was_tampered_with_leads_nowhere_else(tmp_path: Path, name: str) -> None:
     with tarfile.open(tmp_path / "archive", "w:gz") as tar:
         tar.addfile(tarfile.TarInfo(name))
-    with pytest.raises(Unpackable, match="elsewhere"):
-        unpack(tmp_path / "archive", tmp_path / "back")
+    with pytest.raises(ArchiveError, match="elsewhere"):
+        unpack_archive(tmp_path / "archive", tmp_path / "back")
     assert left(tmp_path) == ["archive", "back"]
 
 
@@ -205,7 +205,7 @@ def test_nothing_is_made_through_a_link_of_the_archive(tmp_path: Path, outside: 
         tar.addfile(link)
         tar.addfile(tarfile.TarInfo("way/planted"))
     with pytest.raises(OSError, match="way") as refused:
-        unpack(tmp_path / "archive", tmp_path / "back")
+        unpack_archive(tmp_path / "archive", tmp_path / "back")
     assert refused.value.errno in (errno.ELOOP, errno.ENOTDIR)
     assert left(outside) == ["precious"]
 
@@ -214,7 +214,7 @@ def test_nothing_is_made_through_a_link_of_the_archive(tmp_path: Path, outside: 
 def test_what_is_no_archive_is_said_to_be_damaged(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "archive").write_bytes(data)
     with pytest.raises(OSError, match="damaged"):
-        unpack(tmp_path / "archive", tmp_path / "back")
+        unpack_archive(tmp_path / "archive", tmp_path / "back")
 
 
 def pax(**headers: str) -> tarfile.TarInfo:
@@ -240,8 +240,8 @@ def without_end(version: str) -> bytes:
 def test_a_list_of_holes_is_not_read(tmp_path: Path, version: str) -> None:
     with gzip.open(tmp_path / "archive", "wb") as file:
         file.write(without_end(version) + b"1\n" * 2**16)
-    with pytest.raises(Unpackable, match="does not end" if version == "1.0" else "never packed"):
-        unpack(tmp_path / "archive", tmp_path / "back")
+    with pytest.raises(ArchiveError, match="does not end" if version == "1.0" else "never packed"):
+        unpack_archive(tmp_path / "archive", tmp_path / "back")
 
 
 def test_a_time_that_is_none_is_damage(tmp_path: Path) -> None:
@@ -249,8 +249,8 @@ def test_a_time_that_is_none_is_damage(tmp_path: Path) -> None:
     info.pax_headers = {"mtime": "inf"}
     with tarfile.open(tmp_path / "archive", "w:gz", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(info)
-    with pytest.raises(Unpackable, match="damaged"):
-        unpack(tmp_path / "archive", tmp_path / "back")
+    with pytest.raises(ArchiveError, match="damaged"):
+        unpack_archive(tmp_path / "archive", tmp_path / "back")
 
 
 def test_a_hole_comes_back_as_a_hole(tmp_path: Path) -> None:
@@ -260,8 +260,8 @@ def test_a_hole_comes_back_as_a_hole(tmp_path: Path) -> None:
         file.write(b"middle")
         file.truncate(2**25 + 3)
     (tmp_path / "it" / "zeros").write_bytes(bytes(10))
-    pack(tmp_path / "it", tmp_path / "archive")
-    unpack(tmp_path / "archive", tmp_path / "back")
+    pack_folder(tmp_path / "it", tmp_path / "archive")
+    unpack_archive(tmp_path / "archive", tmp_path / "back")
     for name in ("sparse", "zeros"):
         assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "it" / name).read_bytes()
     assert (tmp_path / "back" / "sparse").stat().st_blocks * 512 < 2**20
@@ -284,9 +284,9 @@ def test_who_writes_meanwhile_holds_nothing_up_for_ever(tmp_path: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        rmtree.remove(folder)
+        rmtree.remove_tree(folder)
     except OSError as error:
-        assert isinstance(error, rmtree.Busy) or error.errno == errno.ENOTEMPTY
+        assert isinstance(error, rmtree.FolderBusyError) or error.errno == errno.ENOTEMPTY
     finally:
         stop.set()
         writer.join(PATIENCE)
@@ -300,7 +300,7 @@ def test_who_writes_meanwhile_holds_nothing_up_for_ever(tmp_path: Path) -> None:
 
 
 def test_a_link_is_not_put_back_as_a_workspace(tmp_path: Path, outside: Path) -> None:
-    held = Folders(tmp_path)
+    held = PrincipalFolders(tmp_path)
     aside = tmp_path / "leaving" / "local-20260101T000000Z"
     aside.mkdir(parents=True)
     held.workspaces.mkdir()
@@ -317,23 +317,23 @@ def test_a_link_is_nobodys_workspace(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "workspaces" / "ada").symlink_to(outside)
     confinement: Any = None  # nobody gets so far
     with pytest.raises(NotADirectoryError, match="ada is no folder"):
-        Workspaces(tmp_path, None, {}, confinement).of("ada", Notices())
+        Workspaces(tmp_path, None, {}, confinement).get_or_open("ada", Notices())
 
 
 def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> None:
     sandbox: Any = SimpleNamespace(level="uid", limits=Limits(), uids=None)
     unused: Any = None
     given: Any = {"alone": True, "outside": unused, "outlet": unused, "group": unused, "resting": unused}
-    quarters = Sandboxed(sandbox, tmp_path, tmp_path / "spool", memory=False, **given)
+    quarters = SandboxedEnvironment(sandbox, tmp_path, tmp_path / "spool", memory=False, **given)
     (tmp_path / "spool").mkdir()
     places = tmp_path / "spool" / "places"
     places.symlink_to(outside)
-    quarters._clear_places(time.time() + 60)
+    quarters._clear_cwd_folder(time.time() + 60)
     assert left(outside) == ["precious"]
-    quarters._furnish()
+    quarters._make_folders()
     assert stat.S_ISDIR(places.lstat().st_mode) and left(outside) == ["precious"]
     (places / "1").touch()
-    quarters._clear_places(time.time() + 60)
+    quarters._clear_cwd_folder(time.time() + 60)
     assert left(places) == []
 
 
@@ -360,8 +360,8 @@ def test_what_is_hardly_there_is_packed_and_made_anew_at_the_price_of_what_is(tm
     sparse(folder / ("long" * 60), 2**33, (2**32, block))
     os.link(folder / "begins", folder / "begins-too")
     began = time.process_time()
-    packed = pack(folder, tmp_path / "archive")
-    unpack(tmp_path / "archive", tmp_path / "back")
+    packed = pack_folder(folder, tmp_path / "archive")
+    unpack_archive(tmp_path / "archive", tmp_path / "back")
     assert time.process_time() - began < 5.0  # to read that much takes an hour
     assert packed.bytes < 2**20 and blocks(tmp_path / "back") <= blocks(folder) + 2**16
     for name in os.listdir(folder):
@@ -383,7 +383,7 @@ def test_a_file_with_more_holes_than_anybody_counts_is_named(tmp_path: Path, mon
     (tmp_path / "it").mkdir()
     sparse(tmp_path / "it" / "swiss", 2**24, *((number * 2**20, b"x") for number in range(11)))
     with pytest.raises(OSError, match="too many holes"):
-        pack(tmp_path / "it", tmp_path / "archive")
+        pack_folder(tmp_path / "it", tmp_path / "archive")
 
 
 def test_too_much_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,10 +391,10 @@ def test_too_much_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "it" / "one").write_bytes(b"1" * 2**20)
     os.link(tmp_path / "it" / "one", tmp_path / "it" / "again")
     monkeypatch.setattr(archive, "MAX_BYTES", 2**20)
-    pack(tmp_path / "it", tmp_path / "archive")
+    pack_folder(tmp_path / "it", tmp_path / "archive")
     (tmp_path / "it" / "another").write_bytes(b"1")
-    with pytest.raises(Unpackable, match="too much"):
-        pack(tmp_path / "it", tmp_path / "second")
+    with pytest.raises(ArchiveError, match="too much"):
+        pack_folder(tmp_path / "it", tmp_path / "second")
     assert not (tmp_path / "second").exists()
 
 
@@ -430,8 +430,8 @@ LISTS = {
 def test_a_list_of_holes_that_makes_no_sense_is_damage(tmp_path: Path, what: str) -> None:
     lines, data, size, said = LISTS[what]
     (tmp_path / "archive").write_bytes(listed(*lines, data=data, size=size))
-    with pytest.raises(Unpackable, match=said):
-        unpack(tmp_path / "archive", tmp_path / "back")
+    with pytest.raises(ArchiveError, match=said):
+        unpack_archive(tmp_path / "archive", tmp_path / "back")
 
 
 def test_a_file_with_holes_says_its_size_in_one_way_only(tmp_path: Path) -> None:
@@ -440,12 +440,12 @@ def test_a_file_with_holes_says_its_size_in_one_way_only(tmp_path: Path) -> None
     info.size = 512
     with tarfile.open(tmp_path / "archive", mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(info, io.BytesIO(b"0\n".ljust(512, b"\0")))
-    with pytest.raises(Unpackable, match="never packed"):
-        unpack(tmp_path / "archive", tmp_path / "back")
+    with pytest.raises(ArchiveError, match="never packed"):
+        unpack_archive(tmp_path / "archive", tmp_path / "back")
 
 
 def test_what_follows_a_file_with_holes_is_found(tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(listed("2", "5", "1", "1048576", "0", data=b"x"))
-    unpack(tmp_path / "archive", tmp_path / "back")
+    unpack_archive(tmp_path / "archive", tmp_path / "back")
     assert sorted(os.listdir(tmp_path / "back")) == ["big", "next"]
     assert (tmp_path / "back" / "big").read_bytes() == b"\0" * 5 + b"x" + b"\0" * (2**20 - 6)

@@ -17,18 +17,18 @@ from tests.server.cli.test_cli import run
 from toolgate.server.app import App
 from toolgate.server.auth.tokens.access_tokens import OURS
 from toolgate.server.config import load
-from toolgate.server.principal import Principal, subject_of
+from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.protocol.session import Session
-from toolgate.server.state import grants
-from toolgate.server.state.people import BUILT_IN
+from toolgate.server.state import grant_rows
+from toolgate.server.state.people_rows import BUILT_IN
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces import archive as packing
-from toolgate.server.workspaces.folders import Folders
-from toolgate.server.workspaces.last_used import Uses
-from toolgate.server.workspaces.retention import Cleaner, Policy
+from toolgate.server.workspaces.folders import PrincipalFolders
+from toolgate.server.workspaces.last_used import LastUsed
+from toolgate.server.workspaces.retention import RetentionPolicy, WorkspaceCleaner
 
 DAY = 86_400
-NEVER = Policy()
+NEVER = RetentionPolicy()
 ADA, BOB, EVE = (Principal(OURS, name, "").name for name in ("ada", "bob", "eve"))
 
 
@@ -60,10 +60,10 @@ def filled(state: Path, *names: str) -> None:
             (state / folder / name / "note").write_text(name)
 
 
-def look(cleaner: Cleaner) -> None:
+def look(cleaner: WorkspaceCleaner) -> None:
     async def once() -> None:
         async with asyncio.timeout(PATIENCE):
-            await cleaner.look()
+            await cleaner.clean()
 
     asyncio.run(once())
 
@@ -71,13 +71,13 @@ def look(cleaner: Cleaner) -> None:
 class House:
     """A cleaner of one's own, with days that pass as one likes."""
 
-    def __init__(self, state: Path, idle: Policy, gone: Policy = NEVER) -> None:
+    def __init__(self, state: Path, idle: RetentionPolicy, gone: RetentionPolicy = NEVER) -> None:
         state.mkdir(exist_ok=True)
         self.state = state
         self.days = 0.0
         self.gone: Collection[str] | None = ()
         self.ended: list[str] = []
-        self.cleaner = Cleaner(state, idle=idle, gone=gone, who_is_gone=self._gone, end=self._end, now=self._now)
+        self.cleaner = WorkspaceCleaner(state, idle=idle, gone=gone, list_gone=self._gone, end=self._end, now=self._now)
 
     def look(self) -> None:
         look(self.cleaner)
@@ -139,11 +139,11 @@ def test_by_default_nothing_that_is_somebodys_is_touched(tmp_path: Path) -> None
 def test_what_somebody_removed_left_is_archived(tmp_path: Path) -> None:
     """Their account is gone; what still ran for them was ended, and after a month their folders go."""
     state = tmp_path / "state"
-    name = Principal(OURS, subject_of(BUILT_IN, "a1"), "").name
+    name = Principal(OURS, derive_subject(BUILT_IN, "a1"), "").name
 
     def put(connection: Any) -> None:
         row = {"issuer": BUILT_IN, "known_as": "a1", "name": "ada", "seen_at": time.time()}
-        grants.put_person(connection, subject_of(BUILT_IN, "a1"), **row)
+        grant_rows.save_person(connection, derive_subject(BUILT_IN, "a1"), **row)
 
     store = Store(state)
     asyncio.run(store.transact(put))
@@ -186,16 +186,16 @@ def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(
             before = app.server.belongings(session).workspace
             run = await before.start("touch mine; echo done; sleep 61.5417", background=True)
             assert await before.grown(run, 0, PATIENCE)
-            assert app.cleaner.note(ADA) is None
+            assert app.cleaner.note_call(ADA) is None
             app.cleaner._now = lambda: time.time() + 100 * DAY
-            await app.cleaner.look()
+            await app.cleaner.clean()
             assert not processes_with("61.5417")
             after = app.server.belongings(session).workspace
             assert after is not before and after.root == before.root
             run = await after.start("ls -A; echo new > note")
             assert await after.wait(run, PATIENCE) and (await after.take(run, 1_000))[0] == ""
-            assert app.server.used is not None
-            app.server.used(ADA)
+            assert app.server.note_use is not None
+            app.server.note_use(ADA)
             (notice,) = app.server.notices(ADA).take().values()
             assert "archived after 100 days" in notice.text
         finally:
@@ -212,23 +212,23 @@ def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(
 
 
 def test_nobody_is_idle_before_their_time_and_a_new_look_begins_to_count(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", Policy("delete", 90 * DAY))
+    house = House(tmp_path / "state", RetentionPolicy("delete", 90 * DAY))
     filled(house.state, ADA, BOB)
     house.look()
     for house.days in (50, 89):
-        house.cleaner.note(BOB)
+        house.cleaner.note_call(BOB)
         house.look()
-        assert house.cleaner.folders.names() == sorted((ADA, BOB))
+        assert house.cleaner.folders.list_names() == sorted((ADA, BOB))
     house.days = 90
     house.look()
-    assert house.cleaner.folders.names() == [BOB] and house.ended == [ADA]
-    assert archives(house.state) == [] and house.cleaner.folders.unfinished() == []
-    assert "removed after 90 days" in str(house.cleaner.note(ADA))
-    assert house.cleaner.note(ADA) is None
+    assert house.cleaner.folders.list_names() == [BOB] and house.ended == [ADA]
+    assert archives(house.state) == [] and house.cleaner.folders.list_leaving() == []
+    assert "removed after 90 days" in str(house.cleaner.note_call(ADA))
+    assert house.cleaner.note_call(ADA) is None
 
 
 def test_who_is_gone_has_a_policy_of_their_own_and_loses_it_by_coming_back(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", Policy(), Policy("archive", 30 * DAY))
+    house = House(tmp_path / "state", RetentionPolicy(), RetentionPolicy("archive", 30 * DAY))
     filled(house.state, ADA, BOB)
     house.gone = (ADA, BOB)
     house.look()
@@ -242,14 +242,14 @@ def test_who_is_gone_has_a_policy_of_their_own_and_loses_it_by_coming_back(tmp_p
     house.look()
     house.gone = (ADA, BOB)
     house.look()
-    assert house.cleaner.folders.names() == [BOB]
+    assert house.cleaner.folders.list_names() == [BOB]
     house.days = 62
     house.look()
-    assert house.cleaner.folders.names() == []
+    assert house.cleaner.folders.list_names() == []
 
 
 def test_only_folders_of_people_are_looked_at(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", Policy("delete", 0), Policy("delete", 0))
+    house = House(tmp_path / "state", RetentionPolicy("delete", 0), RetentionPolicy("delete", 0))
     filled(house.state, "local", "u-x", "other", ADA)
     house.days = 1_000
     house.look()
@@ -259,29 +259,29 @@ def test_only_folders_of_people_are_looked_at(tmp_path: Path) -> None:
 def test_one_call_is_noted_a_minute(tmp_path: Path) -> None:
     now = [1_000.0]
     (tmp_path / "state").mkdir()
-    uses = Uses(tmp_path / "state" / "uses", lambda: now[0])
-    uses.note(ADA)
+    uses = LastUsed(tmp_path / "state" / "uses", lambda: now[0])
+    uses.note_call(ADA)
     marker = tmp_path / "state" / "uses" / ADA
     now[0] += 59
-    uses.note(ADA)
+    uses.note_call(ADA)
     assert marker.stat().st_mtime == 1_000
     now[0] += 2
-    uses.note(ADA)
+    uses.note_call(ADA)
     assert marker.stat().st_mtime == 1_061
-    uses.note("local")
-    uses.note("../../x")
+    uses.note_call("local")
+    uses.note_call("../../x")
     assert os.listdir(marker.parent) == [ADA]
 
 
 def test_what_cant_be_packed_is_put_back_as_it_was_and_nobody_else_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = House(tmp_path / "state", Policy("archive", 0))
+    house = House(tmp_path / "state", RetentionPolicy("archive", 0))
     filled(house.state, ADA, BOB)
     (house.state / "workspaces" / ADA / "data").write_bytes(b"data" * 2**14)
     monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
     house.look()
-    assert house.cleaner.folders.names() == [ADA]
+    assert house.cleaner.folders.list_names() == [ADA]
     assert (house.state / "workspaces" / ADA / "note").read_text() == ADA
     assert [name[:42] for name in archives(house.state)] == [BOB]
     assert "too much" in caplog.text and "next try" in caplog.text
@@ -291,27 +291,27 @@ def test_what_cant_be_packed_is_put_back_as_it_was_and_nobody_else_waits_for_it(
     assert (house.state / "workspaces" / ADA / "note").exists()
     monkeypatch.undo()
     house.look()
-    assert house.cleaner.folders.names() == [] and len(archives(house.state)) == 2
-    assert house.cleaner.folders.unfinished() == []
+    assert house.cleaner.folders.list_names() == [] and len(archives(house.state)) == 2
+    assert house.cleaner.folders.list_leaving() == []
 
 
 def test_what_a_crash_broke_off_is_gone_on_with(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", Policy())
+    house = House(tmp_path / "state", RetentionPolicy())
     filled(house.state, ADA, BOB)
     folders = house.cleaner.folders
     folders.set_aside(ADA)  # and then the end: it was to be archived
-    folders.give_up(folders.set_aside(BOB))  # that was done already
+    folders.mark_for_removal(folders.set_aside(BOB))  # that was done already
     house.look()
     assert [name[:42] for name in archives(house.state)] == [ADA]
-    assert folders.unfinished() == []
+    assert folders.list_leaving() == []
 
 
 def test_one_at_a_time_puts_away(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", Policy("delete", 0))
+    house = House(tmp_path / "state", RetentionPolicy("delete", 0))
     filled(house.state, ADA)
-    with Folders(house.state).alone(), pytest.raises(OSError, match="already"):
+    with PrincipalFolders(house.state).hold_lock(), pytest.raises(OSError, match="already"):
         house.look()
-    assert house.cleaner.folders.names() == [ADA]
+    assert house.cleaner.folders.list_names() == [ADA]
 
 
 # -- by the operator
@@ -323,7 +323,7 @@ def test_the_operator_archives_restores_and_removes(tmp_path: Path) -> None:
     assert command(tmp_path, "workspace", "archive", ADA).returncode == 0
     (archive,) = archives(state)
     assert command(tmp_path, "workspace", "list").stdout.split()[5:7] == ["?", archive]
-    assert Uses(state / "uses").note(ADA) == (
+    assert LastUsed(state / "uses").note_call(ADA) == (
         f"your workspace was archived by the operator, and a new one begun: {archive} has what was in it"
     )
     assert command(tmp_path, "workspace", "restore", ADA).returncode == 0
@@ -344,7 +344,7 @@ def test_what_an_archive_leaves_out_is_told(tmp_path: Path) -> None:
     without = "without 1 entry (sockets, devices, files of others)"
     assert told.returncode == 0 and told.stdout.endswith(f".tar.gz, {without}\n"), told
     (archive,) = archives(state)
-    assert (Uses(state / "uses").note(ADA) or "").endswith(f": {archive}, {without}, has what was in it")
+    assert (LastUsed(state / "uses").note_call(ADA) or "").endswith(f": {archive}, {without}, has what was in it")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.server.cli.test_cli import run
 from tests.servers.faulty_proxy import verdicts
 from toolgate.server.config import load
 from toolgate.tools.sandbox import levels
-from toolgate.tools.sandbox.levels import Unavailable, Wanted, chosen
+from toolgate.tools.sandbox.levels import SandboxOptions, SandboxUnavailableError, choose_sandbox
 from toolgate.tools.workspace.limits import UNLIMITED
 
 NEEDS = {"bash": "bash", "bwrap": "bubblewrap"}
@@ -45,9 +45,9 @@ def programs(ground: Path) -> Path:
     return folder
 
 
-def wanted(level: str, **how: object) -> Wanted:
+def wanted(level: str, **how: object) -> SandboxOptions:
     asked = {"network": None, "unsandboxed": True, "limits": UNLIMITED, "path": "/nowhere", **how}
-    return Wanted(level, **asked)  # type: ignore[arg-type]
+    return SandboxOptions(level, **asked)  # type: ignore[arg-type]
 
 
 def bash(place: Site, command: str = "id -u") -> dict[str, object]:
@@ -175,7 +175,7 @@ def test_a_full_disk_takes_no_sandbox_away(ground: Path, level: str) -> None:
         with pytest.raises(OSError, match="No space left"), (full / "rest").open("wb", buffering=0) as rest:
             while True:
                 rest.write(b"x" * 4096)
-        found = chosen(wanted(level, path=os.environ["PATH"], ground=lambda level: full))
+        found = choose_sandbox(wanted(level, path=os.environ["PATH"], ground=lambda level: full))
         assert found.level == level
     finally:
         subprocess.run(["umount", "-l", full], check=True)
@@ -235,36 +235,36 @@ def test_the_level_that_is_asked_for_is_had_or_nothing_starts(program: str | Non
     if program is not None:
         (programs / "bwrap").write_text(program)
         (programs / "bwrap").chmod(0o755)
-    with pytest.raises(Unavailable, match=says):
-        chosen(wanted("bwrap", path=str(programs)))
+    with pytest.raises(SandboxUnavailableError, match=says):
+        choose_sandbox(wanted("bwrap", path=str(programs)))
 
 
 def test_without_namespaces_and_without_root_there_is_none_and_only_where_that_may_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(levels.os, "geteuid", lambda: 1000)
-    found = chosen(wanted("auto"))
+    found = choose_sandbox(wanted("auto"))
     assert (found.level, found.network) == ("none", "all")
     assert found.lacking == [
         "bwrap: it is not installed: apt-get install bubblewrap",
         "uid: only root can run commands as other users",
     ]
     for denied in (wanted("auto", unsandboxed=False), wanted("auto", network="public"), wanted("uid")):
-        with pytest.raises(Unavailable, match="only root"):
-            chosen(denied)
+        with pytest.raises(SandboxUnavailableError, match="only root"):
+            choose_sandbox(denied)
 
 
 def test_a_network_is_had_as_it_was_asked_for_or_nothing_starts() -> None:
     for level, network in (("none", "public"), ("none", "none"), ("uid", "public")):
-        with pytest.raises(Unavailable):
-            chosen(wanted(level, network=network))
+        with pytest.raises(SandboxUnavailableError):
+            choose_sandbox(wanted(level, network=network))
 
 
 def test_a_filter_that_can_t_be_made_is_no_sandbox(monkeypatch: pytest.MonkeyPatch, programs: Path) -> None:
     def missing(**_: object) -> bytes:
-        raise levels.syscalls.NoFilter("libseccomp is missing: apt-get install libseccomp2")
+        raise levels.syscalls.FilterUnavailableError("libseccomp is missing: apt-get install libseccomp2")
 
     monkeypatch.setattr(levels.syscalls, "program", missing)
     for level in ("bwrap", "uid"):
-        with pytest.raises(Unavailable, match=r"libseccomp is missing|only root"):
-            chosen(wanted(level, path=str(programs)))
+        with pytest.raises(SandboxUnavailableError, match=r"libseccomp is missing|only root"):
+            choose_sandbox(wanted(level, path=str(programs)))

@@ -9,9 +9,9 @@ import pytest
 
 from tests.clients.raw_client import REVISIONS, STATELESS, Server, eventually
 from toolgate.tools import Context, tool
-from toolgate.tools.api.errors import Collision
+from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.schema import UnusableSchema, check
+from toolgate.tools.api.schema import UnusableSchemaError, compile_check
 
 Start = Callable[..., Server]
 
@@ -90,16 +90,16 @@ def test_a_plain_function_runs_in_a_thread(connect: Start) -> None:
 
 def test_a_schema_that_reaches_outside_itself_is_refused() -> None:
     for reference in ("http://127.0.0.1/x.json", "file:///etc/passwd", "other.json"):
-        with pytest.raises(UnusableSchema):
-            check({"type": "object", "properties": {"x": {"$ref": reference}}})
-    assert check({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}})({}) is None
+        with pytest.raises(UnusableSchemaError):
+            compile_check({"type": "object", "properties": {"x": {"$ref": reference}}})
+    assert compile_check({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}})({}) is None
 
 
 def test_a_schema_that_is_none_or_is_endless_is_refused() -> None:
-    with pytest.raises(UnusableSchema):
-        check({"type": "nonsense"})
-    with pytest.raises(UnusableSchema):
-        check({"anyOf": [{"const": n} for n in range(30_000)]})
+    with pytest.raises(UnusableSchemaError):
+        compile_check({"type": "nonsense"})
+    with pytest.raises(UnusableSchemaError):
+        compile_check({"anyOf": [{"const": n} for n in range(30_000)]})
 
 
 def test_a_function_that_clients_could_not_be_told_of_is_no_tool() -> None:
@@ -183,7 +183,7 @@ def test_a_name_declared_twice_raises_and_names_both_places() -> None:
         """One."""
         return ""
 
-    with pytest.raises(Collision, match=r"twin.*test_api\.py.*test_api\.py"):
+    with pytest.raises(CollisionError, match=r"twin.*test_api\.py.*test_api\.py"):
         Registry([one, one])
 
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from toolgate.tools.api.uri_templates import MAX_TEMPLATE, MAX_URI, MAX_VARIABLES, Template, UnusableTemplate, check
+from toolgate.tools.api.uri_templates import (
+    MAX_TEMPLATE,
+    MAX_URI,
+    MAX_VARIABLES,
+    UnusableTemplateError,
+    UriTemplate,
+    check_uri,
+)
 
 # The variables of RFC 6570 section 3.2, those that are strings.
 RFC = {"dub": "me/too", "hello": "Hello World!", "half": "50%", "var": "value", "who": "fred", "empty": "", "x": "1024"}
@@ -53,7 +60,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("text", "expansion"), EXAMPLES)
 def test_the_examples_of_rfc_6570_expand_and_match_back(text: str, expansion: str) -> None:
-    template = Template("rfc:" + text)
+    template = UriTemplate("rfc:" + text)
     values = {name: RFC[name] for name in template.variables if name in RFC}
 
     assert template.expand(values) == "rfc:" + expansion
@@ -107,7 +114,7 @@ def test_the_examples_of_rfc_6570_expand_and_match_back(text: str, expansion: st
     ],
 )
 def test_a_uri_is_read_in_one_way(text: str, uri: str, values: dict[str, str] | None) -> None:
-    assert Template(text).match(uri) == values
+    assert UriTemplate(text).match(uri) == values
 
 
 KINDS = ["x://root/{v}", "x://root/{+v}", "x://root{/v}", "x://root/a{.v}", "x://root/{?v}", "x://root/?a=1{&v}"]
@@ -124,7 +131,7 @@ def with_value(text: str, raw: str) -> str:
 @pytest.mark.parametrize("text", KINDS)
 def test_a_value_of_any_kind_is_matched_where_it_is_harmless(text: str) -> None:
     for raw, value in {"a": "a", "a..b": "a..b", "%E2%82%AC": "€", "...": "...", "a%20b": "a b", "%25": "%"}.items():
-        assert Template(text).match(with_value(text, raw)) == {"v": value}
+        assert UriTemplate(text).match(with_value(text, raw)) == {"v": value}
 
 
 @pytest.mark.parametrize("text", KINDS)
@@ -175,17 +182,17 @@ def test_a_value_of_any_kind_is_matched_where_it_is_harmless(text: str) -> None:
     ],
 )
 def test_no_value_is_a_way_out_of_a_root_or_no_text(text: str, raw: str) -> None:
-    assert Template(text).match(with_value(text, raw)) is None
+    assert UriTemplate(text).match(with_value(text, raw)) is None
 
 
 def test_an_encoded_slash_is_no_part_of_a_name() -> None:
     for text in KINDS[0], KINDS[2], KINDS[3]:
         for raw in "a%2Fb", "a%2fb", "a%5Cb", "a%2F", "":
-            assert Template(text).match(with_value(text, raw)) is None
+            assert UriTemplate(text).match(with_value(text, raw)) is None
 
 
 def test_a_path_holds_slashes_but_no_backslash_and_may_be_the_root_itself() -> None:
-    template = Template("x://root/{+path}")
+    template = UriTemplate("x://root/{+path}")
 
     assert template.match("x://root/a/b%2Fc") == {"path": "a/b/c"}
     assert template.match("x://root/a%5Cb") is None
@@ -196,7 +203,7 @@ def test_a_path_holds_slashes_but_no_backslash_and_may_be_the_root_itself() -> N
 @pytest.mark.parametrize("text", KINDS)
 def test_a_value_is_decoded_once(text: str) -> None:
     for raw, value in {"%252e%252e": "%2e%2e", "a%252Fb": "a%2Fb", "%2500": "%00", "%25252F": "%252F"}.items():
-        template = Template(text)
+        template = UriTemplate(text)
 
         assert template.match(with_value(text, raw)) == {"v": value}
         assert template.match(template.expand({"v": value})) == {"v": value}
@@ -204,7 +211,7 @@ def test_a_value_is_decoded_once(text: str) -> None:
 
 @pytest.mark.parametrize("text", KINDS)
 def test_what_is_expanded_matches_with_the_same_values(text: str) -> None:
-    template = Template(text)
+    template = UriTemplate(text)
     for value in "a", "50%25 off", "a b%41", "é%", "%", "100%", "a+b", "a=b&c", "日本", "a#b", "a:b", "'\"<>":
         assert template.match(template.expand({"v": value})) == {"v": value}
 
@@ -223,7 +230,7 @@ def test_what_is_expanded_matches_with_the_same_values(text: str) -> None:
 )
 def test_values_that_make_no_uri_are_refused(text: str, values: dict[str, str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        Template(text).expand(values)
+        UriTemplate(text).expand(values)
 
 
 @pytest.mark.parametrize(
@@ -279,13 +286,13 @@ def test_values_that_make_no_uri_are_refused(text: str, values: dict[str, str], 
     ],
 )
 def test_a_template_that_can_not_be_matched_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(UnusableTemplate) as caught:
-        Template(text)
+    with pytest.raises(UnusableTemplateError) as caught:
+        UriTemplate(text)
     assert reason in str(caught.value)
 
 
 def test_a_template_tells_its_variables_and_its_beginning() -> None:
-    template = Template("note://caffè/{name}{?from,to}{#part}")
+    template = UriTemplate("note://caffè/{name}{?from,to}{#part}")
 
     assert template.text == "note://caffè/{name}{?from,to}{#part}"
     assert template.variables == ("name", "from", "to", "part")
@@ -295,8 +302,8 @@ def test_a_template_tells_its_variables_and_its_beginning() -> None:
 
 @pytest.mark.parametrize("uri", ["x:", "note:///a", "http://[::1]:80/a?b=c&d#e", "urn:a:b", "x:%2e", "a+b-c.d:e"])
 def test_a_uri_is_one(uri: str) -> None:
-    check(uri)
-    check("x:" + "a" * (MAX_URI - 2))
+    check_uri(uri)
+    check_uri("x:" + "a" * (MAX_URI - 2))
 
 
 @pytest.mark.parametrize(
@@ -322,10 +329,10 @@ def test_a_uri_is_one(uri: str) -> None:
 )
 def test_what_is_no_uri_is_refused(uri: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        check(uri)
+        check_uri(uri)
 
 
-def lines(template: Template, uri: str) -> int:
+def lines(template: UriTemplate, uri: str) -> int:
     """How many lines of Python it takes to match a URI."""
     count = 0
 
@@ -359,7 +366,7 @@ def lines(template: Template, uri: str) -> int:
     ],
 )
 def test_matching_takes_work_in_proportion_to_the_uri(text: str, head: str, unit: str, tail: str) -> None:
-    template = Template(text)
+    template = UriTemplate(text)
     template.match(template.expand(dict.fromkeys(template.variables, "1")))  # the library is loaded
     count = (MAX_URI - len(head + tail)) // len(unit)
 

@@ -24,10 +24,10 @@ from tests.tools.fake_web_site import Answer, Request, Site, redirect, site
 from tests.tools.tool_calls import text
 from tests.tools.web.test_fetch import certificate
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import Belongings, Context, Place, Settings
+from toolgate.tools.api.context import CallerState, Context, Services, Settings
 from toolgate.tools.browser import browser as browsers
 from toolgate.tools.browser import page_load, proxy
-from toolgate.tools.browser.find_chromium import program
+from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace import supervisor
@@ -76,8 +76,8 @@ class World:
 
     async def call(self, url: str, principal: str = "me", hold: float = 43.0, **arguments: Any) -> Output:
         nothing: Any = None
-        lent = Belongings(
-            principal, Place(), nothing, nothing, nothing, nothing, nothing, self.web, Settings(hold=hold)
+        lent = Services(
+            principal, CallerState(), nothing, nothing, nothing, nothing, nothing, self.web, Settings(hold=hold)
         )
         return await read_docs.run({"url": url, **arguments}, Context(lent, nothing))
 
@@ -97,7 +97,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    chromium = program(request.param, os.environ.get("PATH"))
+    chromium = find_chromium(request.param, os.environ.get("PATH"))
     assert chromium is not None
     names: dict[str, list[Sequence[str]]] = {}
 
@@ -435,7 +435,7 @@ def test_only_pages_of_ours_get_through_the_gateway(world: World) -> None:
     world.place.requests.clear()
 
     async def asked(head: str) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", browser.gateway.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", browser.proxy.port)
         writer.write(head.encode())
         answer = await reader.readuntil(b"\r\n")
         writer.close()
@@ -811,10 +811,10 @@ def test_pages_that_never_come_leave_some_of_the_browser_to_others(world: World)
 async def nothing_open(world: World) -> None:
     browser = world.web.browser
     assert browser is not None
-    while browser._tasks or browser.gateway.connections:
+    while browser._tasks or browser.proxy.connections:
         await asyncio.sleep(0.02)
     assert browser._current is None or browser._current.pages == 0
-    assert browser._turns._free == browsers.PAGES
+    assert browser._queue._free == browsers.PAGES
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(50, marks=SOAK)])
@@ -854,7 +854,7 @@ def test_an_idle_browser_ends_and_another_comes_when_it_is_needed(world: World) 
         await world.call(world.url())
         while browser._tasks:
             await asyncio.sleep(0.02)
-        browser._rest()
+        browser._stop_if_idle()
         while left_behind():
             await asyncio.sleep(0.02)
         assert not (await world.call(world.url())).is_error

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import ROOT, eventually, processes_with
-from toolgate.tools.browser.find_chromium import program
-from toolgate.tools.fair_queue import BusyError, Turns
+from toolgate.tools.browser.find_chromium import find_chromium
+from toolgate.tools.fair_queue import BusyError, FairQueue
 
-CHROMIUM = program(None, os.environ.get("PATH")) or ""
+CHROMIUM = find_chromium(None, os.environ.get("PATH")) or ""
 
 SERVER = """
 import asyncio, sys
@@ -78,16 +78,16 @@ def test_a_driver_that_kills_what_it_started_leaves_no_process_and_no_file(
 def test_who_waits_is_served_by_principal_in_turn() -> None:
     served: list[str] = []
 
-    async def one(turns: Turns, principal: str) -> None:
-        await turns.take(principal, 5)
+    async def one(turns: FairQueue, principal: str) -> None:
+        await turns.acquire(principal, 5)
         served.append(principal)
         await asyncio.sleep(0)
-        turns.give(principal)
+        turns.release(principal)
 
     async def scenario() -> None:
-        turns = Turns(1, "pages")
+        turns = FairQueue(1, "pages")
         await asyncio.gather(*(one(turns, principal) for principal in "aaaaabbc"))
-        await turns.take("a", 5)
+        await turns.acquire("a", 5)
 
     asyncio.run(scenario())
     assert "".join(served) == "aabcabaa"
@@ -95,16 +95,16 @@ def test_who_waits_is_served_by_principal_in_turn() -> None:
 
 def test_a_turn_that_is_given_up_goes_to_the_next() -> None:
     async def scenario() -> None:
-        turns = Turns(1, "pages")
-        await turns.take("a", 1)
+        turns = FairQueue(1, "pages")
+        await turns.acquire("a", 1)
         with pytest.raises(BusyError):
-            await turns.take("b", 0.01)
-        waiting = asyncio.create_task(turns.take("c", 5))
-        leaving = asyncio.create_task(turns.take("d", 5))
+            await turns.acquire("b", 0.01)
+        waiting = asyncio.create_task(turns.acquire("c", 5))
+        leaving = asyncio.create_task(turns.acquire("d", 5))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        turns.give("a")
+        turns.release("a")
         await leaving
 
     asyncio.run(scenario())

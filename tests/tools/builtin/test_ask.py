@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tests.tools.fake_context import Lent, Person, data, refused, run, said
-from toolgate.tools.api.errors import Unanswered
+from toolgate.tools.api.errors import UnansweredError
 from toolgate.tools.builtin import ask
-from toolgate.tools.builtin.ask import ask_user_question, parse
+from toolgate.tools.builtin.ask import ask_user_question, parse_questions
 
 SPEC = Path(__file__).parents[2] / "spec"
 MULTI = frozenset({"multi_select"})
@@ -112,7 +112,7 @@ def test_the_form_is_what_each_revision_allows(revision: str, has_multi_select: 
     schema = json.loads((SPEC / f"{revision}.schema.json").read_text())
     keyword = "$defs" if "$defs" in schema else "definitions"
     check = jsonschema_rs.validator_for({**schema, "$ref": f"#/{keyword}/ElicitRequest"})
-    form = ask.form(ask.parse(json.dumps([DATABASE, CHECKS])), has_multi_select)
+    form = ask.build_form(ask.parse_questions(json.dumps([DATABASE, CHECKS])), has_multi_select)
     params = {"message": "x", "requestedSchema": form}
     request = {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": params}
     assert [error.message for error in check.iter_errors(request)] == []
@@ -194,7 +194,7 @@ def test_without_multi_select_a_box_is_ticked_or_not(tmp_path: Path) -> None:
 
 def test_declined_cancelled_and_unanswered_are_told_apart(tmp_path: Path) -> None:
     def nobody(_: Any) -> Any:
-        raise Unanswered("nobody answered", {"elicitation": {}})
+        raise UnansweredError("nobody answered", {"elicitation": {}})
 
     found = {
         name: asked(tmp_path / name, [DATABASE], person)
@@ -242,7 +242,7 @@ def test_no_title_or_description_of_a_form_has_a_line_break_or_says_the_same_as_
         {"question": "Which\nones?", "header": "o\nn", "options": options, "multiSelect": True},
     ]
     for features in (MULTI, frozenset[str]()):
-        form = ask.form(parse(json.dumps(given)), bool(features))
+        form = ask.build_form(parse_questions(json.dumps(given)), bool(features))
         for declared in form["properties"].values():
             assert "\n" not in declared["title"] + declared.get("description", "")
             assert declared["title"] != declared.get("description")
@@ -324,7 +324,7 @@ def test_a_null_is_the_same_as_nothing(tmp_path: Path) -> None:
     given = question(header=None, multiSelect=None, text=None, options=["a", option])
     plain = question(options=["a", "b"])
     del plain[0]["header"]
-    assert parse(json.dumps(given)) == parse(json.dumps(plain))
+    assert parse_questions(json.dumps(given)) == parse_questions(json.dumps(plain))
 
 
 def test_the_schema_is_the_contracts() -> None:

@@ -141,7 +141,7 @@ def test_a_page_that_leaves_out_the_tag_of_its_body_is_read_whole() -> None:
     page = (
         "<!doctype html><title>Lamps</title><article><h1>Oil</h1><p>It burns.</article>And<section><p>Whale</section>"
     )
-    got = convert.read(convert.Raw(page.encode(), "text/html", "https://example.org/", "markdown"))
+    got = convert.read(convert.RawPage(page.encode(), "text/html", "https://example.org/", "markdown"))
     assert (got.title, got.text) == ("Lamps", "# Oil\n\nIt burns.\n\nAnd\n\nWhale")
 
 
@@ -297,7 +297,7 @@ ENCODED = [
 
 @pytest.mark.parametrize(("kind", "body", "expected"), ENCODED)
 def test_a_page_is_read_in_its_encoding(kind: str, body: bytes, expected: str) -> None:
-    readable = convert.read(convert.Raw(body, kind, "http://site/", "text"))
+    readable = convert.read(convert.RawPage(body, kind, "http://site/", "text"))
     assert readable.text is not None
     assert readable.text.strip().endswith(expected)
 
@@ -358,7 +358,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_page_is_read_in_bounded_time_and_size(name: str) -> None:
     start = time.process_time()
-    readable = convert.read(convert.Raw(HOSTILE[name].encode(), "text/html", "http://site/", "markdown"))
+    readable = convert.read(convert.RawPage(HOSTILE[name].encode(), "text/html", "http://site/", "markdown"))
     assert time.process_time() - start < 6  # a second or two
     assert readable.text is not None
     assert len(readable.text) <= convert.MAX_TEXT

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.fake_context import Lent, data, refused, run, said
 from toolgate.tools.builtin.plan import plan_mode
-from toolgate.tools.builtin.tasks import task_manager
+from toolgate.tools.builtin.todos import task_manager
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 

@@ -115,7 +115,7 @@ def test_what_is_built_in_is_listed_with_its_templates(connect: Start) -> None:
 def test_what_is_built_in_is_sound_and_has_its_scope() -> None:
     scopes = {}
     skills = Skills([Path(__file__).parents[3] / "tools" / "skills_builtin"])
-    for part in (*builtin_tools.parts(skills), *builtin_tools.skill_parts(skills)):
+    for part in (*builtin_tools.builtin_parts(skills), *builtin_tools.skill_parts(skills)):
         part.verify()
         scopes[part.key] = part.scope
     assert {key: scopes[key] for key in ("file:///{+path}", "bg://{id}/output", "task://{id}", "task://list")} == {
@@ -507,7 +507,7 @@ def test_paths_are_completed_folder_by_folder(connect: Start, tmp_path: Path) ->
 def test_every_name_has_a_uri_that_leads_back_to_it(tmp_path: Path, name: str) -> None:
     from toolgate.tools.api import uri_templates as uris
 
-    spelled = uris.path(f"folder/{name}")
+    spelled = uris.encode_path(f"folder/{name}")
     assert spelled is not None
     assert workspace_file.match(f"file:///{spelled}") == {"path": f"folder/{name}"}
 
@@ -516,7 +516,7 @@ def test_every_name_has_a_uri_that_leads_back_to_it(tmp_path: Path, name: str) -
 def test_a_name_nobody_can_read_has_no_uri(name: str) -> None:
     from toolgate.tools.api import uri_templates as uris
 
-    assert uris.path(name) is None
+    assert uris.encode_path(name) is None
 
 
 def test_a_name_is_no_url_when_its_type_is_guessed() -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from tests.tools.fake_context import Lent, data, refused, run, said
 from toolgate.tools.builtin.skills import frontmatter
-from toolgate.tools.builtin.skills.skills import BUILT_IN, MAX_TOLD, Skills, description, invoke_skill
+from toolgate.tools.builtin.skills.skills import BUILT_IN, MAX_DESCRIPTION_BYTES, Skills, invoke_skill, tool_description
 
 GOOD = "---\nname: {name}\ndescription: {about}\n---\nDo it.\n"
 
@@ -131,7 +131,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> N
         b"\xef\xbb\xbf---\r\nname: windows\r\ndescription: From a PC\r\n---\r\nDo it.\r\n"
     )
     assert found(tmp_path) == {"windows": "From a PC"}
-    assert frontmatter.body(tmp_path / "windows" / "SKILL.md") == "Do it."
+    assert frontmatter.read_body(tmp_path / "windows" / "SKILL.md") == "Do it."
 
 
 def test_a_description_comes_on_one_line_without_control_characters(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_line_read_without_yaml_is_read_as_yaml_would() -> None:
     for _ in range(20_000):
         value = "".join(dice.choice(parts) for _ in range(dice.randint(1, 5)))
         line = f"name: {value}"
-        fields = frontmatter._plain(line)
+        fields = frontmatter._parse_plain(line)
         if fields is not None:
             plain += 1
             assert yaml.safe_load(line) == fields, line
@@ -254,13 +254,13 @@ def test_a_line_read_without_yaml_is_read_as_yaml_would() -> None:
 def test_the_tools_description_carries_the_catalogue_in_under_a_kilobyte(tmp_path: Path) -> None:
     write(tmp_path, "zebra", "Comes last")
     write(tmp_path, "ant", "Comes first")
-    told = description(Skills([tmp_path]))
+    told = tool_description(Skills([tmp_path]))
     assert told == f"{invoke_skill.description}\n- ant: Comes first\n- zebra: Comes last"
     for number in range(100):
         write(tmp_path, f"skill-{number}", "Ärger " * 100)
         if number % 7 == 0 or number == 99:
-            told = description(Skills([tmp_path]))
-            assert len(told.encode()) <= MAX_TOLD < 1024
+            told = tool_description(Skills([tmp_path]))
+            assert len(told.encode()) <= MAX_DESCRIPTION_BYTES < 1024
     assert told.split("\n")[-1].endswith(" more")
     assert sum(line.startswith("- skill-") for line in told.split("\n")) > 30
 
@@ -329,7 +329,7 @@ def test_the_built_in_skill_is_there_and_needs_no_yaml() -> None:
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20)
     assert out.stdout == "toolgate-tools False\n"
-    body = frontmatter.body(BUILT_IN / "toolgate-tools" / "SKILL.md")
+    body = frontmatter.read_body(BUILT_IN / "toolgate-tools" / "SKILL.md")
     for name in ("Bash", "ReadDocs", "WebSearch", "TaskManager", "PlanMode", "AskUserQuestion", "SetCallback"):
         assert name in body
 

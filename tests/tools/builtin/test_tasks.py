@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from tests.tools.fake_context import Lent, data, refused, run, said
-from toolgate.tools.builtin import tasks as tasks_module
-from toolgate.tools.builtin.tasks import task_manager
+from toolgate.tools.builtin import todos as tasks_module
+from toolgate.tools.builtin.todos import task_manager
 
 
 def row(task_id: int, name: str, *steps: dict[str, Any], current: bool = False, completed: bool = False) -> Any:

@@ -94,7 +94,7 @@ def found() -> Iterator[Cgroups]:
 
 
 def started(group: Group, *command: str) -> subprocess.Popen[str]:
-    environment = {"PATH": os.environ["PATH"], "ENTRANCES": " ".join(map(str, group.entrances))}
+    environment = {"PATH": os.environ["PATH"], "ENTRANCES": " ".join(map(str, group.procs_files))}
     return subprocess.Popen(["bash", "-c", ENTER, "bash", *command], env=environment, text=True, stdout=subprocess.PIPE)
 
 
@@ -225,7 +225,7 @@ def test_a_process_whose_first_thread_has_ended_is_killed_too(found: Cgroups) ->
 
 def test_groups_made_inside_a_group_go_with_it(found: Cgroups) -> None:
     group = found.group(NAME)
-    for entrance in group.entrances:
+    for entrance in group.procs_files:
         (entrance.parent / "inner" / "most").mkdir(parents=True)
     process = started(
         group,
@@ -237,7 +237,7 @@ def test_groups_made_inside_a_group_go_with_it(found: Cgroups) -> None:
     assert group.processes() == [process.pid]
     assert group.close()
     assert end(process) == -signal.SIGKILL
-    assert not any(entrance.parent.exists() for entrance in group.entrances)
+    assert not any(entrance.parent.exists() for entrance in group.procs_files)
 
 
 def test_a_closed_group_lets_nobody_in_and_closes_again(found: Cgroups) -> None:
@@ -272,7 +272,7 @@ print(time.process_time(), flush=True)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        for entrances in ("", " ".join(map(str, group.entrances)))
+        for entrances in ("", " ".join(map(str, group.procs_files)))
     )
     for process in (outside, inside):
         assert line(process) == "ready"
@@ -290,7 +290,9 @@ print(time.process_time(), flush=True)
 
 def test_the_weight_of_all_groups_together_can_be_chosen() -> None:
     found = had(cgroups.find(weight=50))
-    (house,) = {each.parent.parent for each in found.group(NAME, weight=200).entrances if "cpu" in each.parts} or {None}
+    (house,) = {each.parent.parent for each in found.group(NAME, weight=200).procs_files if "cpu" in each.parts} or {
+        None
+    }
     if house is None:
         pytest.fail(f"no cpu controller of v1 is mounted under its name here: {MEND}")
     assert [int((each / "cpu.shares").read_text()) for each in (house, house / NAME)] == [512, 2048]
@@ -328,7 +330,7 @@ def test_what_cannot_be_killed_is_said_in_time(found: Cgroups) -> None:
         before = time.monotonic()
         assert (group.kill(0.2), group.close(0.2)) == (False, False)
         assert time.monotonic() - before < PATIENCE / 4
-        births = [each.parent / "pids.max" for each in group.entrances if (each.parent / "pids.max").exists()]
+        births = [each.parent / "pids.max" for each in group.procs_files if (each.parent / "pids.max").exists()]
         assert [each.read_text() for each in births] == ["0\n"], "nothing is born in it any more"
     finally:
         (freezer / "freezer.state").write_text("THAWED")
@@ -371,7 +373,7 @@ def test_a_server_that_closes_leaves_nothing() -> None:
     group = found.group(NAME, processes=20)
     process = started(group, "sleep", "60")
     assert eventually(lambda: group.processes() == [process.pid])
-    name = group.entrances[0].parent.parent.name
+    name = group.procs_files[0].parent.parent.name
     assert found.close()
     assert end(process) == -signal.SIGKILL
     assert houses(name) == []

@@ -7,7 +7,7 @@ import pytest
 
 from toolgate.tools import cgroups
 from toolgate.tools.cgroups import Cgroups
-from toolgate.tools.cgroups.cpu_fairness import EVERY, QUIET, Manners
+from toolgate.tools.cgroups.cpu_fairness import EVERY, QUIET, CpuFairness
 
 NAME = "abcdef0123456789"
 
@@ -30,14 +30,14 @@ class Figures:
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0
-        self.manners = Manners(lambda: self.now)
+        self.manners = CpuFairness(lambda: self.now)
 
     def passes(self, *groups: Any, shares: tuple[float, ...]) -> None:
         """The time between two looks, in which each group used its share of a processor."""
         self.now += EVERY
         for group, share in zip(groups, shares, strict=True):
             group.used += share * EVERY
-        self.manners.look(groups)
+        self.manners.update(groups)
 
 
 def test_who_takes_much_gives_way_and_who_takes_little_does_not() -> None:
@@ -66,7 +66,7 @@ def test_a_group_that_nobody_counts_is_left_alone() -> None:
     group.used = None
     for _ in range(3):
         clock.now += EVERY
-        clock.manners.look([group])  # type: ignore[list-item]
+        clock.manners.update([group])  # type: ignore[list-item]
     assert group.told == []
 
 
@@ -80,8 +80,8 @@ def found() -> Iterator[Cgroups]:
 
 def weights(group: cgroups.Group) -> list[int]:
     """On v1 1,024 are what 100 are on v2."""
-    shares = [entrance.parent / "cpu.shares" for entrance in group.entrances]
-    plain = [entrance.parent / "cpu.weight" for entrance in group.entrances]
+    shares = [entrance.parent / "cpu.shares" for entrance in group.procs_files]
+    plain = [entrance.parent / "cpu.weight" for entrance in group.procs_files]
     return [int(file.read_text()) * 100 // 1024 for file in shares if file.exists()] + [
         int(file.read_text()) for file in plain if file.exists()
     ]
@@ -90,7 +90,7 @@ def weights(group: cgroups.Group) -> list[int]:
 def test_a_real_group_gives_way_and_comes_back(found: Cgroups) -> None:
     group = found.group(NAME, processes=10)
     assert weights(group) == [100], "no weight: it takes a cgroup with the cpu controller that can be written"
-    assert group.give_way(True) and 9 <= weights(group)[0] <= 10
-    assert group.give_way(False) and weights(group) == [100]
-    assert group.give_way(True) and group.kill() and group.close()
-    assert not group.give_way(False)
+    assert group.throttle(True) and 9 <= weights(group)[0] <= 10
+    assert group.throttle(False) and weights(group) == [100]
+    assert group.throttle(True) and group.kill() and group.close()
+    assert not group.throttle(False)

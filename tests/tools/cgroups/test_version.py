@@ -18,13 +18,13 @@ import pytest
 from tests.clients.raw_client import PATIENCE, eventually
 from toolgate.tools.cgroups import Group, Hits, hierarchies
 from toolgate.tools.cgroups.cgroups import Cgroups
-from toolgate.tools.cgroups.group import Seat
+from toolgate.tools.cgroups.group import GroupFolder
 from toolgate.tools.cgroups.hierarchies import Hierarchy
 from toolgate.tools.cgroups.kill import clear
-from toolgate.tools.cgroups.server_group import House, new_name
+from toolgate.tools.cgroups.server_group import ServerGroup, new_name
 from toolgate.tools.cgroups.v1 import V1
 from toolgate.tools.cgroups.v2 import BUSY, V2
-from toolgate.tools.cgroups.version import Allowance, Dialect
+from toolgate.tools.cgroups.version import Allowance, CgroupVersion
 
 ALL = frozenset({"memory", "pids", "cpu", "cpuacct"})
 SOME, NONE = Allowance(memory=2**26, processes=20, weight=25), Allowance()
@@ -90,7 +90,7 @@ def test_limits_are_written_in_the_words_of_the_version(kind: str, tmp_path: Pat
     for name in files:
         (tmp_path / name).touch()
     for at, allowance in enumerate((SOME, NONE)):
-        Seat(tmp_path, ALL, dialect).limit(allowance)
+        GroupFolder(tmp_path, ALL, dialect).limit(allowance)
         assert {name: (tmp_path / name).read_text() for name in files} == {
             name: said[at] for name, said in files.items()
         }
@@ -98,10 +98,10 @@ def test_limits_are_written_in_the_words_of_the_version(kind: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
-def test_weights_and_processes_stay_within_what_the_kernel_takes(dialect: Dialect, tmp_path: Path) -> None:
+def test_weights_and_processes_stay_within_what_the_kernel_takes(dialect: CgroupVersion, tmp_path: Path) -> None:
     for name in ("pids.max", "cpu.shares", "cpu.weight"):
         (tmp_path / name).touch()
-    Seat(tmp_path, frozenset({"pids", "cpu"}), dialect).limit(Allowance(processes=2**53, weight=2**53))
+    GroupFolder(tmp_path, frozenset({"pids", "cpu"}), dialect).limit(Allowance(processes=2**53, weight=2**53))
     assert (tmp_path / "pids.max").read_text() == "max"
     assert (tmp_path / "cpu.shares").read_text() == ("262144" if dialect is V1 else "")
     assert (tmp_path / "cpu.weight").read_text() == ("10000" if dialect is V2 else "")
@@ -110,7 +110,7 @@ def test_weights_and_processes_stay_within_what_the_kernel_takes(dialect: Dialec
 @pytest.mark.parametrize("kind", READ)
 def test_hits_and_use_are_read_in_the_words_of_the_version(kind: str, tmp_path: Path) -> None:
     dialect, files = READ[kind]
-    group = Group([Seat(tmp_path, ALL, dialect)], NONE)
+    group = Group([GroupFolder(tmp_path, ALL, dialect)], NONE)
     assert group.hits() == Hits()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -119,7 +119,7 @@ def test_hits_and_use_are_read_in_the_words_of_the_version(kind: str, tmp_path: 
 
 
 def test_what_no_hierarchy_counts_is_not_told(tmp_path: Path) -> None:
-    group = Group([Seat(tmp_path, frozenset({"pids"}), V1)], NONE)
+    group = Group([GroupFolder(tmp_path, frozenset({"pids"}), V1)], NONE)
     assert (group.memory_used(), group.cpu_seconds()) == (None, None)
 
 
@@ -156,7 +156,7 @@ def test_our_own_group_is_found_where_the_kernel_says(
     (proc / "cgroup").write_text(f"2:cpuacct:/elsewhere\n{line}\n")
     monkeypatch.setattr(hierarchies, "PROC", proc)
     expected = [] if own is None else [Hierarchy(top, frozenset({"pids"}), dialect)]
-    assert hierarchies.hierarchies(ALL) == expected
+    assert hierarchies.find_hierarchies(ALL) == expected
 
 
 def test_a_group_that_we_are_not_in_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_a_group_that_we_are_not_in_is_not_ours(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "mountinfo").write_text(f"31 23 0:29 / {tmp_path} rw - cgroup cgroup rw,pids\n")
     (tmp_path / "cgroup").write_text("8:pids:/\n")
     monkeypatch.setattr(hierarchies, "PROC", tmp_path)
-    assert hierarchies.hierarchies(ALL) == []
+    assert hierarchies.find_hierarchies(ALL) == []
 
 
 # The real v2, with whatever controller v1 has left to it: often hugetlb, which limits nothing that these tests use.
@@ -201,37 +201,37 @@ def end(process: subprocess.Popen[str]) -> int:
 def test_v2_takes_kills_and_removes(delegated: tuple[Path, frozenset[str]]) -> None:
     top, controllers = delegated
     assert V2.prepare(top, controllers, False) == {}
-    house = House(Seat(top / new_name(), controllers, V2))
-    assert set((house.seat.folder / "cgroup.subtree_control").read_text().split()) == controllers
+    house = ServerGroup(GroupFolder(top / new_name(), controllers, V2))
+    assert set((house.folder.path / "cgroup.subtree_control").read_text().split()) == controllers
     found = Cgroups([house], {})
     group = found.group("0123456789abcdef")
-    process = sleeper(group.entrances[0])
+    process = sleeper(group.procs_files[0])
     assert eventually(lambda: len(group.processes()) == 3)
     assert group.kill()
     assert end(process) == -signal.SIGKILL
     assert group.processes() == []
     seconds = group.cpu_seconds()
     assert seconds is not None and 0 < seconds < PATIENCE
-    process = sleeper(group.entrances[0])
+    process = sleeper(group.procs_files[0])
     assert eventually(lambda: len(group.processes()) == 3)
     assert found.close()
     assert end(process) == -signal.SIGKILL
-    assert not house.seat.folder.exists()
+    assert not house.folder.path.exists()
 
 
 def test_v2_sweeps_a_dead_servers_house_and_no_living_one(delegated: tuple[Path, frozenset[str]]) -> None:
     top, controllers = delegated
     V2.prepare(top, controllers, False)
-    dead, mine = (Cgroups([House(Seat(top / new_name(), controllers, V2))], {}) for _ in range(2))
+    dead, mine = (Cgroups([ServerGroup(GroupFolder(top / new_name(), controllers, V2))], {}) for _ in range(2))
     group = dead.group("0123456789abcdef")
-    process = sleeper(group.entrances[0])
+    process = sleeper(group.procs_files[0])
     assert eventually(lambda: len(group.processes()) == 3)
     assert mine.sweep() == {}
-    (house,) = dead._houses
+    (house,) = dead._server_groups
     assert house._lock is not None
     os.close(house._lock)  # as the kernel does for a server that dies
     house._lock = None
-    assert mine.sweep() == {house.seat.folder.name: ""}
+    assert mine.sweep() == {house.folder.path.name: ""}
     assert end(process) == -signal.SIGKILL
     assert mine.close()
 

@@ -19,14 +19,14 @@ import uvloop
 from tests.clients.raw_client import PATIENCE
 from tests.tools.fake_web_site import Request, gone, site
 from toolgate.tools.egress import sandbox_proxy as outlets
-from toolgate.tools.egress.http import Talk
-from toolgate.tools.egress.rate import BURST, DEBT, PIECE, RATE, Pace
-from toolgate.tools.egress.sandbox_proxy import EVENT, Outlet
-from toolgate.tools.egress.shared_limits import MAX_EACH, SURE, Room
-from toolgate.tools.web.address_policy import Allowed
+from toolgate.tools.egress.http import ProxyConnection
+from toolgate.tools.egress.rate import BURST, DEBT, PIECE, RATE, ByteRateLimiter
+from toolgate.tools.egress.sandbox_proxy import EVENT, SandboxProxy
+from toolgate.tools.egress.shared_limits import GUARANTEED, MAX_EACH, SharedProxyLimits
+from toolgate.tools.web.address_policy import AddressPolicy
 
-HERE = Allowed.parse(["127.0.0.1"])
-NOTHING = Allowed()
+HERE = AddressPolicy.parse(["127.0.0.1"])
+NOTHING = AddressPolicy()
 LOOPS = [
     pytest.param(asyncio.new_event_loop, marks=pytest.mark.soak),
     uvloop.new_event_loop,
@@ -49,10 +49,10 @@ def listener(backlog: int = 2048) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def way_out(allowed: Allowed = HERE, **how: Any) -> AsyncIterator[tuple[Outlet, int]]:
+async def way_out(allowed: AddressPolicy = HERE, **how: Any) -> AsyncIterator[tuple[SandboxProxy, int]]:
     socket = listener()
     port = socket.getsockname()[1]
-    outlet = Outlet(socket, allowed, **how)
+    outlet = SandboxProxy(socket, allowed, **how)
     outlet.open()
     try:
         yield outlet, port
@@ -155,7 +155,7 @@ def test_a_host_that_does_not_answer_is_told_with_the_reason() -> None:
 
 def test_mail_is_not_sent_from_a_sandbox() -> None:
     async def work() -> None:
-        async with way_out(Allowed.parse(["0.0.0.0/0"])) as (_, port):
+        async with way_out(AddressPolicy.parse(["0.0.0.0/0"])) as (_, port):
             for request in (tunnel("127.0.0.1:25"), plain("http://127.0.0.1:25/")):
                 assert (await sent(port, request)).startswith(b"HTTP/1.1 403 port 25 is for mail between servers")
 
@@ -337,7 +337,7 @@ def test_a_thousand_at_once_are_all_answered_though_not_all_at_once(
 
 def test_one_outlet_takes_no_place_from_another() -> None:
     async def work() -> None:
-        room = Room(most=40)
+        room = SharedProxyLimits(most=40)
         async with (
             site({"/": b"hello"}) as place,
             way_out(room=room) as (greedy, port),
@@ -345,8 +345,8 @@ def test_one_outlet_takes_no_place_from_another() -> None:
         ):
             held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
             await eventually(lambda: greedy.connections == 40)
-            answers = await asyncio.gather(*(sent(other, plain(place.url())) for _ in range(SURE)))
-            assert [answer[-5:] for answer in answers] == [b"hello"] * SURE
+            answers = await asyncio.gather(*(sent(other, plain(place.url())) for _ in range(GUARANTEED)))
+            assert [answer[-5:] for answer in answers] == [b"hello"] * GUARANTEED
             assert greedy.connections == 40
             for _, writer in held:
                 writer.close()
@@ -389,7 +389,7 @@ def test_no_descriptor_to_spare_is_waited_for_and_does_not_spin(
 def test_a_listener_that_is_shut_down_ends_the_accepting(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         taken = listener()
-        outlet = Outlet(taken, NOTHING)
+        outlet = SandboxProxy(taken, NOTHING)
         outlet.open()
         await asyncio.sleep(0)
         taken.shutdown(socket.SHUT_RDWR)
@@ -438,14 +438,14 @@ def test_saturated_tunnels_are_paced_and_leave_the_loop_to_others(piece: int, mo
     """At 4 MiB/s, so that the machine is no part of the figure. Reads of one byte are bounded by their number."""
     seconds, rate = 1.0, 4 * 2**20
     received = reads = 0
-    charge = Pace.charge
+    charge = ByteRateLimiter.charge
 
-    def counted(pace: Pace, size: int) -> float:
+    def counted(pace: ByteRateLimiter, size: int) -> float:
         nonlocal reads
         reads += size < 2**17
         return charge(pace, size)
 
-    monkeypatch.setattr(Pace, "charge", counted)
+    monkeypatch.setattr(ByteRateLimiter, "charge", counted)
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal received
@@ -469,7 +469,7 @@ def test_saturated_tunnels_are_paced_and_leave_the_loop_to_others(piece: int, mo
     async def work() -> None:
         server = await asyncio.start_server(swallow, "127.0.0.1", 0)
         place = server.sockets[0].getsockname()[1]
-        async with server, way_out(room=Room(rate=rate)) as (_, port):
+        async with server, way_out(room=SharedProxyLimits(rate=rate)) as (_, port):
             began = time.monotonic()
             pushing = [asyncio.ensure_future(push(port, place)) for _ in range(8)]
             await asyncio.sleep(seconds)
@@ -500,14 +500,14 @@ def test_an_answer_in_pieces_of_a_byte_is_paced_by_their_number(head: str, piece
         async with site({"/": crumbs}) as place, way_out() as (outlet, port):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(plain(place.url()))
-            events, charge = 0, outlet._pace.charge
+            events, charge = 0, outlet._rate.charge
 
             def counted(size: int) -> float:
                 nonlocal events
                 events += size // EVENT
                 return charge(size)
 
-            outlet._pace.charge = counted  # type: ignore[method-assign]
+            outlet._rate.charge = counted  # type: ignore[method-assign]
             began = loop.time()
             await asyncio.sleep(1.0)
             assert 100 < events <= (loop.time() - began + BURST) * RATE / EVENT + 64
@@ -520,8 +520,8 @@ def test_a_head_of_many_fields_counts_each_of_them() -> None:
     async def work() -> None:
         charged: list[int] = []
         async with way_out(NOTHING) as (outlet, port):
-            charge = outlet._pace.charge
-            outlet._pace.charge = lambda size: (charged.append(size), charge(size))[1]  # type: ignore[method-assign]
+            charge = outlet._rate.charge
+            outlet._rate.charge = lambda size: (charged.append(size), charge(size))[1]  # type: ignore[method-assign]
             fields = b"a:b\r\n" * 5_000
             answer = await sent(port, b"GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")
             assert answer.startswith(b"HTTP/1.1 403 ")
@@ -538,14 +538,14 @@ def test_heads_that_come_all_at_once_are_not_parsed_all_at_once() -> None:
         async with way_out(NOTHING) as (outlet, port):
             clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
             await eventually(lambda: outlet.connections == 64)
-            charge = outlet._pace.charge
+            charge = outlet._rate.charge
 
             def counted(size: int) -> float:
                 nonlocal answered
                 answered += size >= 5_000 * EVENT
                 return charge(size)
 
-            outlet._pace.charge = counted  # type: ignore[method-assign]
+            outlet._rate.charge = counted  # type: ignore[method-assign]
             for _, writer in clients:
                 writer.write(head)
             await clients[0][1].drain()
@@ -583,7 +583,7 @@ apart = pytest.mark.skipif(
 )
 
 
-async def ran_inside(allowed: Allowed, *commands: Sequence[str], **how: Any) -> list[tuple[int, str, str]]:
+async def ran_inside(allowed: AddressPolicy, *commands: Sequence[str], **how: Any) -> list[tuple[int, str, str]]:
     """What commands say inside a network of its own, whose proxy is served out here: exit code, output, errors."""
     ours, theirs = socket.socketpair()
     program = (*NAMESPACE, sys.executable, "-c", INSIDE, str(theirs.fileno()))
@@ -592,9 +592,13 @@ async def ran_inside(allowed: Allowed, *commands: Sequence[str], **how: Any) -> 
     ours.settimeout(PATIENCE)
     try:
         port, descriptors, _, _ = await asyncio.to_thread(socket.recv_fds, ours, 64, 1)
-        outlet = Outlet(socket.socket(fileno=descriptors[0]), allowed, **how)
+        outlet = SandboxProxy(socket.socket(fileno=descriptors[0]), allowed, **how)
         outlet.open()
-        environment = {"PATH": os.environ["PATH"], **Outlet.environment(int(port)), "COMMANDS": json.dumps(commands)}
+        environment = {
+            "PATH": os.environ["PATH"],
+            **SandboxProxy.environment(int(port)),
+            "COMMANDS": json.dumps(commands),
+        }
         reader, writer = await asyncio.open_connection(sock=ours)
         writer.write(json.dumps(environment).encode())
         answers = [json.loads(await reader.readline()) for _ in commands]
@@ -620,7 +624,7 @@ def test_a_command_in_a_network_of_its_own_reaches_what_is_allowed_and_by_the_pr
         async with site({"/": b"hello"}) as place:
             url, named = place.url(), place.url(host="site.test")
             answers = await ran_inside(
-                Allowed.parse(["127.0.0.1", "site.test"]),
+                AddressPolicy.parse(["127.0.0.1", "site.test"]),
                 curl("--noproxy", "", url),
                 curl("--noproxy", "", "--proxytunnel", url),
                 curl(named),
@@ -676,6 +680,6 @@ def test_an_answer_to_who_has_gone_is_the_end_of_a_connection(loop: Callable[[],
             writer.transport.abort()
             await writer.wait_closed()
             with pytest.raises(ConnectionError):
-                await Talk(reader, writer).refuse(502)
+                await ProxyConnection(reader, writer).refuse(502)
 
     run(work(), loop)

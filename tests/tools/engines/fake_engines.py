@@ -12,7 +12,7 @@ from tests.tools.fake_web_site import Answer, Site, site
 from tests.tools.tool_calls import call
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context import Settings
-from toolgate.tools.search import Search, chosen, web_search
+from toolgate.tools.search import Search, choose_engines, web_search
 from toolgate.tools.search.engines import KEYED
 from toolgate.tools.web.fetch import Web
 
@@ -70,7 +70,7 @@ async def street(
         named = [f"{name}={place.url('/' + name)}" for name in answers]
         engines = [
             msgspec.structs.replace(engine, seconds=(seconds or {}).get(engine.name, 40.0))
-            for engine in chosen([*named, *entries], None, KEYS)
+            for engine in choose_engines([*named, *entries], None, KEYS)
         ]
         web = Web(["127.0.0.1"])
         clock = Clock()

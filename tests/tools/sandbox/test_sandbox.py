@@ -22,18 +22,18 @@ from tests.servers.forked_command import COMMAND
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
 from toolgate.server.workspaces import rmtree
 from toolgate.tools.api.notices import Notices
-from toolgate.tools.egress.sandbox_proxy import Outlet
+from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox import levels, users
 from toolgate.tools.sandbox import process as cell
-from toolgate.tools.sandbox.environment import Sandboxed
-from toolgate.tools.sandbox.levels import Sandbox, Wanted
-from toolgate.tools.web.address_policy import Allowed
-from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.sandbox.environment import SandboxedEnvironment
+from toolgate.tools.sandbox.levels import Sandbox, SandboxOptions
+from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.process import MAX_SAID, Process
-from toolgate.tools.workspace.safe_walk import descend
+from toolgate.tools.workspace.safe_walk import walk_folders
 from toolgate.tools.workspace.workspace import Workspace
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.zygote import CommandRunner
 
 FIRST = 42_000 + os.getpid() % 350 * 20  # tests run side by side, and those of a user end all that runs as it
 UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
@@ -69,7 +69,7 @@ def as_user() -> Iterator[Callable[[int, str], "subprocess.Popen[bytes]"]]:
         def begin(uid: int, program: str) -> "subprocess.Popen[bytes]":
             process = stack.enter_context(
                 subprocess.Popen(
-                    [cell.PROGRAM, "-I", "-S", "-c", _becoming(uid) + program],
+                    [cell.PYTHON, "-I", "-S", "-c", _becoming(uid) + program],
                     stdout=subprocess.PIPE,
                     cwd="/",
                 )
@@ -89,27 +89,27 @@ def _becoming(uid: int) -> str:
 
 def sandbox(level: str, **how: object) -> Sandbox:
     network = "public" if level == "bwrap" else "none"
-    wanted = Wanted(level, network, False, Limits(), os.environ["PATH"], uids=UIDS)  # type: ignore[arg-type]
-    return levels.chosen(replace(wanted, **how))  # type: ignore[arg-type]
+    wanted = SandboxOptions(level, network, False, Limits(), os.environ["PATH"], uids=UIDS)  # type: ignore[arg-type]
+    return levels.choose_sandbox(replace(wanted, **how))  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager
 async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> AsyncIterator[Workspace]:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True, exist_ok=True)
-    outside = Processes()
-    quarters = Sandboxed(
+    outside = CommandRunner()
+    quarters = SandboxedEnvironment(
         kept,
         root,
         folder / "spools" / "ada",
-        alone=alone,
-        outside=outside,
-        outlet=lambda listener: Outlet(listener, Allowed.parse(())),
-        group=lambda limits: None,
+        is_exclusive=alone,
+        server_runner=outside,
+        make_proxy=lambda listener: SandboxProxy(listener, AddressPolicy.parse(())),
+        make_group=lambda limits: None,
         memory=True,
-        resting=Resting(),
+        idle_sandboxes=IdleSandboxes(),
     )
-    mine = Workspace(root, folder / "spools" / "ada", ENVIRONMENT, Notices(), quarters=quarters)
+    mine = Workspace(root, folder / "spools" / "ada", ENVIRONMENT, Notices(), command_environment=quarters)
     try:
         yield mine
     finally:
@@ -123,7 +123,7 @@ def test_who_stops_all_of_its_user_is_ended_all_the_same(
     for _ in range(5):  # it was a race
         stopper = as_user(UIDS[1], STOPPER)
         began = time.monotonic()
-        cell.end(UIDS[1], UIDS[-1])
+        cell.kill_user(UIDS[1], UIDS[-1])
         assert stopper.wait(BOUND) == -9
         assert time.monotonic() - began < cell.END_WITHIN
 
@@ -140,7 +140,9 @@ def test_what_outlived_its_server_is_ended_by_the_next_and_nothing_of_one_that_l
     folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
 ) -> None:
     def swept() -> list[str]:
-        return users.deserted(folder / "workspaces", folder / "spools", UIDS, lambda uid: cell.end(uid, UIDS[-1]))
+        return users.end_deserted(
+            folder / "workspaces", folder / "spools", UIDS, lambda uid: cell.kill_user(uid, UIDS[-1])
+        )
 
     async def body() -> None:
         kept = sandbox("uid")
@@ -185,7 +187,7 @@ def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, le
                 if busy is not None:
                     await mine.kill(busy, 0)
                 assert await landed(mine, "three") == "three"
-            assert (spool / "places").stat().st_uid == mine._quarters.uid
+            assert (spool / "places").stat().st_uid == mine._command_environment.uid
 
     asyncio.run(body())
 
@@ -197,7 +199,7 @@ def test_a_user_that_something_still_runs_as_is_given_to_nobody(
     survivor = as_user(UIDS[1], SURVIVOR)
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
-    assert users.settled(root, UIDS[:4]) == UIDS[2]
+    assert users.assign_user(root, UIDS[:4]) == UIDS[2]
     assert survivor.poll() is None
 
 
@@ -207,7 +209,7 @@ def test_a_user_is_not_given_again_while_others_were_not(folder: Path) -> None:
     for _ in range(len(IDLE) - 2):
         root = folder / "ada"
         root.mkdir()
-        given.append(users.settled(root, IDLE))
+        given.append(users.assign_user(root, IDLE))
         root.rmdir()
     assert sorted(given) == list(IDLE[1:-1])
 
@@ -221,7 +223,7 @@ def test_a_workspace_is_given_with_what_was_its_owners_and_nothing_that_is_linke
     for path in (root, root / "deep", root / "deep" / "file", root / "deep" / "link"):
         os.chown(path, 1, 1, follow_symlinks=False)
     (root / "deep" / "hard").hardlink_to(others)
-    uid = users.settled(root, IDLE)
+    uid = users.assign_user(root, IDLE)
     assert uid in IDLE
     owners = {path.name: path.lstat().st_uid for path in (root, *root.rglob("*"))}
     assert owners == {"ada": uid, "deep": uid, "file": uid, "link": uid, "hard": 0}
@@ -233,7 +235,7 @@ def test_servers_of_different_state_folders_begin_with_different_users(folder: P
     for name in ("one", "two", "three", "four"):
         root = folder / name / "ada"
         root.mkdir(parents=True)
-        given.add(users.settled(root, range(40_000, 50_000)))
+        given.add(users.assign_user(root, range(40_000, 50_000)))
     assert len(given) > 1
 
 
@@ -241,30 +243,30 @@ def test_no_user_is_given_by_servers_of_two_state_folders(folder: Path) -> None:
     roots = [folder / state / name for state in ("one", "two") for name in ("ada", "bob")]
     for root in roots:
         root.mkdir(parents=True)
-    given = [users.settled(root, UIDS[:6]) for root in roots]
+    given = [users.assign_user(root, UIDS[:6]) for root in roots]
     assert len(set(given)) == 4
-    assert [users.settled(root, UIDS[:6]) for root in roots] == given
+    assert [users.assign_user(root, UIDS[:6]) for root in roots] == given
     last = folder / "three" / "ada"
     last.mkdir(parents=True)
-    with pytest.raises(users.Crowded):
-        users.settled(last, UIDS[:6])
+    with pytest.raises(users.NoFreeUserError):
+        users.assign_user(last, UIDS[:6])
     roots[0].rmdir()
-    assert users.settled(last, UIDS[:6]) == given[0]
+    assert users.assign_user(last, UIDS[:6]) == given[0]
 
 
 def test_a_workspace_that_came_with_a_user_of_somebody_else_gets_one_of_its_own(folder: Path) -> None:
     """A state folder that was copied here."""
     here, copy = folder / "one" / "ada", folder / "two" / "ada"
     here.mkdir(parents=True)
-    uid = users.settled(here, IDLE)
+    uid = users.assign_user(here, IDLE)
     copy.mkdir(parents=True)
     (copy / "file").write_text("mine")
     for path in (copy, copy / "file"):
         os.chown(path, uid, uid)
-    own = users.settled(copy, IDLE)
+    own = users.assign_user(copy, IDLE)
     assert own != uid and own in IDLE
     assert (copy / "file").stat().st_uid == copy.stat().st_uid == own
-    assert users.settled(here, IDLE) == uid
+    assert users.assign_user(here, IDLE) == uid
 
 
 def test_a_giving_that_was_broken_off_goes_on_with_the_same_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,11 +286,11 @@ def test_a_giving_that_was_broken_off_goes_on_with_the_same_user(folder: Path, m
         whole = users._pass_on
         patched.setattr(users, "_pass_on", killed)
         with pytest.raises(KeyboardInterrupt):
-            users.settled(root, IDLE)
+            users.assign_user(root, IDLE)
     other = folder / "workspaces" / "bob"
     other.mkdir()
-    given = users.settled(other, IDLE)
-    uid = users.settled(root, IDLE)
+    given = users.assign_user(other, IDLE)
+    uid = users.assign_user(root, IDLE)
     assert uid == (root / passed[0]).stat().st_uid != given
     assert {path.stat().st_uid for path in (root, *root.iterdir())} == {uid}
 
@@ -300,16 +302,16 @@ def test_a_folder_of_claims_that_others_can_write_to_is_not_used(folder: Path, m
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
     with pytest.raises(OSError, match="root's alone"):
-        users.settled(root, IDLE)
+        users.assign_user(root, IDLE)
 
 
 def test_a_workspace_however_deep_is_given(folder: Path) -> None:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
     nested(root, DEEP)
-    uid = users.settled(root, IDLE)
-    assert {os.fstat(here).st_uid for here, _ in descend(root)} == {uid}
-    rmtree.remove(root)
+    uid = users.assign_user(root, IDLE)
+    assert {os.fstat(here).st_uid for here, _ in walk_folders(root)} == {uid}
+    rmtree.remove_tree(root)
 
 
 @needs_bwrap
@@ -428,7 +430,7 @@ def test_calls_that_the_filter_s_library_never_heard_of_are_refused(folder: Path
 
     async def body() -> None:
         async with workspace(folder, sandbox("bwrap")) as mine:
-            said = await ran(mine, f"{shlex.quote(cell.PROGRAM)} -I -S -c {shlex.quote(UNHEARD)}")
+            said = await ran(mine, f"{shlex.quote(cell.PYTHON)} -I -S -c {shlex.quote(UNHEARD)}")
             assert set(map(int, said.split())) == {errno.EPERM}
 
     asyncio.run(body())
@@ -441,4 +443,4 @@ def test_whoever_is_the_real_or_the_effective_user_of_a_process_is_active(ids: t
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert set(ids) <= users.active()
+        assert set(ids) <= users.list_active_users()

@@ -17,11 +17,11 @@ from tests.tools.engines.fake_engines import Street, hasten, street
 from tests.tools.fake_web_site import Answer, Request, gone, never
 from tests.tools.search.test_search import answered, github, hn
 from tests.tools.tool_calls import text
-from toolgate.tools.fair_queue import Turns
-from toolgate.tools.search.cache import MAX_KEPT, Recent
-from toolgate.tools.search.engine import wanted_wait
-from toolgate.tools.search.health import MAX_REST, REST, Health
-from toolgate.tools.search.query import Outcome
+from toolgate.tools.fair_queue import FairQueue
+from toolgate.tools.search.cache import MAX_KEPT, AnswerCache
+from toolgate.tools.search.engine import parse_wait
+from toolgate.tools.search.health import MAX_REST, REST, EngineHealth
+from toolgate.tools.search.query import EngineOutcome
 from toolgate.tools.search.search import AT_ONCE, Tally
 from toolgate.tools.web.fetch import Page
 
@@ -158,12 +158,12 @@ def test_an_engine_is_left_alone_for_as_long_as_it_says(answer: Answer, seconds:
 
 def test_what_is_no_date_is_no_wait() -> None:
     for headers in ({"retry-after": "soon"}, {"retry-after": "-5"}, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}):
-        assert wanted_wait(Page("http://a.example/", 429, headers, b"", False)) == 0
+        assert parse_wait(Page("http://a.example/", 429, headers, b"", False)) == 0
 
 
 def test_a_date_is_compared_with_our_clock_where_the_engine_does_not_tell_its_own() -> None:
     after = formatdate(time.time() + 100, usegmt=True)
-    assert 50 < wanted_wait(Page("http://a.example/", 429, {"retry-after": after}, b"", False)) <= 100
+    assert 50 < parse_wait(Page("http://a.example/", 429, {"retry-after": after}, b"", False)) <= 100
 
 
 def test_a_query_that_an_engine_can_not_read_says_nothing_of_the_engine() -> None:
@@ -177,14 +177,14 @@ def test_a_query_that_an_engine_can_not_read_says_nothing_of_the_engine() -> Non
 
 def test_rests_grow_up_to_ten_minutes() -> None:
     now = 0.0
-    health = Health("x", lambda: now)
+    health = EngineHealth("x", lambda: now)
     rests = []
-    failure = Outcome("x", "error", reason="HTTP 500", faulty=True)
+    failure = EngineOutcome("x", "error", reason="HTTP 500", is_engine_fault=True)
     for _ in range(9):
-        while health.held() is None:
-            health.learn(failure, health.begin())
+        while health.skip_outcome() is None:
+            health.record(failure, health.begin())
         start = now
-        while health.held() is not None:
+        while health.skip_outcome() is not None:
             now += 1
         rests.append(now - start)
     assert rests == [30, 30, 60, 120, 240, 480, 600, 600, MAX_REST]
@@ -192,23 +192,23 @@ def test_rests_grow_up_to_ten_minutes() -> None:
 
 def test_failures_of_questions_put_together_count_as_one_and_make_no_rest_longer() -> None:
     now = 0.0
-    health = Health("x", lambda: now)
-    failure = Outcome("x", "error", reason="HTTP 500", faulty=True)
+    health = EngineHealth("x", lambda: now)
+    failure = EngineOutcome("x", "error", reason="HTTP 500", is_engine_fault=True)
     for _ in range(2):
         for asked in [health.begin() for _ in range(16)]:  # together: they count as one
-            health.learn(failure, asked)
-        assert health.held() is None
+            health.record(failure, asked)
+        assert health.skip_outcome() is None
     together = [health.begin() for _ in range(16)]
     for asked in together:
-        health.learn(Outcome("x", "blocked", reason="HTTP 429", faulty=True), asked)
-    assert health.held() is not None
+        health.record(EngineOutcome("x", "blocked", reason="HTTP 429", is_engine_fault=True), asked)
+    assert health.skip_outcome() is not None
     now += REST
-    assert health.held() is None
+    assert health.skip_outcome() is None
     trial = health.begin()
-    health.learn(Outcome("x", "timeout", faulty=True), together[0])  # of a search from before
-    assert health.held() is not None
-    health.learn(Outcome("x", "ok"), trial)
-    assert health.held() is None
+    health.record(EngineOutcome("x", "timeout", is_engine_fault=True), together[0])  # of a search from before
+    assert health.skip_outcome() is not None
+    health.record(EngineOutcome("x", "ok"), trial)
+    assert health.skip_outcome() is None
 
 
 # -- answers that are remembered
@@ -273,13 +273,13 @@ def test_a_search_that_is_cancelled_takes_nothing_from_the_same_one_of_another_c
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    recent = Recent(lambda: 0.0)
+    recent = AnswerCache(lambda: 0.0)
     for n in range(MAX_KEPT + 50):
-        recent.put("me", f"q{n}", Outcome("x", "ok"))
+        recent.put("me", f"q{n}", EngineOutcome("x", "ok"))
     assert len(recent) == MAX_KEPT
     assert recent.get("me", "x", "q0") is None
     for status in ("blocked", "timeout", "error"):
-        recent.put("me", status, Outcome("x", status))  # type: ignore[arg-type]
+        recent.put("me", status, EngineOutcome("x", status))  # type: ignore[arg-type]
         assert recent.get("me", "x", status) is None
 
 
@@ -316,15 +316,15 @@ def test_two_hundred_searches_at_once_leave_no_socket_and_no_task_behind() -> No
     within({name: shapes.with_results(name) for name in names}, body, deadline=15.0)
 
 
-async def order(turns: Turns, waiting: list[tuple[str, Tally]]) -> list[int]:
+async def order(turns: FairQueue, waiting: list[tuple[str, Tally]]) -> list[int]:
     """In what order turns come to those who wait while there is none."""
     came: list[int] = []
 
     async def one(number: int, whose: str, tally: Tally) -> None:
-        async with turns.turn(whose, rank=lambda: tally.engines):
+        async with turns.slot(whose, rank=lambda: tally.engines):
             came.append(number)
 
-    async with turns.turn("another"):
+    async with turns.slot("another"):
         tasks = [asyncio.ensure_future(one(number, *given)) for number, given in enumerate(waiting)]
         await asyncio.sleep(0)
         tasks.pop(1).cancel()
@@ -338,7 +338,7 @@ def test_turns_go_round_among_callers_and_to_the_search_that_has_least() -> None
     greedy, modest = [("greedy", tally) for tally in some], [("modest", Tally(9)), ("modest", Tally(9))]
 
     async def scenario() -> None:
-        turns = Turns(1, "questions")
+        turns = FairQueue(1, "questions")
         for _ in range(2):
             assert await order(turns, [*greedy, *modest]) == [2, 5, 4, 6, 0, 3]
 
@@ -347,14 +347,14 @@ def test_turns_go_round_among_callers_and_to_the_search_that_has_least() -> None
 
 def test_a_turn_that_comes_to_one_who_has_gone_is_the_next_ones() -> None:
     async def scenario() -> None:
-        turns = Turns(1, "questions")
+        turns = FairQueue(1, "questions")
         entered: list[str] = []
 
         async def one(name: str) -> None:
-            async with turns.turn(name):
+            async with turns.slot(name):
                 entered.append(name)
 
-        async with turns.turn("holder"):
+        async with turns.slot("holder"):
             tasks = [asyncio.ensure_future(one(name)) for name in "ab"]
             await asyncio.sleep(0)
         tasks[0].cancel()  # it has just been called, and has not heard
@@ -367,13 +367,13 @@ def test_a_turn_that_comes_to_one_who_has_gone_is_the_next_ones() -> None:
 def test_questions_of_one_engine_are_read_together() -> None:
     async def body(place: Street) -> None:
         sizes: list[int] = []
-        do = place.web.workers.do
+        do = place.web.workers.run_job
 
         async def noted(name: str, jobs: Any, *given: Any) -> Any:
             sizes.append(len(jobs.jobs))
             return await do(name, jobs, *given)
 
-        place.web.workers.do = noted  # type: ignore[method-assign]
+        place.web.workers.run_job = noted  # type: ignore[method-assign]
         outputs = await asyncio.gather(*(place.find(f"query {n}") for n in range(16)))
         assert [len(output.structured["results"]) for output in outputs] == [2] * 16
         assert sum(sizes) == 32  # a wording and a page each
@@ -384,7 +384,7 @@ def test_questions_of_one_engine_are_read_together() -> None:
 
 def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None:
     async def body(place: Street) -> None:
-        do = place.web.workers.do
+        do = place.web.workers.run_job
         never_ends = asyncio.Event()
 
         async def hung(name: str, jobs: Any, *given: Any) -> Any:
@@ -392,7 +392,7 @@ def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None
                 await never_ends.wait()
             return await do(name, jobs, *given)
 
-        place.web.workers.do = hung  # type: ignore[method-assign]
+        place.web.workers.run_job = hung  # type: ignore[method-assign]
         outputs = await asyncio.gather(*(place.find(f"query {n}") for n in range(16)))
         tables = [{row["name"]: row["status"] for row in output.structured["engines"]} for output in outputs]
         assert tables == [{"duckduckgo": "timeout", "mojeek": "ok", "yahoo": "ok"}] * 16
@@ -441,16 +441,16 @@ def test_a_slow_engine_takes_no_connection_from_the_others() -> None:
 @pytest.mark.parametrize(("waited", "is_asked"), [(7.0, True), (8.0, False)])
 def test_an_engine_whose_turn_comes_too_late_is_not_asked_and_not_blamed(waited: float, is_asked: bool) -> None:
     async def body(place: Street) -> None:
-        turns = place.search._turns["github"]
+        turns = place.search._queues["github"]
         async with contextlib.AsyncExitStack() as taken:
             for n in range(AT_ONCE):
-                await taken.enter_async_context(turns.turn(f"caller {n}"))
+                await taken.enter_async_context(turns.slot(f"caller {n}"))
             search = asyncio.ensure_future(place.search.ask("me", "frobs", 10.0))
             while not turns._lines:
                 await asyncio.sleep(0)
             place.clock.now += waited
         (outcome,) = await search
-        assert (outcome.status, outcome.faulty) == ("ok" if is_asked else "timeout", False)
+        assert (outcome.status, outcome.is_engine_fault) == ("ok" if is_asked else "timeout", False)
         assert ("its turn did not come" in outcome.reason) != is_asked
         assert place.asked("github") == is_asked
 
@@ -461,9 +461,9 @@ def test_an_engine_whose_turn_does_not_come_by_the_deadline_is_not_blamed() -> N
     async def body(place: Street) -> None:
         async with contextlib.AsyncExitStack() as taken:
             for n in range(AT_ONCE):
-                await taken.enter_async_context(place.search._turns["github"].turn(f"caller {n}"))
+                await taken.enter_async_context(place.search._queues["github"].slot(f"caller {n}"))
             (outcome,) = await place.search.ask("me", "frobs", 0.1)
-        assert (outcome.status, outcome.faulty) == ("timeout", False)
+        assert (outcome.status, outcome.is_engine_fault) == ("timeout", False)
         assert "its turn did not come" in outcome.reason
         assert place.asked("github") == 0
 

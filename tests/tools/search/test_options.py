@@ -11,20 +11,20 @@ from tests.tools.engines.fake_engines import KEYS, street
 from tests.tools.search.test_search import answered
 from tests.tools.tool_calls import text
 from toolgate.server.config import load
-from toolgate.tools.search import chosen, read_keys
+from toolgate.tools.search import choose_engines, read_keys
 from toolgate.tools.search.engines import ENGINES, KEYED
 
 
 def test_engines_are_chosen_by_name_and_may_be_elsewhere() -> None:
     names = ["github", " HackerNews ", "mdn=http://127.0.0.1:1/x", "searxng=https://s.example/sub/"]
-    engines = {engine.name: engine.url for engine in chosen(names)}
+    engines = {engine.name: engine.url for engine in choose_engines(names)}
     assert list(engines) == ["github", "hackernews", "mdn", "searxng"]
     assert (engines["mdn"], engines["searxng"]) == ("http://127.0.0.1:1/x", "https://s.example/sub/search")
 
 
 def test_an_address_or_a_key_adds_its_engine_to_the_standard_ones() -> None:
-    standard = [engine.name for engine in chosen()]
-    names = [engine.name for engine in chosen((), "https://s.example", {"kagi": "k"})]
+    standard = [engine.name for engine in choose_engines()]
+    names = [engine.name for engine in choose_engines((), "https://s.example", {"kagi": "k"})]
     assert names == [*standard, "searxng", "kagi"]
 
 
@@ -41,7 +41,7 @@ def test_an_address_or_a_key_adds_its_engine_to_the_standard_ones() -> None:
 )
 def test_what_can_not_be_asked_is_refused_with_what_to_do(entry: str, told: str) -> None:
     with pytest.raises(ValueError) as error:
-        chosen(["github", entry])
+        choose_engines(["github", entry])
     assert told in str(error.value)
 
 
@@ -68,13 +68,13 @@ def test_keys_are_in_no_command_line_and_no_environment_of_a_child() -> None:
     environment = {f"TOOLGATE_{name.upper().replace('-', '_')}_API_KEY": "SECRET" for name in ("tavily", "exa")}
     for flags in ({}, {"http": "true"}):
         given = load.load(flags, {**environment, "HOME": "/"})
-        assert "SECRET" not in str(given.words()) + str(given.children_environment)
+        assert "SECRET" not in str(given.to_flags()) + str(given.command_environment)
 
 
 def test_a_server_that_a_command_starts_has_the_keys_and_no_token() -> None:
     keys = {"TOOLGATE_EXA_API_KEY": "SECRET", "TOOLGATE_BRAVE_API_KEY": "SECRET"}
     given = load.load({}, {**keys, "TOOLGATE_TOKEN": "TOKEN", "TOOLGATE_NAME": "x", "HOME": "/"})
-    assert given.servers_environment == {**keys, "HOME": "/"}
+    assert given.server_environment == {**keys, "HOME": "/"}
 
 
 def test_no_key_is_in_a_log_an_error_or_an_answer(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,12 +15,12 @@ from tests.tools.engines.fake_engines import KEYS, Street, street, table
 from tests.tools.fake_web_site import Answer, Request, never, redirect
 from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.text import stripped
-from toolgate.tools.search import chosen, web_search
-from toolgate.tools.search.engine import Found
+from toolgate.tools.api.text import strip_markup
+from toolgate.tools.search import choose_engines, web_search
+from toolgate.tools.search.engine import EngineResult
 from toolgate.tools.search.engines import ENGINES
-from toolgate.tools.search.json_engine import Pick
-from toolgate.tools.search.ranking import Hit, Result, fused
+from toolgate.tools.search.json_engine import JsonPaths
+from toolgate.tools.search.ranking import Hit, Result, fuse_rankings
 
 NAMES = tuple(engine.name for engine in ENGINES)
 PAGES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # made for people
@@ -97,7 +97,7 @@ def test_startpage_is_asked_with_the_token_of_its_own_page() -> None:
 
 
 def test_eleven_engines_are_asked_without_a_key() -> None:
-    names = [engine.name for engine in chosen()]
+    names = [engine.name for engine in choose_engines()]
     assert names == list(NAMES[:11]) == list(dict.fromkeys(names))
     assert set(PAGES) <= set(names)
 
@@ -308,7 +308,7 @@ def test_what_engines_say_is_made_plain() -> None:
 def test_markup_without_an_end_takes_no_time_that_grows_with_its_square() -> None:
     start = time.process_time()
     for _ in range(20):
-        assert stripped("a<!--" * 5_000, 1_000) == "a"
+        assert strip_markup("a<!--" * 5_000, 1_000) == "a"
     assert time.process_time() - start < 1  # it was five
 
 
@@ -342,24 +342,24 @@ def _in(answers: Mapping[str, Answer], scenario: Any) -> None:
 
 def test_an_engine_that_names_a_page_twice_counts_once() -> None:
     found = [
-        Found("A", "http://a.example/", ""),
-        Found("A", "http://a.example", ""),
-        Found("B", "http://b.example/", ""),
+        EngineResult("A", "http://a.example/", ""),
+        EngineResult("A", "http://a.example", ""),
+        EngineResult("B", "http://b.example/", ""),
     ]
-    assert fused([("one", found)]) == [
+    assert fuse_rankings([("one", found)]) == [
         Result("A", "http://a.example/", "", [Hit("one", 1)], round(1 / 61, 6)),
         Result("B", "http://b.example/", "", [Hit("one", 3)], round(1 / 63, 6)),
     ]
 
 
 def test_at_most_twenty_results_are_given() -> None:
-    found = [Found("x", f"https://x{n}.example/", "") for n in range(30)]
-    assert len(fused([("one", found), ("two", found[::-1])])) == 20
+    found = [EngineResult("x", f"https://x{n}.example/", "") for n in range(30)]
+    assert len(fuse_rankings([("one", found), ("two", found[::-1])])) == 20
 
 
 def test_a_pick_says_where_it_found_no_list() -> None:
     with pytest.raises(ValueError, match=r"a\.b"):
-        Pick("a.b", "title", ("url",))(b'{"a": {"b": {}}}')
+        JsonPaths("a.b", "title", ("url",))(b'{"a": {"b": {}}}')
 
 
 def test_what_the_model_is_told_is_small_and_true() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.tools.search.urls import page_key, untracked, unwrapped
+from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
 
 SAME = [
     ("http://example.org", "https://example.org/"),
@@ -62,10 +62,10 @@ def test_what_is_no_web_page_has_no_key(url: str) -> None:
     ],
 )
 def test_what_tracks_is_not_passed_on(url: str, plain: str) -> None:
-    assert untracked(url) == plain
+    assert remove_tracking(url) == plain
     assert page_key(url) == page_key(plain)
 
 
 def test_a_counter_without_a_target_leads_nowhere() -> None:
-    assert unwrapped("//duckduckgo.com/l/?x=1") == ""
-    assert unwrapped("//a.example/x") == "https://a.example/x"
+    assert unwrap_redirect("//duckduckgo.com/l/?x=1") == ""
+    assert unwrap_redirect("//a.example/x") == "https://a.example/x"

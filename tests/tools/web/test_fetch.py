@@ -15,9 +15,9 @@ import pytest
 
 from tests.tools.fake_web_site import Request, Site, never, redirect, site
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.web.address_policy import Allowed, check_address, check_host
-from toolgate.tools.web.dns import Names
-from toolgate.tools.web.fetch import Page, Refused, TimedOut, Unreachable, Web
+from toolgate.tools.web.address_policy import AddressPolicy, check_address, check_host
+from toolgate.tools.web.dns import Resolver
+from toolgate.tools.web.fetch import AddressRefusedError, Page, PageTimeoutError, PageUnreachableError, Web
 
 T = TypeVar("T")
 BOUND = 20.0
@@ -47,7 +47,7 @@ async def got(place: Site, path: str, **options: object) -> Page:
 async def refused(url: str, allow: Sequence[str] = (), table: Mapping[str, Sequence[str]] | None = None) -> str:
     web = Web(allow, resolve=names(table) if table else None)
     try:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(AddressRefusedError) as caught:
             await web.fetch(url)
     finally:
         await web.close()
@@ -108,16 +108,16 @@ PRIVATE = {
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_may_be_reached(address: str) -> None:
-    assert check_address(address, Allowed()) is None
+    assert check_address(address, AddressPolicy()) is None
 
 
 @pytest.mark.parametrize(("address", "kind"), PRIVATE.items())
 def test_an_address_that_is_not_public_may_not(address: str, kind: str) -> None:
-    assert check_address(address, Allowed()) == kind
+    assert check_address(address, AddressPolicy()) == kind
 
 
 def test_what_is_allowed_is_allowed_by_address_by_network_and_by_name() -> None:
-    allowed = Allowed.parse(["127.0.0.1", "10.0.0.0/8", "::1", "[fd00::1]", "Intranet.Example.", "fe80::/10"])
+    allowed = AddressPolicy.parse(["127.0.0.1", "10.0.0.0/8", "::1", "[fd00::1]", "Intranet.Example.", "fe80::/10"])
     for address in ("127.0.0.1", "10.200.0.1", "::1", "fd00::1", "fe80::1%eth0"):
         assert check_address(address, allowed) is None
     for address in ("127.0.0.2", "192.168.0.1", "::ffff:127.0.0.1", "fd00::2"):
@@ -133,11 +133,11 @@ def test_what_is_allowed_is_allowed_by_address_by_network_and_by_name() -> None:
 @pytest.mark.parametrize("entry", ["", "10.0.0.0/99", "http://x", "a b", "a..b", "*.example"])
 def test_an_entry_that_is_no_host_address_or_network_is_a_value_error(entry: str) -> None:
     with pytest.raises(ValueError, match="not a host name"):
-        Allowed.parse([entry])
+        AddressPolicy.parse([entry])
 
 
 def test_what_is_no_address_is_refused() -> None:
-    assert check_address("example.org", Allowed()) == "not an address"
+    assert check_address("example.org", AddressPolicy()) == "not an address"
 
 
 def test_a_page_comes_back_with_its_final_url_status_headers_and_body() -> None:
@@ -192,7 +192,7 @@ def test_no_spelling_of_loopback_gets_through(host: str) -> None:
     async def scenario() -> None:
         async with site({"/": b"secret"}) as place:
             web = Web()
-            with pytest.raises((Refused, Unreachable)):
+            with pytest.raises((AddressRefusedError, PageUnreachableError)):
                 await web.fetch(place.url("/", host))
             await web.close()
             assert place.connections == 0
@@ -255,7 +255,7 @@ def test_each_hop_is_vetted_anew(target: str) -> None:
                 ["127.0.0.1"],
                 resolve=names({"localhost.localdomain.test": ["127.0.0.3"], "2130706434": ["127.0.0.2"]}),
             )
-            with pytest.raises(Refused):
+            with pytest.raises(AddressRefusedError):
                 await web.fetch(place.url())
             await web.close()
             assert len(place.requests) == 1
@@ -266,7 +266,7 @@ def test_each_hop_is_vetted_anew(target: str) -> None:
 def test_redirects_without_end_are_given_up() -> None:
     async def scenario() -> None:
         async with site({"/": redirect("/")}) as place:
-            with pytest.raises(Unreachable, match="redirects more than 10 times"):
+            with pytest.raises(PageUnreachableError, match="redirects more than 10 times"):
                 await got(place, "/")
             assert len(place.requests) == 11
 
@@ -286,7 +286,7 @@ def test_a_name_may_not_change_its_address_between_the_check_and_the_connection(
             assert page.body == b"first"  # asked once: what was checked is what was connected to
             assert place.requests[0].headers["host"] == f"rebind.example:{place.port}"
             place.pages["/"] = redirect("http://rebind.example/")  # another port, so another connection
-            with pytest.raises(Refused, match=r"10\.0\.0\.1"):
+            with pytest.raises(AddressRefusedError, match=r"10\.0\.0\.1"):
                 await web.fetch(place.url("/", "rebind.example"))
             await web.close()
 
@@ -369,7 +369,7 @@ def test_junk_behind_a_packed_body_is_not_read_for_ever() -> None:
 def test_an_encoding_that_was_not_asked_for_is_a_tool_error(encoding: str) -> None:
     async def scenario() -> None:
         async with site({"/": (200, {"content-encoding": encoding}, b"x")}) as place:
-            with pytest.raises(Unreachable, match="content-encoding"):
+            with pytest.raises(PageUnreachableError, match="content-encoding"):
                 await got(place, "/")
 
     run(scenario())
@@ -378,7 +378,7 @@ def test_an_encoding_that_was_not_asked_for_is_a_tool_error(encoding: str) -> No
 def test_a_body_that_does_not_unpack_is_a_tool_error() -> None:
     async def scenario() -> None:
         async with site({"/": (200, {"content-encoding": "gzip"}, b"not gzip at all")}) as place:
-            with pytest.raises(Unreachable, match="does not unpack"):
+            with pytest.raises(PageUnreachableError, match="does not unpack"):
                 await got(place, "/")
 
     run(scenario())
@@ -396,7 +396,7 @@ async def dripping(request: Request) -> None:
 def test_a_page_that_does_not_come_in_time_is_given_up(page: Callable[[Request], Awaitable[None]]) -> None:
     async def scenario() -> None:
         async with site({"/": page}) as place:
-            with pytest.raises(TimedOut, match=r"0\.3 s"):
+            with pytest.raises(PageTimeoutError, match=r"0\.3 s"):
                 await got(place, "/", timeout=0.3)
 
     run(scenario())
@@ -442,14 +442,14 @@ async def crumbled(request: Request) -> None:
 def test_a_body_in_too_many_small_pieces_is_given_up() -> None:
     async def scenario() -> None:
         async with site({"/": crumbled}) as place:
-            with pytest.raises(Unreachable, match="small pieces"):
+            with pytest.raises(PageUnreachableError, match="small pieces"):
                 await got(place, "/")
 
     run(scenario())
 
 
 def test_a_lane_has_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.tools.web.http.MAX_CONNECTIONS", 1)
+    monkeypatch.setattr("toolgate.tools.web.vetted_client.MAX_CONNECTIONS", 1)
     asked = asyncio.Event()
 
     async def held(request: Request) -> None:
@@ -488,7 +488,7 @@ async def nothing(request: Request) -> None:
 def test_what_is_not_http_is_a_tool_error(page: Callable[[Request], Awaitable[None]]) -> None:
     async def scenario() -> None:
         async with site({"/": page}) as place:
-            with pytest.raises(Unreachable, match="could not fetch"):
+            with pytest.raises(PageUnreachableError, match="could not fetch"):
                 await got(place, "/")
 
     run(scenario())
@@ -502,11 +502,13 @@ def test_a_refused_connection_and_an_unknown_name_say_so() -> None:
         async with site() as place:
             url = place.url()
         web = Web(["127.0.0.1"])
-        with pytest.raises(Unreachable, match="connection refused"):
+        with pytest.raises(PageUnreachableError, match="connection refused"):
             await web.fetch(url)
         await web.close()
         web = Web(resolve=unknown)
-        with pytest.raises(Unreachable, match=r"could not resolve nowhere\.example: name or service not known"):
+        with pytest.raises(
+            PageUnreachableError, match=r"could not resolve nowhere\.example: name or service not known"
+        ):
             await web.fetch("http://nowhere.example/")
         await web.close()
 
@@ -539,7 +541,7 @@ def test_a_name_is_looked_up_once_for_all_who_want_it_at_once(monkeypatch: pytes
     monkeypatch.setattr("toolgate.tools.web.dns.socket.getaddrinfo", answer)
 
     async def scenario() -> None:
-        resolver = Names()
+        resolver = Resolver()
         wanted = [resolver.addresses(host, 443) for host in ("a.example", "none.example") for _ in range(100)]
         tasks = [asyncio.ensure_future(one) for one in wanted]
         await asyncio.sleep(0)
@@ -598,11 +600,11 @@ def test_tls_is_verified_against_the_name_and_not_the_pinned_address(tmp_path: P
             web = Web(["127.0.0.1"], verify=client, resolve=names(table))
             assert (await web.fetch(place.url("/", "shop.example"))).body == b"safe"
             assert seen == ["shop.example"]
-            with pytest.raises(Unreachable, match="TLS: Hostname mismatch"):
+            with pytest.raises(PageUnreachableError, match="TLS: Hostname mismatch"):
                 await web.fetch(place.url("/", "other.example"))
             await web.close()
             distrusting = Web(["127.0.0.1"], resolve=names(table))
-            with pytest.raises(Unreachable, match="TLS: self"):
+            with pytest.raises(PageUnreachableError, match="TLS: self"):
                 await distrusting.fetch(place.url("/", "shop.example"))
             await distrusting.close()
 
@@ -618,7 +620,7 @@ def test_plain_http_on_a_tls_port_is_a_tool_error() -> None:
         server = await asyncio.start_server(speak, "127.0.0.1", 0)
         async with server:
             web = Web(["127.0.0.1"])
-            with pytest.raises(Unreachable, match="TLS"):
+            with pytest.raises(PageUnreachableError, match="TLS"):
                 await web.fetch(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
             await web.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tools.documents import DOCUMENTS
 from tests.tools.workers.test_pool import done
-from toolgate.tools.web.convert import Raw, Readable
+from toolgate.tools.web.convert import RawPage, ReadablePage
 from toolgate.tools.workers import pool as module
 from toolgate.tools.workers.pool import Workers
 
@@ -82,7 +82,7 @@ def taken_over(filter: bytes | None = None) -> Iterator[Workers]:
 def attempts(workers: Workers, *lines: str) -> dict[str, str]:
     async def body() -> dict[str, str]:
         try:
-            return await done(workers, "page", Raw("\n".join(lines).encode(), "", "", ""), dict[str, str])
+            return await done(workers, "page", RawPage("\n".join(lines).encode(), "", "", ""), dict[str, str])
         finally:
             await workers.close()
 
@@ -123,7 +123,7 @@ def test_a_worker_has_no_privilege_left(job: str) -> None:
     async def body() -> dict[str, list[str]]:
         workers = Workers()
         try:
-            worker = await workers._taken(job)
+            worker = await workers._take_worker(job)
             try:
                 assert await worker.ready() == ()
                 return status(worker.pid)
@@ -147,7 +147,7 @@ def test_what_the_confinement_lacks_is_in_the_log_once(caplog: pytest.LogCapture
         workers._filter = b""
         try:
             for job in ("page", "text"):
-                await done(workers, job, Raw(b"x", "text/plain", "http://site/", "text"), Readable)
+                await done(workers, job, RawPage(b"x", "text/plain", "http://site/", "text"), ReadablePage)
         finally:
             await workers.close()
 
@@ -204,12 +204,12 @@ def is_for_all(path: str) -> bool:
 )
 def test_a_worker_knows_the_encodings_of_the_web(label: str, letters: str) -> None:
     """By their labels too: no module of Python's can be loaded by then."""
-    raw = Raw(letters.encode(label), f"text/plain; charset={label}", "http://site/", "text")
+    raw = RawPage(letters.encode(label), f"text/plain; charset={label}", "http://site/", "text")
 
-    async def work() -> Readable:
+    async def work() -> ReadablePage:
         workers = Workers()
         try:
-            return await done(workers, "text", raw, Readable)
+            return await done(workers, "text", raw, ReadablePage)
         finally:
             await workers.close()
 

@@ -18,12 +18,12 @@ from tests.tools.fake_web_site import site
 from tests.tools.tool_calls import call, text
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.web.convert import Raw, Readable
+from toolgate.tools.web.convert import RawPage, ReadablePage
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers import pool as module
-from toolgate.tools.workers.pictures import Fitted
-from toolgate.tools.workers.pictures import Raw as RawPicture
-from toolgate.tools.workers.pool import Overtaxed, Turn, Workers
+from toolgate.tools.workers.pictures import FittedPicture
+from toolgate.tools.workers.pictures import RawPicture as RawPicture
+from toolgate.tools.workers.pool import WorkerLimitError, Workers, WorkerTurn
 
 # libxml2 compares each attribute with all before it: a minute and more
 ENDLESS = b"<p " + b" ".join(b"a%d=1" % number for number in range(150_000)) + b">text"
@@ -34,8 +34,8 @@ SMALL = "from toolgate.tools.workers import messages as jobs, worker; jobs.MEMOR
 T = TypeVar("T")
 
 
-def page(html: bytes) -> Raw:
-    return Raw(html, "text/html", "http://site/", "markdown")
+def page(html: bytes) -> RawPage:
+    return RawPage(html, "text/html", "http://site/", "markdown")
 
 
 async def done(workers: Workers, job: str, request: msgspec.Struct, kind: type[T], **given: Any) -> T:
@@ -72,10 +72,10 @@ def is_gone(pid: int, within: float = 5.0) -> bool:
 def test_a_job_is_done_and_its_worker_does_the_next() -> None:
     async def body() -> None:
         async with opened() as workers:
-            first = await done(workers, "page", page(b"<title>T</title><p>one"), Readable)
-            assert first == Readable("text/html", "T", "one", 3)
+            first = await done(workers, "page", page(b"<title>T</title><p>one"), ReadablePage)
+            assert first == ReadablePage("text/html", "T", "one", 3)
             held = pids(workers)
-            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
+            assert (await done(workers, "page", page(b"<p>two"), ReadablePage)).text == "two"
             assert pids(workers) == held and len(held) == 1
         assert all(is_gone(pid) for pid in held)
 
@@ -86,10 +86,10 @@ def test_a_job_over_its_time_is_ended_and_the_next_goes_on() -> None:
     async def body() -> None:
         async with opened() as workers:
             start = time.monotonic()
-            with pytest.raises(Overtaxed, match="took more than 1 s"):
-                await done(workers, "page", page(ENDLESS), Readable, timeout=1)
+            with pytest.raises(WorkerLimitError, match="took more than 1 s"):
+                await done(workers, "page", page(ENDLESS), ReadablePage, timeout=1)
             assert time.monotonic() - start < 15
-            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
+            assert (await done(workers, "page", page(b"<p>two"), ReadablePage)).text == "two"
 
     run(body())
 
@@ -109,9 +109,9 @@ def test_a_job_over_its_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def body() -> None:
         async with opened() as workers:
-            with pytest.raises(Overtaxed, match=r"memory|broke"):
-                await done(workers, "page", page(VAST), Readable, timeout=30)
-            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
+            with pytest.raises(WorkerLimitError, match=r"memory|broke"):
+                await done(workers, "page", page(VAST), ReadablePage, timeout=30)
+            assert (await done(workers, "page", page(b"<p>two"), ReadablePage)).text == "two"
 
     run(body())
 
@@ -119,18 +119,18 @@ def test_a_job_over_its_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_worker_that_was_killed_costs_its_job_and_no_other() -> None:
     async def body() -> None:
         async with opened() as workers:
-            work = asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable))
+            work = asyncio.ensure_future(done(workers, "page", page(ENDLESS), ReadablePage))
             while not pids(workers):
                 await asyncio.sleep(0)
             (pid,) = pids(workers)
             os.kill(pid, signal.SIGKILL)
-            with pytest.raises(Overtaxed, match="broke the program"):
+            with pytest.raises(WorkerLimitError, match="broke the program"):
                 await work
-            await done(workers, "page", page(b"<p>idle now"), Readable)
+            await done(workers, "page", page(b"<p>idle now"), ReadablePage)
             for pid in pids(workers):
                 os.kill(pid, signal.SIGKILL)
                 assert is_gone(pid)
-            assert (await done(workers, "page", page(b"<p>two"), Readable)).text == "two"
+            assert (await done(workers, "page", page(b"<p>two"), ReadablePage)).text == "two"
 
     run(body())
 
@@ -140,7 +140,7 @@ def test_cancelling_a_job_kills_its_worker_at_once() -> None:
         async with opened() as workers:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.5):
-                    await done(workers, "page", page(ENDLESS), Readable)
+                    await done(workers, "page", page(ENDLESS), ReadablePage)
             held = pids(workers)
             await workers.close()
             assert not pids(workers)
@@ -152,16 +152,16 @@ def test_cancelling_a_job_kills_its_worker_at_once() -> None:
 def test_closing_ends_jobs_under_way() -> None:
     async def body() -> None:
         workers = Workers()
-        work = [asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable)) for _ in range(4)]
-        while len(pids(workers)) < module.MOST:
+        work = [asyncio.ensure_future(done(workers, "page", page(ENDLESS), ReadablePage)) for _ in range(4)]
+        while len(pids(workers)) < module.MAX_AT_ONCE:
             await asyncio.sleep(0)
         held = pids(workers)
-        for job in work[module.MOST :]:
+        for job in work[module.MAX_AT_ONCE :]:
             job.cancel()
         await workers.close()
         assert all(is_gone(pid, 0) for pid in held)
         results = await asyncio.gather(*work, return_exceptions=True)
-        assert [type(result) for result in results] == [Overtaxed] * 2 + [asyncio.CancelledError] * 2
+        assert [type(result) for result in results] == [WorkerLimitError] * 2 + [asyncio.CancelledError] * 2
 
     run(body())
 
@@ -169,11 +169,13 @@ def test_closing_ends_jobs_under_way() -> None:
 def test_no_more_than_a_few_work_at_once_and_kinds_do_not_wait_for_each_other() -> None:
     async def body() -> None:
         async with opened() as workers:
-            pages = [asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable, timeout=3)) for _ in range(4)]
+            pages = [
+                asyncio.ensure_future(done(workers, "page", page(ENDLESS), ReadablePage, timeout=3)) for _ in range(4)
+            ]
             with pytest.raises(ToolError, match="not a png"):
-                await done(workers, "picture", RawPicture("/x", 1000, 10, b"text"), Fitted)
+                await done(workers, "picture", RawPicture("/x", 1000, 10, b"text"), FittedPicture)
             assert not any(job.done() for job in pages)
-            assert len(pids(workers)) == module.MOST + 1
+            assert len(pids(workers)) == module.MAX_AT_ONCE + 1
             for job in pages:
                 job.cancel()
             await asyncio.gather(*pages, return_exceptions=True)
@@ -186,7 +188,7 @@ def test_an_idle_worker_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) 
 
     async def body() -> None:
         async with opened() as workers:
-            await done(workers, "page", page(b"<p>one"), Readable)
+            await done(workers, "page", page(b"<p>one"), ReadablePage)
             async with asyncio.timeout(10):
                 await workers._none_living.wait()
 
@@ -217,7 +219,7 @@ def test_a_page_that_can_not_be_converted_is_an_error_that_says_how_to_have_its_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module.messages, "CPU", 1)
-    monkeypatch.setattr(Turn.run, "__kwdefaults__", {"timeout": 1})
+    monkeypatch.setattr(WorkerTurn.run, "__kwdefaults__", {"timeout": 1})
 
     async def body() -> None:
         async with site({"/": ENDLESS}) as place:

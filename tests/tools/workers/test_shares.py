@@ -18,8 +18,8 @@ from tests.tools.fake_web_site import Request, never, site
 from tests.tools.tool_calls import call, text
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.fair_queue import BusyError, Turns
-from toolgate.tools.web.fetch import SHARE, VISITS, Web
+from toolgate.tools.fair_queue import BusyError, FairQueue
+from toolgate.tools.web.fetch import MAX_VISITS, SHARE, Web
 from toolgate.tools.workers import pool
 from toolgate.tools.workspace.open_file import OpenFile
 
@@ -113,7 +113,7 @@ def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waitin
             async with asyncio.TaskGroup() as group:
                 for _ in range(MANY):
                     group.create_task(look(web, "eve"))
-                while dict(web.workers.depths()).get("picture", (0, 0))[1] < MANY - pool.MOST:
+                while dict(web.workers.depths()).get("picture", (0, 0))[1] < MANY - pool.MAX_AT_ONCE:
                     await asyncio.sleep(0)
                 group.create_task(look(web, "ada"))
         finally:
@@ -122,7 +122,7 @@ def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waitin
     shelf = Shelf(large_png(1000))
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     assert len(ended) == MANY + 1
-    assert ended.index("ada") <= 2 * pool.MOST
+    assert ended.index("ada") <= 2 * pool.MAX_AT_ONCE
 
 
 def test_pages_that_never_come_hold_up_nobody_elses() -> None:
@@ -139,7 +139,7 @@ def test_pages_that_never_come_hold_up_nobody_elses() -> None:
             place.pages["/never"] = noted
             eve = [
                 asyncio.ensure_future(call(read_docs, {"url": place.url("/never")}, web=web, principal="eve"))
-                for _ in range(VISITS + 2)
+                for _ in range(MAX_VISITS + 2)
             ]
             await asked.wait()
             output = await call(read_docs, {"url": place.url("/")}, web=web, principal="ada")
@@ -183,14 +183,14 @@ def test_text_that_is_slow_to_decode_does_not_hold_up_the_loop() -> None:
 
 def test_one_has_its_share_and_another_finds_the_rest() -> None:
     async def scenario() -> None:
-        turns = Turns(6, "pages", share=4)
-        taking = [asyncio.ensure_future(turns.take("eve", 5)) for _ in range(6)]
+        turns = FairQueue(6, "pages", per_principal=4)
+        taking = [asyncio.ensure_future(turns.acquire("eve", 5)) for _ in range(6)]
         await asyncio.sleep(0)
         assert (turns.running, turns.waiting) == (4, 2)
-        await turns.take("ada", 0.01)
-        turns.give("ada")
+        await turns.acquire("ada", 0.01)
+        turns.release("ada")
         assert (turns.running, turns.waiting) == (4, 2)
-        turns.give("eve")
+        turns.release("eve")
         await asyncio.sleep(0)
         assert (turns.running, turns.waiting) == (4, 1)
         taking[5].cancel()
@@ -202,12 +202,12 @@ def test_one_has_its_share_and_another_finds_the_rest() -> None:
 
 def test_who_waits_too_long_or_with_too_many_is_told_what_helps() -> None:
     async def scenario() -> None:
-        turns = Turns(1, "pictures", line=2)
-        await turns.take("ada")
-        waiting = [asyncio.ensure_future(turns.take("ada", 0.05)) for _ in range(2)]
+        turns = FairQueue(1, "pictures", max_waiting=2)
+        await turns.acquire("ada")
+        waiting = [asyncio.ensure_future(turns.acquire("ada", 0.05)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match="2 pictures of yours wait already; send fewer at once"):
-            await turns.take("ada", 5)
+            await turns.acquire("ada", 5)
         for late in waiting:
             with pytest.raises(BusyError, match="the server is busy: 1 pictures at once; try again in a minute"):
                 await late

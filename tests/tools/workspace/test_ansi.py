@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.raw_client import Server, eventually
 from tests.tools.shell_commands import BOUND, Caller, on_caller, text_of
-from toolgate.tools.workspace.ansi import Cleaner, clean_output
+from toolgate.tools.workspace.ansi import OutputCleaner, clean_output
 
 Start = Callable[..., Server]
 COLOURED = r"printf '\033[1;31mred\033[0m \033]0;title\007N\bN \033]8;;http://x\033\\link\033]8;;\033\\\n'"
@@ -62,7 +62,7 @@ def test_text_that_a_meter_is_written_over_stays(raw: str, text: str) -> None:
     data = raw.encode()
     assert clean_output(data, final=True) == (text, len(data))
     for size in (1, 7, 80):
-        cleaner = Cleaner()
+        cleaner = OutputCleaner()
         pieces = [cleaner.feed(data[start : start + size]) for start in range(0, len(data), size)]
         assert "".join(pieces) + cleaner.end(final=True) == text
 
@@ -86,7 +86,7 @@ def test_of_meters_as_programs_write_them_the_last_state_stays(raw: str, text: s
     data = raw.encode()
     assert clean_output(data, final=True) == (text, len(data))
     for size in (1, 7, 11):
-        cleaner = Cleaner()
+        cleaner = OutputCleaner()
         pieces = [cleaner.feed(data[start : start + size]) for start in range(0, len(data), size)]
         assert "".join(pieces) + cleaner.end(final=True) == text
 
@@ -111,7 +111,7 @@ def test_output_is_the_same_in_pieces_of_any_size() -> None:
     whole, _ = clean_output(sample, final=True)
     chance = random.Random(7)
     for _ in range(500):
-        cleaner, said, start = Cleaner(), "", 0
+        cleaner, said, start = OutputCleaner(), "", 0
         while start < len(sample):
             end = start + chance.randint(1, 9)
             said += cleaner.feed(sample[start:end])
@@ -142,7 +142,7 @@ def test_work_grows_with_the_bytes_and_no_faster(part: bytes) -> None:
     chunk = part * (2**18 // len(part))
 
     def taken(chunks: int) -> float:
-        cleaner = Cleaner()
+        cleaner = OutputCleaner()
         began = time.process_time()
         for _ in range(chunks):
             cleaner.feed(chunk)

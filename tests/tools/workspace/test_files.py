@@ -57,7 +57,7 @@ def test_a_link_that_is_switched_while_it_is_looked_at_leads_nobody_to_what_is_p
     monkeypatch.setattr("toolgate.tools.workspace.files.os.open", race)
     calls: dict[str, Callable[[], object]] = {
         "read": lambda: files.read(str(root / "public" / "key"), 10, root, root / "state"),
-        "look": lambda: files.look(str(root / "public" / "key"), root, root / "state"),
+        "look": lambda: files.stat_path(str(root / "public" / "key"), root, root / "state"),
         "entries": lambda: files.entries(str(root / "public" / "inner"), root, 10, root / "state"),
     }
     with pytest.raises(ToolError, match=r"can't be read|does not exist|is not a folder"):
@@ -88,7 +88,7 @@ def test_nothing_outside_is_opened_while_a_file_and_a_link_change_places(tmp_pat
     assert libc.inotify_add_watch(watch, bytes(tmp_path / "outside"), IN_OPEN) >= 0
     calls: dict[str, Callable[[], object]] = {
         "read": lambda: files.read(str(root / "a"), 10, root),
-        "look": lambda: files.look(str(root / "a"), root),
+        "look": lambda: files.stat_path(str(root / "a"), root),
         "read_below": lambda: files.read_below(root, "a", 10),
     }
     words = [sys.executable, "-I", "-S", "-c", SWITCHES, str(root / "a"), str(root / "b"), str(os.getpid())]
@@ -174,7 +174,7 @@ def test_depth_costs_no_descriptors(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (held + 50, limits[1]))
     try:
         assert files.read(str(file), 1_000, tmp_path) == b"content"
-        assert files.look(str(file), tmp_path).size == 7
+        assert files.stat_path(str(file), tmp_path).size == 7
         assert [entry.name for entry in files.entries(str(file.parent), tmp_path, 10)[0]] == ["file"]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from tests.tools.shell_commands import BOUND
-from toolgate.tools.workspace.idle_sandboxes import Resting
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.process import Launch
-from toolgate.tools.workspace.zygote import SUPERVISOR, Processes
+from toolgate.tools.workspace.zygote import SUPERVISOR, CommandRunner
 
 HERE = Path("/")
 
@@ -41,7 +41,7 @@ def deaf(_: bytes) -> bool:
     return True
 
 
-async def run(processes: Processes, command: str = "true") -> None:
+async def run(processes: CommandRunner, command: str = "true") -> None:
     launch = Launch(["bash", "-c", command], HERE, HERE, {"PATH": os.defpath})
     process = await processes.start(launch, deaf)
     async with asyncio.timeout(BOUND):
@@ -57,9 +57,9 @@ async def until_ended(room: Room, times: int) -> None:
 
 def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
     async def body() -> None:
-        resting = Resting(most=2)
+        resting = IdleSandboxes(most=2)
         rooms = [Room() for _ in range(3)]
-        houses = [Processes(room, resting=resting) for room in rooms]
+        houses = [CommandRunner(room, idle_sandboxes=resting) for room in rooms]
         await run(houses[0])
         await run(houses[1])
         await run(houses[0])  # now the second has rested longest
@@ -77,9 +77,9 @@ def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
 
 def test_a_sandbox_in_which_something_runs_is_not_idle() -> None:
     async def body() -> None:
-        resting = Resting(most=1)
+        resting = IdleSandboxes(most=1)
         rooms = [Room() for _ in range(3)]
-        houses = [Processes(room, resting=resting) for room in rooms]
+        houses = [CommandRunner(room, idle_sandboxes=resting) for room in rooms]
         launch = Launch(["sleep", "600"], HERE, HERE, {"PATH": os.defpath})
         lasting = await houses[0].start(launch, deaf)
         await run(houses[0])
@@ -100,7 +100,7 @@ def test_a_sandbox_in_which_something_runs_is_not_idle() -> None:
 def test_a_command_that_comes_while_its_sandbox_ends_has_a_new_one() -> None:
     async def body() -> None:
         room = Room()
-        house = Processes(room, resting=Resting(most=0))
+        house = CommandRunner(room, idle_sandboxes=IdleSandboxes(most=0))
         for _ in range(5):
             await run(house)  # each time it is ended as soon as nothing runs there
         await house.close()
@@ -112,7 +112,7 @@ def test_a_command_that_comes_while_its_sandbox_ends_has_a_new_one() -> None:
 def test_an_idle_sandbox_ends_after_a_while() -> None:
     async def body() -> None:
         room = Room()
-        house = Processes(room, resting=Resting(seconds=0.05))
+        house = CommandRunner(room, idle_sandboxes=IdleSandboxes(seconds=0.05))
         await run(house)
         await until_ended(room, 1)
         await house.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.tools.workspace.limit_symptoms import full_disk, guessed
+from toolgate.tools.workspace.limit_symptoms import full_disk, guess_limits
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.spool import Run
 
@@ -21,7 +21,7 @@ SHOWN = (
 
 def guesses(text: str, level: str, disk: str = "") -> list[str]:
     run = Run(1, "true", "", 0.0, exit_code=1)
-    return list(guessed(run, text, Limits(tmp=2**20), level, lambda: disk))
+    return list(guess_limits(run, text, Limits(tmp=2**20), level, lambda: disk))
 
 
 def test_a_private_tmp_may_be_full_only_in_a_sandbox_that_has_one() -> None:

@@ -31,10 +31,10 @@ from tests.tools.shell_commands import (
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import spool
-from toolgate.tools.workspace.environment import Open
+from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.workspace import Workspace
-from toolgate.tools.workspace.zygote import Processes
+from toolgate.tools.workspace.zygote import CommandRunner
 
 
 def test_ids_are_unique_across_two_servers_on_one_spool_and_go_on_counting(tmp_path: Path) -> None:
@@ -316,14 +316,14 @@ def test_a_count_of_ids_that_is_a_folder_is_made_anew(tmp_path: Path) -> None:
 def test_a_workspace_closes_though_its_spool_can_not_be_opened(tmp_path: Path) -> None:
     reached, release = threading.Event(), threading.Event()
 
-    class Hanging(Open):
+    class Hanging(UnsandboxedEnvironment):
         def settle(self) -> None:
             reached.set()
             release.wait(BOUND)
 
     async def run() -> None:
-        quarters = Hanging(Processes(), UNLIMITED)
-        mine = Workspace(tmp_path, tmp_path / "spool", ENVIRONMENT, Notices(), quarters=quarters)
+        quarters = Hanging(CommandRunner(), UNLIMITED)
+        mine = Workspace(tmp_path, tmp_path / "spool", ENVIRONMENT, Notices(), command_environment=quarters)
         asked = asyncio.create_task(mine.start("true"))
         await asyncio.to_thread(reached.wait, BOUND)
         async with asyncio.timeout(BOUND / 2):

@@ -8,7 +8,7 @@ import pytest
 from tests.clients.raw_client import eventually, processes_with
 from tests.clients.raw_http_client import Site, events
 from tests.transports.test_streamable_http import HELLO, modern, opened, request
-from toolgate.transports.http.accept import Forms, forms
+from toolgate.transports.http.accept import ReplyForms, parse_accept
 
 JSON = "application/json"
 STREAM = "text/event-stream"
@@ -18,38 +18,38 @@ ERAS = ("sessions", "stateless")
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        (None, Forms.EITHER),
-        ("", Forms.EITHER),
-        (" ", Forms.EITHER),
-        ("*/*", Forms.EITHER),
-        (f"{JSON}, {STREAM}", Forms.EITHER),
-        ("Application/JSON;q=0.9,TEXT/event-stream", Forms.EITHER),
-        ("application/*, text/*", Forms.EITHER),
-        (f"{JSON}; charset=utf-8, */*;q=0.1", Forms.EITHER),
-        (JSON, Forms.JSON),
-        ("application/*", Forms.JSON),
-        (f"{JSON}, {STREAM};q=0", Forms.JSON),
-        (f"*/*, {STREAM}; Q=0.000", Forms.JSON),
-        ("*/*;q=0.5, text/*;q=0", Forms.JSON),
-        (f"{JSON};q=1.000, {STREAM};q=high", Forms.JSON),
-        (STREAM, Forms.STREAM),
-        ("text/*;q=0.001", Forms.STREAM),
-        (f"*/*, {JSON};q=0", Forms.STREAM),
-        (f"text/*;q=0, {STREAM}", Forms.STREAM),
-        ("*/*;q=0", Forms.NEITHER),
-        (f"{JSON};q=0", Forms.NEITHER),
-        ("text/html, image/*", Forms.NEITHER),
-        ("json", Forms.NEITHER),
-        ("*", Forms.NEITHER),
-        ("application/jsonp, xapplication/json", Forms.NEITHER),
-        (";;,,=;q=,q=1", Forms.NEITHER),
-        (f"{JSON};q=-1, {STREAM};q=1e9", Forms.NEITHER),
-        ("é/*, " * 800 + JSON, Forms.JSON),
-        (",;" * 2_100 + f" , {JSON}", Forms.NEITHER),
+        (None, ReplyForms.EITHER),
+        ("", ReplyForms.EITHER),
+        (" ", ReplyForms.EITHER),
+        ("*/*", ReplyForms.EITHER),
+        (f"{JSON}, {STREAM}", ReplyForms.EITHER),
+        ("Application/JSON;q=0.9,TEXT/event-stream", ReplyForms.EITHER),
+        ("application/*, text/*", ReplyForms.EITHER),
+        (f"{JSON}; charset=utf-8, */*;q=0.1", ReplyForms.EITHER),
+        (JSON, ReplyForms.JSON),
+        ("application/*", ReplyForms.JSON),
+        (f"{JSON}, {STREAM};q=0", ReplyForms.JSON),
+        (f"*/*, {STREAM}; Q=0.000", ReplyForms.JSON),
+        ("*/*;q=0.5, text/*;q=0", ReplyForms.JSON),
+        (f"{JSON};q=1.000, {STREAM};q=high", ReplyForms.JSON),
+        (STREAM, ReplyForms.STREAM),
+        ("text/*;q=0.001", ReplyForms.STREAM),
+        (f"*/*, {JSON};q=0", ReplyForms.STREAM),
+        (f"text/*;q=0, {STREAM}", ReplyForms.STREAM),
+        ("*/*;q=0", ReplyForms.NEITHER),
+        (f"{JSON};q=0", ReplyForms.NEITHER),
+        ("text/html, image/*", ReplyForms.NEITHER),
+        ("json", ReplyForms.NEITHER),
+        ("*", ReplyForms.NEITHER),
+        ("application/jsonp, xapplication/json", ReplyForms.NEITHER),
+        (";;,,=;q=,q=1", ReplyForms.NEITHER),
+        (f"{JSON};q=-1, {STREAM};q=1e9", ReplyForms.NEITHER),
+        ("é/*, " * 800 + JSON, ReplyForms.JSON),
+        (",;" * 2_100 + f" , {JSON}", ReplyForms.NEITHER),
     ],
 )
-def test_an_accept_header_is_read_as_rfc_9110_says(accept: str | None, expected: Forms) -> None:
-    assert forms(None if accept is None else accept.encode("latin-1")) is expected
+def test_an_accept_header_is_read_as_rfc_9110_says(accept: str | None, expected: ReplyForms) -> None:
+    assert parse_accept(None if accept is None else accept.encode("latin-1")) is expected
 
 
 def posted(

@@ -23,7 +23,7 @@ from toolgate.server.auth.address_blocks import prefixes
 from toolgate.server.budget import Budget
 from toolgate.transports.http import budgets
 from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections
-from toolgate.transports.http.session import MAX_STANDING
+from toolgate.transports.http.session import MAX_GET_STREAMS
 from toolgate.transports.web.http import MAX_FORM, MAX_FORMS
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -73,11 +73,11 @@ class Wire:
 
     def __init__(self, connections: Connections, address: str) -> None:
         self.is_open = True
-        self.place = connections.enter(self, address)
+        self.place = connections.add(self, address)
 
     def drop(self) -> None:
         self.is_open = False
-        self.place.leave()
+        self.place.release()
 
 
 FLOODS = {  # addresses of one sender → how many of 64 connections they may have
@@ -100,18 +100,18 @@ def test_the_addresses_of_one_sender_hold_a_part_of_the_connections(flood: str) 
     assert [wire.is_open for wire in idle] == [False] * (200 - most) + [True] * most
     assert len(connections) == most
     other = Wire(connections, "203.0.113.9")
-    assert other.place.begin()
+    assert other.place.begin_request()
     for wire in [*idle, other]:
-        wire.place.leave()
+        wire.place.release()
     assert len(connections) == 0
 
 
 def test_connections_that_are_all_in_use_leave_room_to_others(tmp_path: Path) -> None:
     connections = Connections(64)
     busy = [Wire(connections, "192.0.2.1") for _ in range(16)]
-    assert all(wire.place.begin() for wire in busy)
-    assert not Wire(connections, "192.0.2.1").place.begin()
-    assert Wire(connections, "192.0.2.2").place.begin()
+    assert all(wire.place.begin_request() for wire in busy)
+    assert not Wire(connections, "192.0.2.1").place.begin_request()
+    assert Wire(connections, "192.0.2.2").place.begin_request()
     assert all(wire.is_open for wire in busy)
 
 
@@ -121,7 +121,7 @@ def test_a_proxy_that_is_trusted_holds_as_many_as_there_may_be() -> None:
         wires = [Wire(connections, address) for _ in range(100)]
         assert sum(wire.is_open for wire in wires) == most
         for wire in wires:
-            wire.place.leave()
+            wire.place.release()
 
 
 def test_where_every_connection_is_in_use_a_newcomer_gets_503_and_a_probe_its_answer(tmp_path: Path) -> None:
@@ -210,18 +210,18 @@ def test_the_oldest_streams_of_a_principal_make_room_for_its_new_ones(tmp_path: 
         ada, bob = signed.token("ada"), signed.token("bob")
         opened = Streams(signed.site, stack)
         others = opened.stand(signed, bob)
-        sessions = budgets.MAX_EACH_STREAMS // MAX_STANDING + 1
-        streams = [stream for _ in range(sessions) for stream in opened.stand(signed, ada, MAX_STANDING)]
-        assert all(b"open" in stream.read() for stream in streams[:MAX_STANDING])  # to their ends
+        sessions = budgets.MAX_EACH_STREAMS // MAX_GET_STREAMS + 1
+        streams = [stream for _ in range(sessions) for stream in opened.stand(signed, ada, MAX_GET_STREAMS)]
+        assert all(b"open" in stream.read() for stream in streams[:MAX_GET_STREAMS])  # to their ends
         others += opened.stand(signed, bob)
-        assert all(next(events(stream)) == {"": "open"} for stream in [*streams[MAX_STANDING:], *others])
+        assert all(next(events(stream)) == {"": "open"} for stream in [*streams[MAX_GET_STREAMS:], *others])
         assert asked(signed, bob, "tools/list")[0].status == 200
 
 
 def shared(**sizes: tuple[int, int]) -> Any:
     """Budgets of one's own: (all, each)."""
-    whole = budgets.budgets(Budget(2**30, 2**30))
-    return budgets.Budgets(
+    whole = budgets.create_budgets(Budget(2**30, 2**30))
+    return budgets.HttpBudgets(
         **{
             name: Budget(*sizes[name], renews=name in ("streams", "events")) if name in sizes else budget
             for name, budget in whole.by_name().items()

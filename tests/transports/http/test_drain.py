@@ -37,7 +37,7 @@ def happened(
     async def main() -> None:
         given = [(name.encode(), value.encode()) for name, value in headers]
         async with asyncio.timeout(PATIENCE):
-            await drain.Unread(app)({"type": "http", "headers": given}, receive, send)
+            await drain.DrainMiddleware(app)({"type": "http", "headers": given}, receive, send)
 
     asyncio.run(main())
     return told
@@ -95,7 +95,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytes
     async def main() -> None:
         scope = {"type": "http", "headers": [(b"content-length", b"200000")]}
         async with asyncio.timeout(PATIENCE):
-            await drain.Unread(app)(scope, receive, send)
+            await drain.DrainMiddleware(app)(scope, receive, send)
 
     asyncio.run(main())
     assert told == ["http.response.start", "http.response.body"]

@@ -18,7 +18,7 @@ from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
 from toolgate.transports.http import server as http
 from toolgate.transports.http.connections import Connections
-from toolgate.transports.http.host_origin import Guard
+from toolgate.transports.http.host_origin import RequestGuard
 
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -41,7 +41,7 @@ def serving(
             async def finish() -> None:
                 here.sessions.close_all()
 
-            guard = Guard(here.streamable, [], [], loopback=True, behind_proxy=False)
+            guard = RequestGuard(here.streamable, [], [], loopback=True, behind_proxy=False)
             shared: Any = {
                 "connections": Connections() if connections is None else connections,
                 "answers": here.app.dispatcher.answers,

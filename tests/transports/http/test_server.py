@@ -17,7 +17,7 @@ import pytest
 from tests.clients.raw_client import COMMAND, eventually, processes_with
 from tests.clients.raw_http_client import POSTED, Site, events
 from tests.transports.test_streamable_http import modern, opened, request, stream
-from toolgate.transports.http.post_reply import LOST
+from toolgate.transports.http.post_reply import INTERRUPTED
 
 MIB = 2**20
 ROUTES = [
@@ -372,7 +372,7 @@ def test_what_is_stuck_is_killed_after_the_grace_with_its_children(listen: Liste
     assert site.stop() == 0
     assert time.monotonic() - begun < 12
     (event,) = [event for event in events(response) if event.get("data")]
-    assert json.loads(event["data"])["error"]["message"] == LOST
+    assert json.loads(event["data"])["error"]["message"] == INTERRUPTED
     assert not processes_with(mark)
     connection.close()
 

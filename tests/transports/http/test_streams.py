@@ -13,7 +13,7 @@ from tests.servers.http_in_process import ADA, HELLO, Exchange, Inside, inside
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, Notification, Result
 from toolgate.tools.api.registry import Registry
-from toolgate.transports.http.event_stream import MAX_BYTES, MAX_EVENTS, Stream
+from toolgate.transports.http.event_stream import MAX_BYTES, MAX_EVENTS, EventStream
 
 
 def run(body: Callable[[Inside], Awaitable[None]], folder: Path, **limits: Any) -> None:
@@ -38,7 +38,7 @@ async def after(here: Inside, session: str, event: str, **headers: str) -> Excha
 def change(here: Inside) -> None:
     """Make the list of tools change."""
     (first, *rest) = here.app.server.registry.parts
-    here.app.server.swap(Registry([*rest, first]))
+    here.app.server.swap_registry(Registry([*rest, first]))
 
 
 def numbers(events: list[dict[str, str]]) -> list[str | None]:
@@ -438,11 +438,11 @@ def test_a_cancellation_of_the_stateless_era_stops_nobody(tmp_path: Path) -> Non
         note = await here.ask("POST", cancel, x_user="bob", mcp_protocol_version="2026-07-28").started()
         assert note.status == 202
         await bob.hang_up()
-        assert len(here.app.server.listeners) == 1
+        assert len(here.app.server.subscriptions) == 1
         change(here)
         await ada.first("notifications/tools/list_changed")
         await ada.hang_up()
-        assert not here.app.server.listeners
+        assert not here.app.server.subscriptions
 
     run(body, tmp_path)
 
@@ -454,38 +454,38 @@ def note(n: int, method: str = "notifications/tools/list_changed", size: int = 0
     return Notification(method, {"n": n, "x": "x" * size})
 
 
-def on_a_loop(body: Callable[[Stream], None]) -> None:
+def on_a_loop(body: Callable[[EventStream], None]) -> None:
     async def main() -> None:
-        body(Stream("s", numbered=True))
+        body(EventStream("s", numbered=True))
 
     asyncio.run(main())
 
 
 def test_a_full_stream_drops_progress_first_and_then_its_oldest() -> None:
-    def body(stream: Stream) -> None:
+    def body(stream: EventStream) -> None:
         for n in range(MAX_EVENTS):
             stream.send(note(n))
         stream.send(note(-1, PROGRESS))
         assert stream.last == MAX_EVENTS
         stream.send(Result(1, {}))
-        assert len(stream.after(0)) == MAX_EVENTS
-        assert stream.missed(0) and not stream.missed(1)
-        assert stream.after(0)[0].startswith(b"id: s-2\r\n")
-        assert b'"result"' in stream.after(0)[-1]
+        assert len(stream.events_after(0)) == MAX_EVENTS
+        assert stream.has_gap(0) and not stream.has_gap(1)
+        assert stream.events_after(0)[0].startswith(b"id: s-2\r\n")
+        assert b'"result"' in stream.events_after(0)[-1]
 
     on_a_loop(body)
 
 
 def test_a_stream_is_bounded_in_bytes_but_a_large_message_waits_for_its_reader() -> None:
-    def body(stream: Stream) -> None:
+    def body(stream: EventStream) -> None:
         for n in range(12):
             stream.send(note(n, size=2**20))
         assert stream.size <= MAX_BYTES + 2**20 + 200
-        assert len(stream.after(0)) == 4
+        assert len(stream.events_after(0)) == 4
         stream.send(note(99, size=3 * MAX_BYTES))
-        assert len(stream.after(0)) == 1
+        assert len(stream.events_after(0)) == 1
         stream.send(Result(1, {}))
-        assert len(stream.after(0)) == 2
+        assert len(stream.events_after(0)) == 2
         stream.end()
         stream.send(Failure(1, InvalidRequest("late")))
         assert stream.last == 14

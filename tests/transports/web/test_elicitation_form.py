@@ -3,10 +3,10 @@
 import pytest
 
 from toolgate.server.calls import forms
-from toolgate.server.calls.pending_questions import Waiting
+from toolgate.server.calls.pending_questions import QuestionView
 from toolgate.transports.web import elicitation_form
-from toolgate.transports.web.home_data import _fields
-from toolgate.transports.web.templates import Pages
+from toolgate.transports.web.home_data import _form_fields
+from toolgate.transports.web.templates import PageTemplates
 
 SCHEMA = {
     "type": "object",
@@ -27,7 +27,7 @@ SCHEMA = {
 def test_each_kind_of_field_is_shown_as_what_it_is() -> None:
     told = [
         (shown.name, shown.field.kind, shown.type, shown.value, shown.limits)
-        for shown in elicitation_form.shown(SCHEMA)
+        for shown in elicitation_form.form_fields(SCHEMA)
     ]
     assert told == [
         ("f0", "text", "text", "", {"minlength": "2", "maxlength": "30"}),
@@ -41,7 +41,7 @@ def test_each_kind_of_field_is_shown_as_what_it_is() -> None:
     ]
     chosen = {
         shown.name: [(o.name, o.value, o.title, o.chosen) for o in shown.options]
-        for shown in elicitation_form.shown(SCHEMA)
+        for shown in elicitation_form.form_fields(SCHEMA)
     }
     assert chosen["f5"] == [("f5.0", "s", "Small", False), ("f5.1", "l", "Large", True)]
     assert chosen["f7"] == [("f7.0", "mo", "mo", False), ("f7.1", "tu", "tu", True)]
@@ -59,26 +59,26 @@ def test_what_was_typed_becomes_an_answer_of_the_schemas_types() -> None:
         "f7.1": "on",
         "f99": "x",
     }
-    answer = elicitation_form.content(SCHEMA, typed)
+    answer = elicitation_form.read_answer(SCHEMA, typed)
     assert answer == {"name": "Ada", "age": 36, "rate": 1000.0, "sure": False, "size": "s", "days": ["mo", "tu"]}
-    assert forms.wrong(SCHEMA, answer) is None
+    assert forms.find_error(SCHEMA, answer) is None
 
 
 def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
-    answer = elicitation_form.content(SCHEMA, {"f0": "Ada", "f2": "old", "f4": "on"})
+    answer = elicitation_form.read_answer(SCHEMA, {"f0": "Ada", "f2": "old", "f4": "on"})
     assert answer == {"name": "Ada", "age": "old", "sure": True}
-    assert forms.wrong(SCHEMA, answer) == "age: this is to be a number."
-    assert elicitation_form.content({}, {"f0": "x"}) == {}
-    assert elicitation_form.content({"properties": {"a": 1}}, {"f0": "x"}) == {}
+    assert forms.find_error(SCHEMA, answer) == "age: this is to be a number."
+    assert elicitation_form.read_answer({}, {"f0": "x"}) == {}
+    assert elicitation_form.read_answer({"properties": {"a": 1}}, {"f0": "x"}) == {}
 
 
 def test_numbers_beyond_reading_say_nothing_in_a_schema() -> None:
     for number in (10**400, -(10**400), float("inf"), float("nan"), 1e15):
         declared = {"type": "number", "minimum": number, "maximum": number, "default": number}
-        (field,) = elicitation_form.shown({"properties": {"n": declared}})
+        (field,) = elicitation_form.form_fields({"properties": {"n": declared}})
         assert (field.value, field.limits) == ("", {"step": "any"}), number
         text = {"type": "string", "maxLength": number, "default": number}
-        (field,) = elicitation_form.shown({"properties": {"t": text}})
+        (field,) = elicitation_form.form_fields({"properties": {"t": text}})
         assert (field.value, field.limits) == ("", {"maxlength": "20000"}), number
 
 
@@ -86,14 +86,14 @@ def test_a_question_that_cant_be_shown_can_be_declined(monkeypatch: pytest.Monke
     def fails(_schema: object) -> None:
         raise OverflowError
 
-    waiting = Waiting("q1", "t", "c", 0.0, 1.0, "how many?", {}, False, "")
+    waiting = QuestionView("q1", "t", "c", 0.0, 1.0, "how many?", {}, False, "")
     monkeypatch.setattr(elicitation_form, "shown", fails)
-    it = {"csrf": "c", "names": {}, "questions": [(waiting, _fields(waiting))]}
-    html = Pages("", "t").part("home_parts", "questions", it)
+    it = {"csrf": "c", "names": {}, "questions": [(waiting, _form_fields(waiting))]}
+    html = PageTemplates("", "t").render_part("home_parts", "questions", it)
     assert "how many?" in html and 'name="decline"' in html and 'name="accept"' not in html
 
 
 def test_choices_that_need_not_be_made_are_left_out_where_nothing_is_ticked() -> None:
     schema = {"properties": {"days": {"type": "array", "items": {"enum": ["mo", "tu"]}, "minItems": 1}}}
-    assert elicitation_form.content(schema, {}) == {}
-    assert elicitation_form.content({**schema, "required": ["days"]}, {}) == {"days": []}
+    assert elicitation_form.read_answer(schema, {}) == {}
+    assert elicitation_form.read_answer({**schema, "required": ["days"]}, {}) == {"days": []}

@@ -9,12 +9,12 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.dashboard import Going, ShownCallback
+from toolgate.server.dashboard import Activity, ShownCallback
 from toolgate.transports.web import home_events
-from toolgate.transports.web.forms import NOBODY, Forms, Visitor
-from toolgate.transports.web.home import Home
-from toolgate.transports.web.home_cache import REST, Look
+from toolgate.transports.web.home import HomePage
+from toolgate.transports.web.home_cache import REST, HomeCache
 from toolgate.transports.web.home_data import PARTS
+from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor
 
 COST = 0.02  # seconds
 
@@ -23,7 +23,7 @@ class _Home:
     """As much of the first page as a look needs."""
 
     def __init__(self) -> None:
-        self.forms = Forms("http://127.0.0.1:1", "t")
+        self.forms = PageContext("http://127.0.0.1:1", "t")
         self.looks = 0
         self.glance = self
 
@@ -36,7 +36,7 @@ class _Home:
     async def parts(self, _visitor: Any, csrf: str) -> dict[str, Any]:
         self.looks += 1
         await asyncio.sleep(COST)
-        going = Going([], callbacks=[ShownCallback(1, "m", 60, 0.0, 1)])
+        going = Activity([], callbacks=[ShownCallback(1, "m", 60, 0.0, 1)])
         return {"csrf": csrf, "going": going, "questions": [], "sessions": [], "more_sessions": 0, "grants": []} | {
             "names": {}
         }
@@ -45,16 +45,16 @@ class _Home:
 def test_pages_share_a_look_and_a_costly_one_is_followed_by_a_pause() -> None:
     async def body() -> None:
         home = _Home()
-        seen = Look(cast(Home, home), NOBODY)
+        seen = HomeCache(cast(HomePage, home), ANONYMOUS)
         now = time.monotonic()
-        assert await asyncio.gather(*(seen.since(now) for _ in range(8))) == [0.0] * 8
+        assert await asyncio.gather(*(seen.refresh(now) for _ in range(8))) == [0.0] * 8
         assert home.looks == 1 and tuple(seen.parts) == PARTS
-        bound = seen.bound(seen.parts["callbacks"], "mine")
+        bound = seen.with_csrf(seen.parts["callbacks"], "mine")
         assert 'name="csrf" value="mine"' in bound and bound != seen.parts["callbacks"]
-        due = await seen.since(time.monotonic())
+        due = await seen.refresh(time.monotonic())
         assert home.looks == 1 and due - now >= COST * (REST + 1) * 0.9
         await asyncio.sleep(due - time.monotonic())
-        assert await seen.since(due) == 0.0 and home.looks == 2
+        assert await seen.refresh(due) == 0.0 and home.looks == 2
 
     asyncio.run(body())
 
@@ -70,7 +70,7 @@ def test_where_a_proxy_says_who_it_is_a_stream_soon_begins_anew(monkeypatch: pyt
     async def body() -> None:
         async with asyncio.timeout(PATIENCE):
             scope = {"method": "GET", "path": "/events", "toolgate.headers": {}}
-            await home_events.Live(cast(Home, _Home()), look=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+            await home_events.HomeEvents(cast(HomePage, _Home()), recheck=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
 
     asyncio.run(body())
     assert sent[0]["status"] == 200 and sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}

@@ -20,14 +20,14 @@ import msgspec
 from toolgate.tools.api import uri_templates
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.skills import frontmatter
-from toolgate.tools.builtin.skills.frontmatter import RACY, SkillError, Stamp
+from toolgate.tools.builtin.skills.frontmatter import RACY_NS, FileStamp, SkillError
 from toolgate.tools.workspace import files
 
 MAX_FILES = 512  # of a skill (SEP-2640, "Limits"); the rest is no part of it
 MAX_BYTES = 16 * 2**20  # of all of them together (the same)
 MAX_DEPTH = 4  # folders below the skill's
-MAX_SEEN = 5_000  # entries looked at for that
-MAX_HELD = 1_000  # skills whose digests are remembered
+MAX_SCANNED = 5_000  # entries looked at for that
+MAX_CACHED_SKILLS = 1_000  # skills whose digests are remembered
 
 MANIFEST = "SKILL.md"
 ROOT = "skill://"
@@ -36,10 +36,10 @@ ROOT = "skill://"
 @dataclass(frozen=True, slots=True)
 class SkillFile:
     path: str  # relative to the skill's folder
-    stamp: Stamp
+    stamp: FileStamp
 
 
-class File(msgspec.Struct, frozen=True):
+class SkillResource(msgspec.Struct, frozen=True):
     """A file as the extension lists it: `digest` and `size` are those of its bytes."""
 
     uri: str
@@ -47,48 +47,48 @@ class File(msgspec.Struct, frozen=True):
     size: int
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SkillEntry(msgspec.Struct, frozen=True):
     """A skill as the extension shows it."""
 
     uri: str
     frontmatter: dict[str, Any]
-    resources: list[File]
+    resources: list[SkillResource]
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _FileDigest(msgspec.Struct, frozen=True):
     """What was read of a file that had this stamp; `fields` only of a SKILL.md."""
 
-    stamp: Stamp
+    stamp: FileStamp
     digest: str
     size: int
     fields: dict[str, Any] | None = None
 
 
-class Published:
+class SkillEntries:
     """The entries of skills. What is read of a file is remembered for as long as the file has the same stamp."""
 
     def __init__(self) -> None:
-        self._read: dict[str, dict[str, _Read]] = {}  # by a skill's folder and the path in it
+        self._digests: dict[str, dict[str, _FileDigest]] = {}  # by a skill's folder and the path in it
         self._lock = threading.Lock()  # what two ask for is hashed once
 
-    def entry(self, name: str, folder: Path) -> Entry:
+    def read_entry(self, name: str, folder: Path) -> SkillEntry:
         """That of the skill `name` in `folder`. Reads what has changed; blocks. Raises SkillError when it can't be used
         any more."""
         with self._lock:
-            settled = time.time_ns() - RACY
-            held = self._read.pop(str(folder), {})
+            settled = time.time_ns() - RACY_NS
+            held = self._digests.pop(str(folder), {})
             found = self._files(folder, held)
-            self._read[str(folder)] = {path: read for path, read in found.items() if read.stamp[2] < settled}
-            while len(self._read) > MAX_HELD:
-                del self._read[next(iter(self._read))]
+            self._digests[str(folder)] = {path: read for path, read in found.items() if read.stamp[2] < settled}
+            while len(self._digests) > MAX_CACHED_SKILLS:
+                del self._digests[next(iter(self._digests))]
         manifest = found.get(MANIFEST)
         if manifest is None or manifest.fields is None or manifest.fields.get("name") != name:
             raise SkillError(f"skill {name!r} has just changed")
-        listed = [File(uri_of(name, path), read.digest, read.size) for path, read in found.items()]
-        return Entry(uri_of(name, MANIFEST), manifest.fields, listed)
+        listed = [SkillResource(uri_of(name, path), read.digest, read.size) for path, read in found.items()]
+        return SkillEntry(uri_of(name, MANIFEST), manifest.fields, listed)
 
-    def _files(self, folder: Path, held: dict[str, _Read]) -> dict[str, _Read]:
-        found: dict[str, _Read] = {}
+    def _files(self, folder: Path, held: dict[str, _FileDigest]) -> dict[str, _FileDigest]:
+        found: dict[str, _FileDigest] = {}
         for file in files_of(folder):
             before = held.get(file.path)
             if before is not None and before.stamp == file.stamp:
@@ -98,8 +98,8 @@ class Published:
                 data = files.read_below(folder, file.path, MAX_BYTES)
             except ToolError:  # gone, or not ours to read: then it can't be had from us
                 continue
-            fields = frontmatter.fields(data) if file.path == MANIFEST else None
-            found[file.path] = _Read(file.stamp, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), fields)
+            fields = frontmatter.read_fields(data) if file.path == MANIFEST else None
+            found[file.path] = _FileDigest(file.stamp, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), fields)
         return found
 
 
@@ -108,16 +108,16 @@ def files_of(folder: Path) -> list[SkillFile]:
     found: list[SkillFile] = []
     waiting = [("", 0)]
     seen = 0
-    while waiting and seen < MAX_SEEN:
+    while waiting and seen < MAX_SCANNED:
         inner, depth = waiting.pop()
         for entry in _entries(folder / inner):
             seen += 1
             path = f"{inner}{entry.name}"
-            if entry.name[0] == "." or entry.name == "__pycache__" or uri_templates.path(entry.name) is None:
+            if entry.name[0] == "." or entry.name == "__pycache__" or uri_templates.encode_path(entry.name) is None:
                 continue
             if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
                 waiting.append((f"{path}/", depth + 1))
-            elif (stamp := frontmatter.stamp(Path(entry))) is not None:
+            elif (stamp := frontmatter.file_stamp(Path(entry))) is not None:
                 found.append(SkillFile(path, stamp))
     return _within_limits(sorted(found, key=lambda file: (file.path != MANIFEST, file.path)))
 
@@ -133,7 +133,7 @@ def children(folder: Path, inner: str) -> tuple[list[str], list[SkillFile]] | No
 
 
 def uri_of(name: str, path: str) -> str:
-    return f"{ROOT}{name}/{uri_templates.path(path)}"
+    return f"{ROOT}{name}/{uri_templates.encode_path(path)}"
 
 
 def _within_limits(found: Sequence[SkillFile]) -> list[SkillFile]:
@@ -149,6 +149,6 @@ def _within_limits(found: Sequence[SkillFile]) -> list[SkillFile]:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return list(islice(entries, MAX_SEEN))
+            return list(islice(entries, MAX_SCANNED))
     except OSError:
         return []

@@ -39,72 +39,72 @@ CORE = {  # what a plain word stands for, and what such words begin with; any ot
     ),
 }
 
-RACY = 50_000_000  # ns: a file changed so lately may change again under the same stamp, as in git's index
+RACY_NS = 50_000_000  # ns: a file changed so lately may change again under the same stamp, as in git's index
 
-Stamp = tuple[int, int, int]  # size, time of the last change of the content, of the file: both in ns
+FileStamp = tuple[int, int, int]  # size, time of the last change of the content, of the file: both in ns
 
 
 class SkillError(ValueError):
     """A SKILL.md that can't be used. The text says why."""
 
 
-class Head(msgspec.Struct, frozen=True):
+class SkillHead(msgspec.Struct, frozen=True):
     """What a SKILL.md said of itself when it had this `stamp`, or why it is of no use; and whether that took
     YAML."""
 
-    stamp: Stamp
+    stamp: FileStamp
     name: str = ""
     description: str = ""  # on one line
     broken: str = ""
     yaml: bool = False
 
 
-def stamp(path: Path) -> Stamp | None:
+def file_stamp(path: Path) -> FileStamp | None:
     """What changes when the file does; None when there is no regular file."""
     try:
         found = path.lstat()
     except OSError:
         return None
-    return stamp_of(found) if stat.S_ISREG(found.st_mode) else None
+    return to_stamp(found) if stat.S_ISREG(found.st_mode) else None
 
 
-def stamp_of(found: os.stat_result) -> Stamp:
+def to_stamp(found: os.stat_result) -> FileStamp:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def head(path: Path, found: Stamp) -> Head:
+def read_head(path: Path, found: FileStamp) -> SkillHead:
     """Read the front matter of the file that had the stamp `found`. One that is broken is told, not
     raised."""
     try:
         text, found = _read(path)
-        front = _parts(text)[0]
-        plain = _plain(front)
-        fields = _yaml(front) if plain is None else plain
+        front = _split_parts(text)[0]
+        plain = _parse_plain(front)
+        fields = _parse_yaml(front) if plain is None else plain
     except SkillError as error:
-        return Head(found, broken=str(error), yaml=True)
+        return SkillHead(found, broken=str(error), yaml=True)
     try:
-        return Head(found, _name(fields), _description(fields), yaml=plain is None)
+        return SkillHead(found, _name(fields), _description(fields), yaml=plain is None)
     except SkillError as error:
-        return Head(found, broken=str(error), yaml=plain is None)
+        return SkillHead(found, broken=str(error), yaml=plain is None)
 
 
-def fields(data: bytes) -> dict[str, Any]:
+def read_fields(data: bytes) -> dict[str, Any]:
     """All fields of the front matter of a SKILL.md with these bytes, as JSON can hold them. Raises SkillError."""
-    front = _parts(_text(data))[0]
-    plain = _plain(front)
-    found = _yaml(front, core=True) if plain is None else plain
+    front = _split_parts(_text(data))[0]
+    plain = _parse_plain(front)
+    found = _parse_yaml(front, core=True) if plain is None else plain
     try:
         return msgspec.json.decode(msgspec.json.encode(found), type=dict[str, Any])
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         raise SkillError("its front matter has what JSON can't hold") from None
 
 
-def body(path: Path) -> str:
+def read_body(path: Path) -> str:
     """The instructions: what follows the front matter. Raises SkillError."""
-    return _parts(_read(path)[0])[1].strip()
+    return _split_parts(_read(path)[0])[1].strip()
 
 
-def _read(path: Path) -> tuple[str, Stamp]:
+def _read(path: Path) -> tuple[str, FileStamp]:
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # no link, no pipe to wait on
         with os.fdopen(file, "rb") as stream:
@@ -114,7 +114,7 @@ def _read(path: Path) -> tuple[str, Stamp]:
             data = stream.read(MAX_FILE + 1)
     except OSError as error:
         raise SkillError(f"SKILL.md can't be read: {error.strerror}") from None
-    return _text(data), stamp_of(found)
+    return _text(data), to_stamp(found)
 
 
 def _text(data: bytes) -> str:
@@ -126,7 +126,7 @@ def _text(data: bytes) -> str:
         raise SkillError("SKILL.md is not UTF-8") from None
 
 
-def _parts(text: str) -> tuple[str, str]:
+def _split_parts(text: str) -> tuple[str, str]:
     found = PARTS.match(text)
     if found is None:
         raise SkillError("SKILL.md has no front matter between two lines of ---")
@@ -135,7 +135,7 @@ def _parts(text: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _plain(front: str) -> dict[str, Any] | None:
+def _parse_plain(front: str) -> dict[str, Any] | None:
     """The fields, where each line is a plain one; else None."""
     fields: dict[str, Any] = {}
     for line in front.split("\n"):
@@ -148,7 +148,7 @@ def _plain(front: str) -> dict[str, Any] | None:
     return fields
 
 
-def _yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
+def _parse_yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
     """`core`: by YAML 1.2, as most others read it; PyYAML's own idea is 1.1, where `on` is a boolean."""
     import yaml  # start-up: 40 ms
 
@@ -157,7 +157,7 @@ def _yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
     try:
         if any(isinstance(token, (yaml.AliasToken, yaml.AnchorToken)) for token in yaml.scan(front)):
             raise SkillError("its front matter has YAML anchors or aliases, which may stand for ever more")
-        fields = yaml.load(front, _core() if core else yaml.SafeLoader)  # noqa: S506  # both are safe
+        fields = yaml.load(front, _core_loader() if core else yaml.SafeLoader)  # noqa: S506  # both are safe
     except SkillError:
         raise
     except Exception as error:  # noqa: BLE001  # hostile tags make it raise nearly anything
@@ -168,7 +168,7 @@ def _yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
 
 
 @cache
-def _core() -> "type[SafeLoader]":
+def _core_loader() -> "type[SafeLoader]":
     """Reads plain words by the core schema (YAML 1.2.2 section 10.3)."""
     import yaml
 

@@ -12,14 +12,14 @@ from toolgate.tools.api.content import Contents, ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound
 from toolgate.tools.api.function import Function
-from toolgate.tools.api.prompt import Argument, Prompt
+from toolgate.tools.api.prompt import Prompt, PromptArgument
 from toolgate.tools.api.resource import Resource, resource
-from toolgate.tools.builtin.file_types import FOLDER, contents, mime_type
+from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
 from toolgate.tools.builtin.skills.files import MANIFEST, MAX_BYTES, SkillFile, children, files_of, uri_of
 from toolgate.tools.builtin.skills.skills import MAX_SKILLS, Skill, instructions
 from toolgate.tools.workspace import files
 
-ARGUMENTS = [Argument("arguments", "what the skill is to work on")]
+ARGUMENTS = [PromptArgument("arguments", "what the skill is to work on")]
 
 
 @resource("skill://{name}/{+path}", name="skill-file", title="File of a skill", scope="tools:workflow")
@@ -30,9 +30,9 @@ async def skill_file(name: str, path: str, ctx: Context) -> Contents:
 
 @skill_file.watching
 async def skill_file_changes(name: str, path: str, ctx: Context) -> AsyncIterator[object]:
-    place = await asyncio.to_thread(_place, ctx, name, path)
+    place = await asyncio.to_thread(_find_path, ctx, name, path)
     if place is not None:
-        async for change in ctx.changes(place):
+        async for change in ctx.watch_path(place):
             yield change
 
 
@@ -77,7 +77,7 @@ def prompt_of(skill: Skill) -> Prompt:
     return Prompt(function, skill.name, skill.name, skill.description, "user", "tools:workflow", arguments=ARGUMENTS)
 
 
-async def folder(uri: str, ctx: Context) -> list[ResourceLink]:
+async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
     """What is in the folder `uri` of a skill. Raises NotFound for what is none."""
     found = skill_file.match(f"{uri}/{MANIFEST}")
     if found is None:
@@ -103,7 +103,7 @@ def _link(skill: Skill, file: SkillFile) -> ResourceLink:
     return ResourceLink(uri, file.path.rpartition("/")[2], mime_type=mime_type(file.path), size=size)
 
 
-def _place(ctx: Context, name: str, path: str) -> Path | None:
+def _find_path(ctx: Context, name: str, path: str) -> Path | None:
     """Where a file of a skill is; None where there is no such file."""
     skill = ctx.skills.catalogue().get(name)
     if skill is None or all(file.path != path for file in files_of(skill.folder)):
@@ -112,8 +112,8 @@ def _place(ctx: Context, name: str, path: str) -> Path | None:
 
 
 def _contents(ctx: Context, name: str, path: str) -> Contents:
-    place = _place(ctx, name, path)
+    place = _find_path(ctx, name, path)
     if place is None:
         raise NotFound(f"skill {name!r} has no file {path!r}")
     folder = place.parents[path.count("/")]
-    return contents(uri_of(name, path), path, files.read_below(folder, path, MAX_BYTES))
+    return to_contents(uri_of(name, path), path, files.read_below(folder, path, MAX_BYTES))

@@ -17,19 +17,19 @@ import msgspec
 
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import ToolError, WrongArguments
-from toolgate.tools.api.text import check_texts
+from toolgate.tools.api.errors import ToolError, WrongArgumentsError
+from toolgate.tools.api.text import refuse_control_characters
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.skills import frontmatter
 from toolgate.tools.builtin.skills.files import MANIFEST, files_of
-from toolgate.tools.builtin.skills.frontmatter import RACY, Head
+from toolgate.tools.builtin.skills.frontmatter import RACY_NS, SkillHead
 
 BUILT_IN = Path(__file__).parents[2] / "skills_builtin"
 
-MAX_TOLD = 1_000  # bytes of the tool's description with the catalogue: the contract's 1 kB
+MAX_DESCRIPTION_BYTES = 1_000  # bytes of the tool's description with the catalogue: the contract's 1 kB
 MAX_SKILLS = 1_000  # in a folder: each costs a stat, 10 µs, whenever the catalogue is asked for
 MAX_CACHED = 1_000  # of all the projects that share the cache
-MAX_TOLD_FILES = 100  # told of those beside a SKILL.md
+MAX_LISTED_FILES = 100  # told of those beside a SKILL.md
 MAX_ARGUMENTS = 20_000  # characters
 
 ARGUMENTS = "$ARGUMENTS"
@@ -55,11 +55,11 @@ class Skills:
     def __init__(self, folders: Sequence[Path], cache: Path | None = None) -> None:
         self.folders = [folder.absolute() for folder in folders]
         self.cache = cache
-        self._cached: dict[str, Head] | None = None  # as in the file
-        self._heads: dict[str, Head] = {}  # by the path of the SKILL.md
-        self._said: set[str] = set()  # in the log
+        self._cached_heads: dict[str, SkillHead] | None = None  # as in the file
+        self._heads: dict[str, SkillHead] = {}  # by the path of the SKILL.md
+        self._warned: set[str] = set()  # in the log
         self._lock = threading.Lock()  # asked from the loop, from calls and from the watch
-        self.told: dict[str, str] | None = None  # name → description, as `describe` last gave them
+        self.last_described: dict[str, str] | None = None  # name → description, as `describe` last gave them
 
     def catalogue(self) -> Mapping[str, Skill]:
         """The skills by name, sorted. Reads what changed since the last time; the rest costs a stat each."""
@@ -70,9 +70,9 @@ class Skills:
         """The catalogue, `- name: description` a line, in at most `budget` bytes: first shortened, then
         cut."""
         held = list(self.catalogue().values())
-        self.told = {skill.name: skill.description for skill in held}
+        self.last_described = {skill.name: skill.description for skill in held}
         for width in (1024, 240, 160, 120, 80, 60, 40, 20):
-            lines = [f"- {skill.name}: {_short(skill.description, width)}" for skill in held]
+            lines = [f"- {skill.name}: {_shorten(skill.description, width)}" for skill in held]
             if _size(lines) <= budget:
                 return "\n".join(lines)
         for count in range(len(held), -1, -1):
@@ -97,8 +97,8 @@ class Skills:
         return sorted(roots)
 
     def _catalogue(self) -> Mapping[str, Skill]:
-        settled = time.time_ns() - RACY
-        heads = {str(path): self._head(path, stamp) for path, stamp in self._files()}
+        settled = time.time_ns() - RACY_NS
+        heads = {str(path): self._read_head(path, stamp) for path, stamp in self._files()}
         found: dict[str, Skill] = {}
         for path, head in heads.items():
             if not head.broken and head.name not in found:
@@ -107,64 +107,64 @@ class Skills:
         self._write_cache()
         return dict(sorted(found.items()))
 
-    def _files(self) -> Iterator[tuple[Path, frontmatter.Stamp]]:
+    def _files(self) -> Iterator[tuple[Path, frontmatter.FileStamp]]:
         for folder in self.folders:
             inner_folders = _folders_in(folder)
             if len(inner_folders) > MAX_SKILLS:
                 rest = len(inner_folders) - MAX_SKILLS
-                self._say_once(
+                self._warn_once(
                     f"of the skills in {folder} {rest} are left out: the first {MAX_SKILLS} by name are read"
                 )
             for inner in inner_folders[:MAX_SKILLS]:
                 path = inner / "SKILL.md"
-                stamp = frontmatter.stamp(path)
+                stamp = frontmatter.file_stamp(path)
                 if stamp is not None:
                     yield path, stamp
                 elif os.path.lexists(path):
-                    self._say_once(f"skill {inner} is left out: its SKILL.md is a link, or not a file")
+                    self._warn_once(f"skill {inner} is left out: its SKILL.md is a link, or not a file")
 
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+    def _warn_once(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
             log.warning("%s", line)
 
-    def _head(self, path: Path, stamp: frontmatter.Stamp) -> Head:
+    def _read_head(self, path: Path, stamp: frontmatter.FileStamp) -> SkillHead:
         held = self._heads.get(str(path))
         if held is not None and held.stamp == stamp:
             return held
         head = self._read_cache().get(str(path))
         if head is None or head.stamp != stamp:
-            head = frontmatter.head(path, stamp)
+            head = frontmatter.read_head(path, stamp)
         if head.broken:
             log.warning("skill %s is left out: %s", path.parent, head.broken)
         return head
 
-    def _read_cache(self) -> Mapping[str, Head]:
-        if self._cached is None:
-            self._cached = {}
+    def _read_cache(self) -> Mapping[str, SkillHead]:
+        if self._cached_heads is None:
+            self._cached_heads = {}
             if self.cache is not None:
                 try:
-                    self._cached = msgspec.json.decode(self.cache.read_bytes(), type=dict[str, Head])
+                    self._cached_heads = msgspec.json.decode(self.cache.read_bytes(), type=dict[str, SkillHead])
                 except (OSError, msgspec.MsgspecError) as error:
                     log.debug("no cache of skills: %s", error)
-        return self._cached
+        return self._cached_heads
 
     def _write_cache(self) -> None:
         held = {path: head for path, head in self._heads.items() if head.yaml}
         if self.cache is None or not held or held.items() <= self._read_cache().items():
             return
         every = {**self._read_cache(), **held}
-        self._cached = dict(list(every.items())[-MAX_CACHED:])
+        self._cached_heads = dict(list(every.items())[-MAX_CACHED:])
         draft = self.cache.with_name(f".{self.cache.name}-{os.getpid()}")
         try:
             self.cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft.write_bytes(msgspec.json.encode(self._cached))
+            draft.write_bytes(msgspec.json.encode(self._cached_heads))
             draft.replace(self.cache)
         except OSError as error:
             log.debug("the cache of skills can't be written: %s", error)
 
 
-class Invoked(msgspec.Struct, frozen=True):
+class SkillInvocation(msgspec.Struct, frozen=True):
     name: str
     path: str
     files: list[str]  # the first MAX_TOLD_FILES
@@ -178,7 +178,7 @@ class Invoked(msgspec.Struct, frozen=True):
     destructive=False,
     idempotent=True,
     open_world=False,
-    output=Invoked,
+    output=SkillInvocation,
     scope="tools:workflow",
     lean=True,
 )
@@ -194,51 +194,53 @@ async def invoke_skill(
     return await asyncio.to_thread(_invoke, ctx.skills, skill_name, arguments)
 
 
-def description(skills: Skills) -> str:
+def tool_description(skills: Skills) -> str:
     """The tool's description with the catalogue in it, in at most MAX_TOLD bytes."""
     start = f"{invoke_skill.description}\n"
-    return start + skills.describe(MAX_TOLD - len(start.encode()))
+    return start + skills.describe(MAX_DESCRIPTION_BYTES - len(start.encode()))
 
 
 def instructions(skills: Skills, name: str, arguments: str) -> str:
     """What the skill `name` says to do about `arguments`, as the tool tells it; blocks. Raises ToolError."""
-    return _invoked(skills, name, arguments)[0]
+    return _load_instructions(skills, name, arguments)[0]
 
 
 def _invoke(skills: Skills, name: str, arguments: str) -> Output:
-    text, shown = _invoked(skills, name, arguments)
+    text, shown = _load_instructions(skills, name, arguments)
     return Output([Text(text)], shown)
 
 
-def _invoked(skills: Skills, name: str, arguments: str) -> tuple[str, Invoked]:
+def _load_instructions(skills: Skills, name: str, arguments: str) -> tuple[str, SkillInvocation]:
     if len(arguments) > MAX_ARGUMENTS:
-        raise WrongArguments(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
-    check_texts(skill_name=name, arguments=arguments)
+        raise WrongArgumentsError(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
+    refuse_control_characters(skill_name=name, arguments=arguments)
     catalogue = skills.catalogue()
     skill = catalogue.get(name)
     if skill is None:
-        known = _short(", ".join(catalogue), 2_000) or "none"
+        known = _shorten(", ".join(catalogue), 2_000) or "none"
         what = "is a path, not the name of a skill" if {"/", "\\"} & set(name) else "is not a skill"
-        raise ToolError(f"{_short(name, 100)!r} {what}; skills there are: {known}")
+        raise ToolError(f"{_shorten(name, 100)!r} {what}; skills there are: {known}")
     try:
-        body = frontmatter.body(skill.folder / "SKILL.md")
+        body = frontmatter.read_body(skill.folder / "SKILL.md")
     except frontmatter.SkillError as error:
         raise ToolError(f"skill {name!r} has just become unusable: {error}") from None
-    files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_TOLD_FILES]
-    filled = _filled(body, arguments)
-    return f"{filled}\n\n{_place(skill, files)}", Invoked(skill.name, str(skill.folder), files, filled)
+    files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_LISTED_FILES]
+    filled = _fill_arguments(body, arguments)
+    return f"{filled}\n\n{_describe_folder(skill, files)}", SkillInvocation(
+        skill.name, str(skill.folder), files, filled
+    )
 
 
-def _filled(body: str, arguments: str) -> str:
+def _fill_arguments(body: str, arguments: str) -> str:
     if ARGUMENTS in body:
         return body.replace(ARGUMENTS, arguments)
     return f"{body}\n\nARGUMENTS: {arguments}" if arguments else body
 
 
-def _place(skill: Skill, files: Sequence[str]) -> str:
+def _describe_folder(skill: Skill, files: Sequence[str]) -> str:
     if not files:
         return f"Skill folder: {skill.folder}"
-    rest = " (the first of them)" if len(files) == MAX_TOLD_FILES else ""
+    rest = " (the first of them)" if len(files) == MAX_LISTED_FILES else ""
     return "\n".join([f"Skill folder: {skill.folder}", f"Files in it{rest}:", *(f"- {file}" for file in files)])
 
 
@@ -251,7 +253,7 @@ def _folders_in(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _short(text: str, width: int) -> str:
+def _shorten(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 

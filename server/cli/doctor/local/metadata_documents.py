@@ -3,39 +3,39 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from toolgate.server.cli.doctor.report import Finding, Note, Skipped
+from toolgate.server.cli.doctor.report import CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 
 if TYPE_CHECKING:
     from toolgate.tools.web.fetch import Web
 
 
-async def documents(config: Config) -> Finding:
-    if not config.remote or config.auth != "oauth":
-        raise Skipped("no client signs in by this server")
+async def documents(config: Config) -> CheckFinding:
+    if not config.is_remote or config.auth != "oauth":
+        raise CheckSkippedError("no client signs in by this server")
     if config.registration not in ("open", "metadata"):
-        raise Skipped(f"--registration {config.registration} takes none")
+        raise CheckSkippedError(f"--registration {config.registration} takes none")
+    from toolgate.server.auth.clients import document_copies
     from toolgate.server.auth.clients import metadata_documents as documents
-    from toolgate.server.auth.clients import well_known
-    from toolgate.server.auth.setup import allowed_to_strangers  # start-up
+    from toolgate.server.auth.setup import client_fetch_hosts  # start-up
     from toolgate.tools.web.fetch import Web
 
-    urls = [url for url in well_known.DOCUMENTS if documents.is_taken(url, config.client_hosts)]
+    urls = [url for url in document_copies.DOCUMENTS if documents.is_accepted_host(url, config.client_hosts)]
     if not urls:
-        raise Skipped("--client-hosts takes those of other hosts alone")
-    web = Web(allowed_to_strangers(config.allow_private, config.public_url or "http://127.0.0.1"))
+        raise CheckSkippedError("--client-hosts takes those of other hosts alone")
+    web = Web(client_fetch_hosts(config.allow_private, config.public_url or "http://127.0.0.1"))
     try:
-        failures = [fault for fault in await asyncio.gather(*(_fault(web, url) for url in urls)) if fault]
+        failures = [fault for fault in await asyncio.gather(*(_find_failure(web, url) for url in urls)) if fault]
     finally:
         await web.close()
     if not failures:
         return f"fetched: {', '.join(urls)}"
     remedy = "let this server reach that host, or start it with --registration "
     others = "open: only clients with a copy here can come" if config.registration == "metadata" else "dynamic"
-    return Note("; ".join(failures), remedy + others)
+    return CheckNote("; ".join(failures), remedy + others)
 
 
-async def _fault(web: "Web", url: str) -> str:
+async def _find_failure(web: "Web", url: str) -> str:
     """Why the document at `url` can't be had; "" where it can."""
     from toolgate.server.auth.clients.metadata_documents import fetch_json  # start-up
     from toolgate.tools.api.errors import ToolError

@@ -7,69 +7,69 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from toolgate.server.cli.doctor.report import Broken, Finding, Note, Skipped
+from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 
 if TYPE_CHECKING:
     from toolgate.tools.api.registry import Part, Registry
 
-LOAD = 30.0  # seconds for all plugins
-RULES = ("deny", "approve", "allow")
+LOAD_TIMEOUT = 30.0  # seconds for all plugins
+RULE_OPTIONS = ("deny", "approve", "allow")
 
 
-async def plugins(config: Config) -> Finding:
+async def plugins(config: Config) -> CheckFinding:
     if not config.plugins:
-        raise Skipped("none are configured")
+        raise CheckSkippedError("none are configured")
     for folder in config.plugins:
         if not folder.is_dir():
-            raise Broken(f"there is no folder {folder}", "--plugins names it")
-    with _complaints("toolgate.plugins") as told:
-        parts = list((await _with_plugins(config, [])).parts)
+            raise CheckFailedError(f"there is no folder {folder}", "--plugins names it")
+    with _capture_warnings("toolgate.plugins") as told:
+        parts = list((await _load_registry(config, [])).parts)
     if told:
-        raise Broken("; ".join(told), "mend that file; the server goes on without it")
+        raise CheckFailedError("; ".join(told), "mend that file; the server goes on without it")
     return f"{len(parts)} part{'' if len(parts) == 1 else 's'}"
 
 
-async def skills(config: Config) -> Finding:
+async def skills(config: Config) -> CheckFinding:
     """As their files are: the cache of what was read before is not asked."""
     from toolgate.server import build as parts  # start-up
     from toolgate.tools.builtin.skills.skills import Skills
 
-    with _complaints("toolgate.tools.builtin.skills.skills") as told:
+    with _capture_warnings("toolgate.tools.builtin.skills.skills") as told:
         found = await asyncio.to_thread(Skills(parts.skill_folders(config)).catalogue)
     counted = f"{len(found)} skill{'' if len(found) == 1 else 's'}"
-    return Note(f"{counted}; {'; '.join(told)}", "mend that SKILL.md; the others are offered") if told else counted
+    return CheckNote(f"{counted}; {'; '.join(told)}", "mend that SKILL.md; the others are offered") if told else counted
 
 
-async def rules(config: Config) -> Finding:
+async def rules(config: Config) -> CheckFinding:
     """A rule that is about nothing there is keeps nobody from anything: most likely there is a slip in it."""
-    given = [word for name in RULES for word in getattr(config, name)]
+    given = [word for name in RULE_OPTIONS for word in getattr(config, name)]
     if not given:
-        raise Skipped("there are none")
+        raise CheckSkippedError("there are none")
     from toolgate.server import build as parts
     from toolgate.server import builtin_tools  # start-up
     from toolgate.tools.builtin.skills.skills import Skills
 
-    with _complaints("toolgate.plugins"):
-        registry = await _with_plugins(config, builtin_tools.parts(Skills([])))
+    with _capture_warnings("toolgate.plugins"):
+        registry = await _load_registry(config, builtin_tools.builtin_parts(Skills([])))
     known, remedy = ", ".join(registry.tools), "name a tool as `toolgate tools` does, or a glob such as git_*"
-    ruled = parts.ruled(config)
-    idle = [str(rule) for rule in ruled.idle(registry.tools)]
+    ruled = parts.build_rules(config)
+    idle = [str(rule) for rule in ruled.find_unused(registry.tools)]
     if idle:
-        raise Broken(f"{', '.join(idle)}: about no tool there is, which are {known}", remedy)
+        raise CheckFailedError(f"{', '.join(idle)}: about no tool there is, which are {known}", remedy)
     return f"each of {len(given)} is about a tool there is" if len(given) > 1 else "it is about a tool there is"
 
 
-async def _with_plugins(config: Config, built_in: "Sequence[Part]") -> "Registry":
-    from toolgate.server.plugins.loader import Modules  # start-up
-    from toolgate.server.plugins.reload import Plugins
+async def _load_registry(config: Config, built_in: "Sequence[Part]") -> "Registry":
+    from toolgate.server.plugins.loader import PluginLoader  # start-up
+    from toolgate.server.plugins.reload import PluginReloader
     from toolgate.tools.api.registry import Registry
 
-    modules = Modules()
-    loading = Plugins(config.plugins, modules.load, changed=lambda: None)
+    modules = PluginLoader()
+    loading = PluginReloader(config.plugins, modules.load, on_change=lambda: None)
     try:
         if config.plugins:
-            await loading.look(LOAD)
+            await loading.reload(LOAD_TIMEOUT)
         return loading.registry(Registry(built_in))
     finally:
         loading.close()
@@ -77,9 +77,9 @@ async def _with_plugins(config: Config, built_in: "Sequence[Part]") -> "Registry
 
 
 @contextmanager
-def _complaints(name: str) -> Generator[list[str]]:
+def _capture_warnings(name: str) -> Generator[list[str]]:
     """What is logged there, in place of the log."""
-    keeping = _Keeping()
+    keeping = _WarningHandler()
     logger = logging.getLogger(name)
     logger.addHandler(keeping)
     propagate, logger.propagate = logger.propagate, False
@@ -90,7 +90,7 @@ def _complaints(name: str) -> Generator[list[str]]:
         logger.propagate = propagate
 
 
-class _Keeping(logging.Handler):
+class _WarningHandler(logging.Handler):
     """Keeps the first line of each complaint, and what was raised."""
 
     def __init__(self) -> None:

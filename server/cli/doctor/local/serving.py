@@ -6,44 +6,46 @@ import ipaddress
 import socket
 from urllib.parse import urlsplit
 
-from toolgate.server.cli.doctor.local.machine import no_namespaces
-from toolgate.server.cli.doctor.report import Broken, Finding, Note, Skipped
+from toolgate.server.cli.doctor.local.machine import find_namespace_remedy
+from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 
-PROBE = 3.0  # seconds for a server of ours to say that it is there
+PROBE_TIMEOUT = 3.0  # seconds for a server of ours to say that it is there
 
 
-async def sandbox(config: Config) -> Finding:
+async def sandbox(config: Config) -> CheckFinding:
     from toolgate.server.workspaces import sandboxing  # start-up
 
-    kernel = no_namespaces()
+    kernel = find_namespace_remedy()
     try:
-        found = await asyncio.to_thread(sandboxing.tried, config)
+        found = await asyncio.to_thread(sandboxing.probe_sandbox, config)
     except UsageError as error:
         remedy = (
             "do what it says" if str(error).startswith("--state") else "mend what is named, or name another --sandbox"
         )
-        raise Broken(str(error), kernel or remedy) from None
+        raise CheckFailedError(str(error), kernel or remedy) from None
     if found is None:
-        raise Skipped("stdio has none unless --sandbox asks for one: commands run as whoever starts the client")
+        raise CheckSkippedError(
+            "stdio has none unless --sandbox asks for one: commands run as whoever starts the client"
+        )
     lacking = "".join(f"; no stronger one: {why}" for why in found.lacking)
     if found.level == "none":
         whoever = "whoever may use tools:shell has all this user has"
-        raise Broken(f"{found.told()}{lacking}", f"{whoever}: {kernel or 'install bubblewrap'}")
-    return found.told() + lacking
+        raise CheckFailedError(f"{found.describe()}{lacking}", f"{whoever}: {kernel or 'install bubblewrap'}")
+    return found.describe() + lacking
 
 
-async def limits(config: Config) -> Finding:
+async def limits(config: Config) -> CheckFinding:
     """What holds all commands of a principal together. A group is made to see that, and removed."""
     if config.sandbox_level == "none":
-        raise Skipped("without a sandbox each process has its limits, and no more is held")
+        raise CheckSkippedError("without a sandbox each process has its limits, and no more is held")
     from toolgate.tools import cgroups  # start-up
 
     found = await asyncio.to_thread(cgroups.find)
     if isinstance(found, str):
-        return Note(
+        return CheckNote(
             f"each process has its limits, and all of a principal together have none: {found}",
             "delegate a control group: Delegate=yes in the unit, or --cgroupns=private and a writable /sys/fs/cgroup",
         )
@@ -52,34 +54,34 @@ async def limits(config: Config) -> Finding:
     return told
 
 
-async def proxies(config: Config) -> Finding:
+async def proxies(config: Config) -> CheckFinding:
     """Whether those in front are known: where they are not, all who sign in seem to come from one address, and one who
     guesses passwords slows the others down."""
-    if not config.remote or config.auth == "none":
-        raise Skipped("nobody signs in here")
+    if not config.is_remote or config.auth == "none":
+        raise CheckSkippedError("nobody signs in here")
     from toolgate.server.auth import setup  # start-up
-    from toolgate.server.http_app import reaches_machine
+    from toolgate.server.http_app import can_reach_machine
 
     wide = [each for each in config.trusted_proxies if ipaddress.ip_network(each.strip()).prefixlen == 0]
     if wide:
-        raise Broken(
+        raise CheckFailedError(
             f"--trusted-proxies {wide[0]} is everybody: anybody is believed about where they come from",
             "name the proxy's own address",
         )
-    forged = setup.forged_header(config)
-    if forged and reaches_machine(config, config.sandbox_level):
-        raise Broken(f"{forged}, and so can commands", setup.PROVE_PROXY)
+    forged = setup.describe_forgeable_header(config)
+    if forged and can_reach_machine(config, config.sandbox_level):
+        raise CheckFailedError(f"{forged}, and so can commands", setup.PROVE_PROXY)
     if forged:
-        return Note(forged, setup.PROVE_PROXY)
+        return CheckNote(forged, setup.PROVE_PROXY)
     public = urlsplit(config.public_url or "http://127.0.0.1")
     if public.scheme == "https" and not config.trusted_proxies:
-        return Note(
+        return CheckNote(
             f"{config.public_url} has a proxy in front that is not among --trusted-proxies: all who sign in seem to "
             "come from one address, and are slowed down together",
             "name its address; 127.0.0.1 where it is on this machine",
         )
     if config.trusted_proxies and is_loopback(public.hostname or "") and public.scheme == "http":
-        return Note(
+        return CheckNote(
             "--trusted-proxies is given, and the public URL is this machine's own",
             "say with --public-url under which https URL clients come, or leave the proxies out",
         )
@@ -87,9 +89,9 @@ async def proxies(config: Config) -> Finding:
     return f"{named} are believed about where requests come from" if named else "none, and none is needed"
 
 
-async def port(config: Config) -> Finding:
-    if not config.remote:
-        raise Skipped("stdio needs none")
+async def port(config: Config) -> CheckFinding:
+    if not config.is_remote:
+        raise CheckSkippedError("stdio needs none")
     where = f"{config.host}:{config.port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
@@ -97,23 +99,25 @@ async def port(config: Config) -> Finding:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
     except OSError as error:
-        if await _is_ours(config.host, config.port):
+        if await _is_toolgate(config.host, config.port):
             return f"{where} is taken, by a Toolgate that runs"
         reason = (error.strerror or str(error)).lower()
-        raise Broken(f"{where}: {reason}", "end what has it, or name another with --host and --port") from None
+        raise CheckFailedError(
+            f"{where}: {reason}", "end what has it, or name another with --host and --port"
+        ) from None
     return f"{where} is free"
 
 
-async def _is_ours(host: str, port: int) -> bool:
-    from toolgate.server.cli.mcp_client.client import Fault
-    from toolgate.server.cli.mcp_client.http import exchange
+async def _is_toolgate(host: str, port: int) -> bool:
+    from toolgate.server.cli.mcp_client.client import McpClientError
+    from toolgate.server.cli.mcp_client.http import open_response
 
     named = f"[{host}]" if ":" in host else host
     try:
         async with (
-            asyncio.timeout(PROBE),
-            exchange("GET", f"http://{named}:{port}/health", {}, b"") as response,
+            asyncio.timeout(PROBE_TIMEOUT),
+            open_response("GET", f"http://{named}:{port}/health", {}, b"") as response,
         ):
             return response.status == 200
-    except (Fault, TimeoutError):
+    except (McpClientError, TimeoutError):
         return False

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from toolgate.server.cli.doctor.remote import calls, connection, metadata, oauth, streams
-from toolgate.server.cli.doctor.remote.state import Way
-from toolgate.server.cli.doctor.report import Finding, Row
+from toolgate.server.cli.doctor.remote.target import RemoteTarget
+from toolgate.server.cli.doctor.report import CheckFinding, CheckRow
 from toolgate.server.config.load import Config
 
-Link = Callable[[Way], Awaitable[Finding]]
+RemoteCheck = Callable[[RemoteTarget], Awaitable[CheckFinding]]
 
-LINKS: Mapping[str, tuple[Link, tuple[str, ...]]] = {  # in order, each with those it hangs on
+REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order, each with those it hangs on
     "name": (connection.name, ()),
     "connection": (connection.connection, ("name",)),
     "TLS": (connection.tls, ("connection",)),
@@ -25,7 +25,7 @@ LINKS: Mapping[str, tuple[Link, tuple[str, ...]]] = {  # in order, each with tho
     "HTTP version": (connection.version, ("no redirect",)),
     "clock": (connection.clock, ("no redirect",)),
     "server": (connection.server, ("no redirect",)),
-    "challenge": (connection.challenged, ("no redirect",)),
+    "challenge": (connection.challenge, ("no redirect",)),
     "errors": (connection.errors, ("challenge",)),
     "made-up token": (connection.made_up_token, ("challenge",)),
     "resource metadata": (metadata.resource_metadata, ("challenge",)),
@@ -50,7 +50,7 @@ LINKS: Mapping[str, tuple[Link, tuple[str, ...]]] = {  # in order, each with tho
 }
 
 
-def rows(url: str, config: Config) -> list[Row]:
+def remote_checks(url: str, config: Config) -> list[CheckRow]:
     """The links of the way to `url`. Raises UsageError for what is none."""
-    way = Way(url, config)
-    return [(name, partial(link, way), needs) for name, (link, needs) in LINKS.items()]
+    way = RemoteTarget(url, config)
+    return [(name, partial(link, way), needs) for name, (link, needs) in REMOTE_CHECKS.items()]

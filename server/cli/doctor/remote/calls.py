@@ -5,129 +5,137 @@ from typing import Any
 import msgspec
 
 from toolgate.server.cli.doctor.remote.connection import INITIALIZE
-from toolgate.server.cli.doctor.remote.http import PROXY, STATUSES, Got, parameters
-from toolgate.server.cli.doctor.remote.state import ONCE_SIGNED_IN, Way
-from toolgate.server.cli.doctor.report import Broken, Finding, Note, Skipped
-from toolgate.server.cli.mcp_client.client import CLIENT
-from toolgate.server.cli.mcp_client.http import authorized
+from toolgate.server.cli.doctor.remote.http import PROXY, STATUSES, ProbeResponse, parse_challenge
+from toolgate.server.cli.doctor.remote.target import ACCESS_NEEDED, RemoteTarget
+from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.cli.mcp_client.client import CLIENT_IDENTITY
+from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
 
 LARGE = 2 * 2**20  # bytes: an image in base64, and more than the 1 MiB at which nginx begins to refuse
-MADE_UP = "1900-01-01"  # no revision
+MADE_UP_REVISION = "1900-01-01"  # no revision
 LET_THROUGH = "have the proxy pass {} on as it comes"
 KEEPS_NONE = "look at the proxy's log: most keep large bodies in a folder of theirs, which has to be writable"
 TOO_LARGE = "have the proxy take 16 MiB, as the server does: client_max_body_size 16m"
 
 
-async def first_call(way: Way) -> Finding:
+async def first_call(way: RemoteTarget) -> CheckFinding:
     token = way.token
     if not token:
-        raise Skipped(f"not checked: {ONCE_SIGNED_IN}")
+        raise CheckSkippedError(f"not checked: {ACCESS_NEEDED}")
     try:
-        headers = authorized(token, way.url)
+        headers = bearer_headers(token, way.url)
     except UsageError as error:
-        raise Broken(str(error), "give the access token alone, and an https URL") from None
-    got = await way.wire.ask("POST", way.url, headers, INITIALIZE)
+        raise CheckFailedError(str(error), "give the access token alone, and an https URL") from None
+    got = await way.probe.send("POST", way.url, headers, INITIALIZE)
     if got.status == 401:
-        why = parameters(got.headers.get("www-authenticate", "").partition(" ")[2])
+        why = parse_challenge(got.headers.get("www-authenticate", "").partition(" ")[2])
         told = why.get("error_description") or why.get("error") or "no token arrived there"
-        raise Broken(f"401: {told}", "take a fresh token, or have the proxy pass Authorization on")
+        raise CheckFailedError(f"401: {told}", "take a fresh token, or have the proxy pass Authorization on")
     if got.status != 200 or b'"protocolVersion"' not in got.body:
-        raise Broken(f"initialize is answered {got.status}", STATUSES.get(got.status, PROXY))
-    way.signed_in = headers
+        raise CheckFailedError(f"initialize is answered {got.status}", STATUSES.get(got.status, PROXY))
+    way.auth_headers = headers
     id = got.headers.get("mcp-session-id")
     if id is not None:
-        way.session = {**headers, "Mcp-Session-Id": id, "MCP-Protocol-Version": NEWEST_WITH_SESSION.name}
-    return _introduced(got.json().get("result"))
+        way.session_headers = {**headers, "Mcp-Session-Id": id, "MCP-Protocol-Version": NEWEST_WITH_SESSION.name}
+    return _describe_server(got.json().get("result"))
 
 
-def _introduced(result: Any) -> Finding:
+def _describe_server(result: Any) -> CheckFinding:
     if not isinstance(result, dict) or not isinstance(result.get("serverInfo"), dict):
         return "initialize is answered"
     who, revision = result["serverInfo"], result.get("protocolVersion")
     told = f"{who.get('name')} {who.get('version')}, revision {revision}"
     if revision != NEWEST_WITH_SESSION.name:
-        return Note(f"an old server answers: {told}", f"upgrade it: clients ask for {NEWEST_WITH_SESSION.name}")
+        return CheckNote(f"an old server answers: {told}", f"upgrade it: clients ask for {NEWEST_WITH_SESSION.name}")
     return told
 
 
-async def session(way: Way) -> str:
+async def session(way: RemoteTarget) -> str:
     """A session's second message: its id has to come with the answer to initialize, and to arrive with the next."""
-    way.wants_token()
-    got = await way.wire.ask("POST", way.url, way.session or way.signed_in, _ping())
+    way.require_token()
+    got = await way.probe.send("POST", way.url, way.session_headers or way.auth_headers, _ping())
     if got.status == 200:
-        return "its id comes and arrives" if way.session else "none: this server keeps none"
-    if not way.session:
-        raise Broken(
+        return "its id comes and arrives" if way.session_headers else "none: this server keeps none"
+    if not way.session_headers:
+        raise CheckFailedError(
             "the answer to initialize has lost its Mcp-Session-Id",
             LET_THROUGH.format("the response header Mcp-Session-Id"),
         )
     if got.status == 404:
-        raise Broken(
+        raise CheckFailedError(
             "its Mcp-Session-Id is not known when it comes back: changed on the way, or another server answers",
             f"{LET_THROUGH.format('Mcp-Session-Id')}, and have all of a session go to one server",
         )
     if b"Mcp-Session-Id is missing" in got.body:
-        raise Broken("Mcp-Session-Id does not arrive", LET_THROUGH.format("the request header Mcp-Session-Id"))
-    raise Broken(f"its second message is answered {got.status} {_why(got)}".rstrip(), STATUSES.get(got.status, PROXY))
+        raise CheckFailedError(
+            "Mcp-Session-Id does not arrive", LET_THROUGH.format("the request header Mcp-Session-Id")
+        )
+    raise CheckFailedError(
+        f"its second message is answered {got.status} {_read_error(got)}".rstrip(), STATUSES.get(got.status, PROXY)
+    )
 
 
-async def protocol_version(way: Way) -> str:
+async def protocol_version(way: RemoteTarget) -> str:
     """One that is made up is refused, if it arrives."""
-    way.wants_session()
-    got = await way.wire.ask("POST", way.url, {**way.session, "MCP-Protocol-Version": MADE_UP}, _ping())
+    way.require_session()
+    got = await way.probe.send(
+        "POST", way.url, {**way.session_headers, "MCP-Protocol-Version": MADE_UP_REVISION}, _ping()
+    )
     if got.status == 200:
-        raise Broken(
+        raise CheckFailedError(
             "MCP-Protocol-Version does not arrive: a made-up one is taken",
             LET_THROUGH.format("the request header MCP-Protocol-Version"),
         )
     return "a made-up one is refused: MCP-Protocol-Version arrives"
 
 
-async def newest_revision(way: Way) -> str:
+async def newest_revision(way: RemoteTarget) -> str:
     """A call of the era without sessions, whose headers mirror what is in it."""
-    way.wants_token()
+    way.require_token()
     newest = next(iter(STATELESS))
-    meta = {request_meta.VERSION: newest, request_meta.CAPABILITIES: {}, request_meta.CLIENT: CLIENT}
-    headers = {**way.signed_in, "MCP-Protocol-Version": newest, "Mcp-Method": "server/discover"}
-    got = await way.wire.ask("POST", way.url, headers, _message("server/discover", {"_meta": meta}))
+    meta = {request_meta.VERSION: newest, request_meta.CAPABILITIES: {}, request_meta.CLIENT: CLIENT_IDENTITY}
+    headers = {**way.auth_headers, "MCP-Protocol-Version": newest, "Mcp-Method": "server/discover"}
+    got = await way.probe.send("POST", way.url, headers, _message("server/discover", {"_meta": meta}))
     if got.status == 200:
         return f"{newest} is spoken"
     error = got.json().get("error")
     if isinstance(error, dict) and error.get("code") == -32020:  # HeaderMismatch
-        raise Broken(
+        raise CheckFailedError(
             f"a header does not arrive: {error.get('message')}", LET_THROUGH.format("each header that begins with Mcp-")
         )
-    raise Skipped(f"{newest} is answered {got.status}: clients speak an older one")
+    raise CheckSkippedError(f"{newest} is answered {got.status}: clients speak an older one")
 
 
-async def large_message(way: Way) -> str:
+async def large_message(way: RemoteTarget) -> str:
     """More than many a proxy takes as it comes. Without a token the server refuses it too, but otherwise."""
     padding = {"_meta": {"toolgate.example/padding": "x" * LARGE}}
     try:
-        got = await way.wire.ask("POST", way.url, way.session or way.signed_in, _message("ping", padding))
-    except Broken:
-        if way.signed_in:
+        got = await way.probe.send("POST", way.url, way.session_headers or way.auth_headers, _message("ping", padding))
+    except CheckFailedError:
+        if way.auth_headers:
             raise
-        raise Skipped(f"not told without a token: {ONCE_SIGNED_IN}") from None
+        raise CheckSkippedError(f"not told without a token: {ACCESS_NEEDED}") from None
     if got.status == 413:
-        raise Broken(f"{LARGE // 2**20} MiB are too large for the proxy", TOO_LARGE)
-    if way.signed_in and got.status not in (200, 400, 404):  # those are of the session, and told above
+        raise CheckFailedError(f"{LARGE // 2**20} MiB are too large for the proxy", TOO_LARGE)
+    if way.auth_headers and got.status not in (200, 400, 404):  # those are of the session, and told above
         remedy = KEEPS_NONE if got.status >= 500 else TOO_LARGE
-        raise Broken(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
-    return f"{LARGE // 2**20} MiB arrive" if way.signed_in else f"{LARGE // 2**20} MiB are not refused by the proxy"
+        raise CheckFailedError(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
+    return f"{LARGE // 2**20} MiB arrive" if way.auth_headers else f"{LARGE // 2**20} MiB are not refused by the proxy"
 
 
-async def session_end(way: Way) -> str:
-    way.wants_session()
-    got = await way.wire.ask("DELETE", way.url, way.session)
+async def session_end(way: RemoteTarget) -> str:
+    way.require_session()
+    got = await way.probe.send("DELETE", way.url, way.session_headers)
     if got.status in (200, 202, 204):
         return "it can be ended"
     if got.status == 405 and not got.is_page and "allow" in got.headers:
         return "the server ends it by itself"
-    raise Broken(f"DELETE is answered {got.status}", "have the proxy let DELETE pass: sessions are left over without")
+    raise CheckFailedError(
+        f"DELETE is answered {got.status}", "have the proxy let DELETE pass: sessions are left over without"
+    )
 
 
 def _ping() -> bytes:
@@ -138,6 +146,6 @@ def _message(method: str, params: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": 2, "method": method, "params": params})
 
 
-def _why(got: Got) -> str:
+def _read_error(got: ProbeResponse) -> str:
     error = got.json().get("error")
     return str(error.get("message", "")) if isinstance(error, dict) else ""

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolgate.server.cli.doctor.report import Broken
-from toolgate.server.cli.mcp_client.client import Fault
-from toolgate.server.cli.mcp_client.http import Response, checked, exchange
+from toolgate.server.cli.doctor.report import CheckFailedError
+from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import HttpResponse, open_response, parse_url
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 
 TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer for one of these
-FIRST = 5.0  # seconds of those for the first of a stream
+FIRST_EVENT_TIMEOUT = 5.0  # seconds of those for the first of a stream
 MAX_BODY = 1_048_576  # bytes
 ORIGIN = {"Origin": "https://client.example"}  # any page: what answers to all has to answer to this
 PUBLIC_URL = "start the server with --public-url set to this address"
@@ -26,7 +26,7 @@ PROXY = "look at the proxy: it has to pass the path, Host and Authorization on a
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class ProbeResponse:
     """An answer."""
 
     status: int
@@ -53,88 +53,90 @@ class Got:
         return found if isinstance(found, dict) else {}
 
 
-class Wire:
+class HttpProbe:
     """Asks on the way to `url`, wherever servers send: https, or http on this machine. Where `url` is not of this
     machine, public addresses alone: hosted clients reach no others, and a server that is examined is not to choose
     what of the network inside is asked."""
 
     def __init__(self, url: str) -> None:
-        self._home = origin_of(url)
-        self._public = not is_loopback(self._home[1])
+        self._origin = get_origin(url)
+        self._public = not is_loopback(self._origin[1])
 
-    async def ask(
+    async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, clear: bool = False
-    ) -> Got:
+    ) -> ProbeResponse:
         """Of a stream, what comes first. `clear`: over http, if need be; for what is no secret. Raises Broken when
         there is no answer in time."""
         given = {"Content-Type": "" if not body else "application/json", "User-Agent": "toolgate-doctor", **headers}
         try:
-            if origin_of(checked(url).geturl()) != self._home and not is_web(url) and not clear:
-                raise Broken(f"{url} is no https URL", PUBLIC_URL)
+            if get_origin(parse_url(url).geturl()) != self._origin and not is_secure_url(url) and not clear:
+                raise CheckFailedError(f"{url} is no https URL", PUBLIC_URL)
             async with asyncio.timeout(TIMEOUT):
                 address = await _public_address(url) if self._public else None
-                async with exchange(method, url, given, body, address=address) as response:
-                    content = await _content(method, response)
-                    return Got(response.status, response.headers, content, response.version)
+                async with open_response(method, url, given, body, address=address) as response:
+                    content = await _read_body(method, response)
+                    return ProbeResponse(response.status, response.headers, content, response.version)
         except TimeoutError:
             remedy = "hosted clients wait no longer: mend the proxy"
-            raise Broken(f"{url}: no answer in {TIMEOUT:g} s", remedy) from None
-        except Fault as fault:
-            raise Broken(str(fault), "start the server, and have this address lead to it") from None
+            raise CheckFailedError(f"{url}: no answer in {TIMEOUT:g} s", remedy) from None
+        except McpClientError as fault:
+            raise CheckFailedError(str(fault), "start the server, and have this address lead to it") from None
         except UsageError:
-            raise Broken(f"{url} is no URL that can be asked", "look at what answers there") from None
+            raise CheckFailedError(f"{url} is no URL that can be asked", "look at what answers there") from None
 
-    async def hold(self, url: str, headers: Mapping[str, str], within: float) -> tuple[float | None, int]:
+    async def hold_stream(self, url: str, headers: Mapping[str, str], within: float) -> tuple[float | None, int]:
         """Read a stream of `url` for `within` seconds: after how many it ended, None where it did not; and how many
         pieces came. Raises Broken where there is none."""
         began, pieces = time.monotonic(), 0
         try:
             address = await _public_address(url) if self._public else None
-            async with asyncio.timeout(within), exchange("GET", url, headers, b"", address=address) as response:
+            async with asyncio.timeout(within), open_response("GET", url, headers, b"", address=address) as response:
                 if response.status != 200:
-                    raise Broken(f"a second stream is answered {response.status}", PROXY)
+                    raise CheckFailedError(f"a second stream is answered {response.status}", PROXY)
                 async for _ in response.body:
                     pieces += 1
         except TimeoutError:
             return None, pieces
-        except (Fault, UsageError):
+        except (McpClientError, UsageError):
             pass
         return time.monotonic() - began, pieces
 
-    async def document(self, url: str, remedy: str) -> tuple[Got, dict[str, Any]]:
+    async def fetch_json(self, url: str, remedy: str) -> tuple[ProbeResponse, dict[str, Any]]:
         """A JSON object. Raises Broken."""
-        got = await self.ask("GET", url, {"Accept": "application/json", **ORIGIN})
+        got = await self.send("GET", url, {"Accept": "application/json", **ORIGIN})
         told = got.json()
         if got.status != 200 or not told:
             what = f"redirects to {got.headers.get('location')}" if 300 <= got.status < 400 else f"answers {got.status}"
-            raise Broken(f"{url} {what if got.status != 200 else 'is no JSON object'}", remedy)
+            raise CheckFailedError(f"{url} {what if got.status != 200 else 'is no JSON object'}", remedy)
         return got, told
 
 
 async def _public_address(url: str) -> str:
     """Where to connect for `url`: IPv4 first, as hosted clients do. Raises Broken where one of its host's addresses is
     not public."""
-    from toolgate.tools.web.address_policy import Allowed, check_host  # start-up
+    from toolgate.tools.web.address_policy import AddressPolicy, check_host  # start-up
 
-    parts = checked(url)
+    parts = parse_url(url)
     host = parts.hostname or ""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None)
     except (OSError, UnicodeError):
-        raise Broken(f"{host} has no address", "set its A record, or look at what names it") from None
+        raise CheckFailedError(f"{host} has no address", "set its A record, or look at what names it") from None
     addresses = sorted({str(row[4][0]) for row in found}, key=lambda address: (":" in address, address))
-    inside = check_host(host, addresses, Allowed())
+    inside = check_host(host, addresses, AddressPolicy())
     if inside is not None:
         address, kind = inside
-        raise Broken(f"{url} is not asked for: {address} is {kind}", "hosted clients reach public addresses alone")
+        raise CheckFailedError(
+            f"{url} is not asked for: {address} is {kind}", "hosted clients reach public addresses alone"
+        )
     return addresses[0]
 
 
-async def _content(method: str, response: Response) -> bytes:
+async def _read_body(method: str, response: HttpResponse) -> bytes:
     content = b""
     if response.is_stream:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST):
+            async with asyncio.timeout(FIRST_EVENT_TIMEOUT):
                 content = await anext(aiter(response.body), b"")
     elif method != "HEAD" and response.status not in (204, 304):
         async for part in response.body:
@@ -156,14 +158,14 @@ STATUSES: Mapping[int, str] = {
 }
 
 
-def checked_issuer(issuer: str) -> Any:
+def parse_issuer_url(issuer: str) -> Any:
     """Its parts. Raises Broken."""
-    if not is_web(issuer):
-        raise Broken(f"the issuer {issuer} is no https URL", PUBLIC_URL)
+    if not is_secure_url(issuer):
+        raise CheckFailedError(f"the issuer {issuer} is no https URL", PUBLIC_URL)
     return urlsplit(issuer)
 
 
-def is_web(value: object) -> bool:
+def is_secure_url(value: object) -> bool:
     """https, or http on this machine: what may be asked for because a server said so."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         return False
@@ -175,18 +177,18 @@ def is_web(value: object) -> bool:
     return good and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")))
 
 
-def origin_of(url: str) -> tuple[str, str, int | None]:
+def get_origin(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port of a URL that is one."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
 
 
-def listed(document: Mapping[str, Any], name: str) -> list[Any]:
+def get_list(document: Mapping[str, Any], name: str) -> list[Any]:
     value = document.get(name)
     return value if isinstance(value, list) else []
 
 
-def parameters(challenge: str) -> dict[str, str]:
+def parse_challenge(challenge: str) -> dict[str, str]:
     """Of WWW-Authenticate: `name="value"` with commas between (RFC 9110 section 11.6.1, the quoted form)."""
     import re  # start-up
 

@@ -2,114 +2,128 @@
 
 from urllib.parse import urljoin, urlsplit
 
-from toolgate.server.cli.doctor.remote.http import ORIGIN, PROXY, PUBLIC_URL, checked_issuer, is_web, listed
-from toolgate.server.cli.doctor.remote.state import Way
-from toolgate.server.cli.doctor.report import Broken, Skipped
+from toolgate.server.cli.doctor.remote.http import ORIGIN, PROXY, PUBLIC_URL, get_list, is_secure_url, parse_issuer_url
+from toolgate.server.cli.doctor.remote.target import RemoteTarget
+from toolgate.server.cli.doctor.report import CheckFailedError, CheckSkippedError
 
 METHODS = "token_endpoint_auth_methods_supported"
 
 
-async def resource_metadata(way: Way) -> str:
+async def resource_metadata(way: RemoteTarget) -> str:
     named = way.challenge["resource_metadata"]
-    way.encrypted("the metadata", named)
+    way.require_https("the metadata", named)
     if (urlsplit(named).scheme, urlsplit(named).netloc) != (way.parts.scheme, way.parts.netloc):
-        raise Broken(f"the challenge names {named}, of another origin", PUBLIC_URL)
+        raise CheckFailedError(f"the challenge names {named}, of another origin", PUBLIC_URL)
     inserted = f"/.well-known/oauth-protected-resource{way.parts.path.rstrip('/')}"
     for url in dict.fromkeys((named, urljoin(way.url, inserted))):
-        got, way.resource = await way.wire.document(
+        got, way.resource_metadata = await way.probe.fetch_json(
             url, "route /.well-known/oauth-protected-resource to the server too"
         )
-        way.shared.append((url, got))
-    servers = way.resource.get("authorization_servers")
+        way.cors_documents.append((url, got))
+    servers = way.resource_metadata.get("authorization_servers")
     if not isinstance(servers, list) or not servers or not isinstance(servers[0], str):
-        raise Broken("it names no authorization server", "look at what answers there: it is no Toolgate")
+        raise CheckFailedError("it names no authorization server", "look at what answers there: it is no Toolgate")
     way.issuer = servers[0]
-    way.encrypted("the issuer", way.issuer)
+    way.require_https("the issuer", way.issuer)
     return named
 
 
-async def same_resource(way: Way) -> str:
-    told = way.resource.get("resource")
-    way.encrypted("the resource", told)
+async def same_resource(way: RemoteTarget) -> str:
+    told = way.resource_metadata.get("resource")
+    way.require_https("the resource", told)
     if told != way.url:
         if told == way.url.rstrip("/"):
-            raise Broken(f"it calls itself {told}", "remove the slash at the end: clients compare letter for letter")
-        raise Broken(
+            raise CheckFailedError(
+                f"it calls itself {told}", "remove the slash at the end: clients compare letter for letter"
+            )
+        raise CheckFailedError(
             f"it calls itself {told}, and {way.url} was asked for: clients compare letter for letter",
-            f"paste {told} instead, or start the server with --public-url {way.base}",
+            f"paste {told} instead, or start the server with --public-url {way.public_url}",
         )
     return str(told)
 
 
-async def server_metadata(way: Way) -> str:
-    parts = checked_issuer(way.issuer)
+async def server_metadata(way: RemoteTarget) -> str:
+    parts = parse_issuer_url(way.issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    tried: Broken | None = None
+    tried: CheckFailedError | None = None
     for known in ("oauth-authorization-server", "openid-configuration"):
         for url in dict.fromkeys((f"{origin}/.well-known/{known}{path}", f"{origin}{path}/.well-known/{known}")):
             try:
-                got, way.server = await way.wire.document(url, f"route /.well-known/{known} of {origin} to the issuer")
-            except Broken as broken:
+                got, way.server_metadata = await way.probe.fetch_json(
+                    url, f"route /.well-known/{known} of {origin} to the issuer"
+                )
+            except CheckFailedError as broken:
                 tried = tried or broken
             else:
-                way.shared.append((url, got))
+                way.cors_documents.append((url, got))
                 return url
     assert tried is not None
     raise tried
 
 
-async def same_issuer(way: Way) -> str:
-    told = way.server.get("issuer")
+async def same_issuer(way: RemoteTarget) -> str:
+    told = way.server_metadata.get("issuer")
     if told != way.issuer:
-        raise Broken(f"the metadata of {way.issuer} is of {told}", f"{PUBLIC_URL}, or --auth to what it says")
+        raise CheckFailedError(f"the metadata of {way.issuer} is of {told}", f"{PUBLIC_URL}, or --auth to what it says")
     return str(told)
 
 
-async def abilities(way: Way) -> str:
-    server = way.server
+async def abilities(way: RemoteTarget) -> str:
+    server = way.server_metadata
     for endpoint in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
-        way.encrypted(endpoint, server.get(endpoint))
-    lacking = [name for name in ("authorization_endpoint", "token_endpoint") if not is_web(server.get(name))]
+        way.require_https(endpoint, server.get(endpoint))
+    lacking = [name for name in ("authorization_endpoint", "token_endpoint") if not is_secure_url(server.get(name))]
     if lacking:
-        raise Broken(f"{lacking[0]} is no https URL: {server.get(lacking[0])}", PUBLIC_URL)
-    if "S256" not in listed(server, "code_challenge_methods_supported"):
-        raise Broken("PKCE with S256 is not announced", "clients go no further: choose another issuer for --auth")
-    if "code" not in listed(server, "response_types_supported"):
-        raise Broken("the response type code is not announced", "choose another issuer for --auth")
+        raise CheckFailedError(f"{lacking[0]} is no https URL: {server.get(lacking[0])}", PUBLIC_URL)
+    if "S256" not in get_list(server, "code_challenge_methods_supported"):
+        raise CheckFailedError(
+            "PKCE with S256 is not announced", "clients go no further: choose another issuer for --auth"
+        )
+    if "code" not in get_list(server, "response_types_supported"):
+        raise CheckFailedError("the response type code is not announced", "choose another issuer for --auth")
     empty = [name for name, value in server.items() if value is None]
     if empty:
-        raise Broken(f"{empty[0]} is null", "clients refuse that: it has to be left out")
+        raise CheckFailedError(f"{empty[0]} is null", "clients refuse that: it has to be left out")
     told = "code, S256" + (", iss" if server.get("authorization_response_iss_parameter_supported") else "")
-    if server.get("client_id_metadata_document_supported") is not True or "none" in listed(server, METHODS):
+    if server.get("client_id_metadata_document_supported") is not True or "none" in get_list(server, METHODS):
         return told
     if server.get("registration_endpoint") is None:
-        raise Broken(
+        raise CheckFailedError(
             f'clients come by metadata document, and those without a secret do not: no "none" in {METHODS}',
             "claude.ai needs it: have the issuer take and announce it, or choose another for --auth",
         )
     return f'{told}; no "none" in {METHODS}: claude.ai comes by registration alone'
 
 
-async def keys(way: Way) -> str:
+async def keys(way: RemoteTarget) -> str:
     """Where tokens are JWTs, whoever verifies them asks for these."""
-    url = way.server.get("jwks_uri")
+    url = way.server_metadata.get("jwks_uri")
     if url is None:
-        raise Skipped("its metadata names none")
-    if not is_web(url):
-        raise Broken(f"jwks_uri is no https URL: {url}", PUBLIC_URL)
-    _, told = await way.wire.document(str(url), way.own(f"route {urlsplit(str(url)).path} to the server: {PROXY}"))
-    found = listed(told, "keys")
+        raise CheckSkippedError("its metadata names none")
+    if not is_secure_url(url):
+        raise CheckFailedError(f"jwks_uri is no https URL: {url}", PUBLIC_URL)
+    _, told = await way.probe.fetch_json(
+        str(url), way.own_remedy(f"route {urlsplit(str(url)).path} to the server: {PROXY}")
+    )
+    found = get_list(told, "keys")
     if not found:
-        raise Broken(f"{url} has no key: no token can be verified", way.own("look at the server's log"))
+        raise CheckFailedError(
+            f"{url} has no key: no token can be verified", way.own_remedy("look at the server's log")
+        )
     return f"{len(found)} at {url}"
 
 
-async def cors(way: Way) -> str:
-    for url, got in way.shared:
+async def cors(way: RemoteTarget) -> str:
+    for url, got in way.cors_documents:
         if got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
-            raise Broken(f"{url} may not be read by web pages", "let the proxy keep Access-Control-Allow-Origin")
+            raise CheckFailedError(
+                f"{url} may not be read by web pages", "let the proxy keep Access-Control-Allow-Origin"
+            )
     preflight = {**ORIGIN, "Access-Control-Request-Method": "POST"}
-    got = await way.wire.ask("OPTIONS", str(way.server.get("token_endpoint")), preflight)
+    got = await way.probe.send("OPTIONS", str(way.server_metadata.get("token_endpoint")), preflight)
     if got.status >= 300 or got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
-        raise Broken("the token endpoint refuses web pages", "clients in a browser fail: let OPTIONS pass the proxy")
+        raise CheckFailedError(
+            "the token endpoint refuses web pages", "clients in a browser fail: let OPTIONS pass the proxy"
+        )
     return "documents and token endpoint are open to pages"

@@ -13,17 +13,17 @@ from tests.clients.raw_client import PATIENCE
 from tests.server.auth.authorization_in_process import ADA, BACK, Desk, at_desk, desk, query
 from toolgate.server.auth import setup
 from toolgate.server.auth.clients import redirect_uris
-from toolgate.server.auth.clients.configured import clients
+from toolgate.server.auth.clients.clients_file import read_clients
 from toolgate.server.auth.clients.metadata_documents import ALL_NEW, NEW
-from toolgate.server.auth.clients.model import Client, is_document_url, shown_name
-from toolgate.server.auth.oauth_server import Mistake, Question
+from toolgate.server.auth.clients.model import OAuthClient, display_name, is_document_url
+from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest
 from toolgate.server.auth.oauth_server.consent_requests import LIFETIME
 from toolgate.server.auth.oauth_server.registration import MAX_CLIENTS
 from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.clients import LEFT, UNUSED
-from toolgate.server.state.oauth import digest
+from toolgate.server.state.client_rows import UNAPPROVED_LIFETIME, UNUSED_LIFETIME
+from toolgate.server.state.oauth import hash_secret
 from toolgate.tools.web.fetch import Page, Web
 
 DOCUMENT = "https://app.example/oauth/client.json"
@@ -217,17 +217,17 @@ def test_a_body_that_will_not_do_is_refused(tmp_path: Path, given: Any) -> None:
 
 def test_a_name_is_one_line_that_reads_as_it_is_written() -> None:
     """RG-05, SEC-12."""
-    assert shown_name("  Claude \n\t Code ") == "Claude Code"
-    assert shown_name("Cl\u200baude\u202e evil\u2066") == "Cl aude evil"
-    assert shown_name("a\x1b[31m\0b") == "a [31m b"
-    assert shown_name("x" * 500) == "x" * 79 + "…"
-    assert shown_name("a" + "\u0f74" * 70 + " x" + "\u0300" * 9) == "a\u0f74\u0f74 x\u0300\u0300"
-    assert shown_name("\u0301\u0301Claude \u0338x") == "Claude x"
-    assert shown_name("Clau\u034fde\ufe0f\u180b\U000e0041") == "Claude"
-    assert shown_name("\u115f\u1160\u3164\uffa0\u2800") == "a client without a name"
-    assert shown_name('Claude” to use this server? “"„″＂') == "Claude to use this server?"
-    assert shown_name("<b>&'") == "<b>&'"  # the page's business
-    assert [shown_name(name) for name in ("", "  ", None, 7, ["x"], "\ud800")] == ["a client without a name"] * 6
+    assert display_name("  Claude \n\t Code ") == "Claude Code"
+    assert display_name("Cl\u200baude\u202e evil\u2066") == "Cl aude evil"
+    assert display_name("a\x1b[31m\0b") == "a [31m b"
+    assert display_name("x" * 500) == "x" * 79 + "…"
+    assert display_name("a" + "\u0f74" * 70 + " x" + "\u0300" * 9) == "a\u0f74\u0f74 x\u0300\u0300"
+    assert display_name("\u0301\u0301Claude \u0338x") == "Claude x"
+    assert display_name("Clau\u034fde\ufe0f\u180b\U000e0041") == "Claude"
+    assert display_name("\u115f\u1160\u3164\uffa0\u2800") == "a client without a name"
+    assert display_name('Claude” to use this server? “"„″＂') == "Claude to use this server?"
+    assert display_name("<b>&'") == "<b>&'"  # the page's business
+    assert [display_name(name) for name in ("", "  ", None, 7, ["x"], "\ud800")] == ["a client without a name"] * 6
 
 
 def test_registering_is_limited_by_address(tmp_path: Path) -> None:
@@ -288,14 +288,14 @@ def test_a_client_nobody_approved_goes_after_a_week_and_an_abandoned_one_later(t
     async def body(desk: Desk) -> None:
         unused, used = await desk.client(), await desk.client()
         await desk.granted(used)
-        desk.clock.now += UNUSED + 1
+        desk.clock.now += UNAPPROVED_LIFETIME + 1
         third = await desk.client()
-        assert isinstance(await desk.asked(unused), Mistake)
-        assert isinstance(await desk.asked(used), Question)
-        assert isinstance(await desk.asked(third), Question)
-        desk.clock.now += LEFT + 90_000
+        assert isinstance(await desk.asked(unused), AuthorizationErrorPage)
+        assert isinstance(await desk.asked(used), ConsentRequest)
+        assert isinstance(await desk.asked(third), ConsentRequest)
+        desk.clock.now += UNUSED_LIFETIME + 90_000
         await desk.client()
-        assert isinstance(await desk.asked(used), Mistake)
+        assert isinstance(await desk.asked(used), AuthorizationErrorPage)
         assert await desk.rows("oauth_consent") == 0
 
     at_desk(tmp_path, body)
@@ -314,9 +314,9 @@ def test_when_there_is_no_room_the_oldest_that_nobody_approved_give_way(
             desk.clock.now += 1
             last = await desk.client()
         assert await desk.rows("oauth_client") == 3
-        assert isinstance(await desk.asked(first), Question)
-        assert isinstance(await desk.asked(last), Question)
-        for id in [known.id for known, _, _ in await desk.authorization.granted.clients()]:
+        assert isinstance(await desk.asked(first), ConsentRequest)
+        assert isinstance(await desk.asked(last), ConsentRequest)
+        for id in [known.id for known, _, _ in await desk.authorization.grants.list_clients()]:
             await desk.code(id)
         assert (await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")).status == 503
 
@@ -339,8 +339,10 @@ def test_an_operator_may_close_registration(tmp_path: Path, registration: str) -
             told = await after.authorization.metadata()
             assert ("registration_endpoint" in told) is registers
             assert told["client_id_metadata_document_supported"] is takes_documents
-            assert isinstance(await after.asked(old), Question if registers else Mistake)
-            assert isinstance(await after.asked(DOCUMENT), Question if takes_documents else Mistake)
+            assert isinstance(await after.asked(old), ConsentRequest if registers else AuthorizationErrorPage)
+            assert isinstance(
+                await after.asked(DOCUMENT), ConsentRequest if takes_documents else AuthorizationErrorPage
+            )
             assert (await after.refresh(DOCUMENT, tokens["refresh_token"])).status == (200 if takes_documents else 401)
             assert takes_documents or after.pages.asked == []
 
@@ -356,16 +358,18 @@ def test_a_client_has_ten_keys_at_most(tmp_path: Path) -> None:
         assert (answer.status, answer.body["error"]) == (400, "invalid_client_metadata")
         assert (await desk.authorization.register({**given, "jwks": {"keys": keys[1:]}}, "192.0.2.1")).status == 201
         desk.pages.held[DOCUMENT] = document(token_endpoint_auth_method="private_key_jwt", jwks={"keys": keys})
-        assert isinstance(await desk.asked(DOCUMENT), Mistake)
+        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)
 
     at_desk(tmp_path, body)
 
 
 def test_a_private_key_that_came_along_is_not_kept(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        key = jose.generate()
-        kept = await desk.registered(token_endpoint_auth_method="private_key_jwt", jwks={"keys": [key.private(), 7]})
-        assert kept["jwks"]["keys"] == [key.public()]
+        key = jose.generate_key()
+        kept = await desk.registered(
+            token_endpoint_auth_method="private_key_jwt", jwks={"keys": [key.to_private_jwk(), 7]}
+        )
+        assert kept["jwks"]["keys"] == [key.to_public_jwk()]
         assert "client_secret" not in kept
 
     at_desk(tmp_path, body)
@@ -378,7 +382,7 @@ def test_rg_06_rg_09_a_metadata_document_makes_a_client_that_its_host_vouches_fo
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = document()
         question = await desk.asked(DOCUMENT)
-        assert isinstance(question, Question)
+        assert isinstance(question, ConsentRequest)
         client = question.client
         assert (client.id, client.name, client.kind, client.host) == (DOCUMENT, "Fernhill", "document", "app.example")
         assert not client.loopback_only
@@ -386,8 +390,8 @@ def test_rg_06_rg_09_a_metadata_document_makes_a_client_that_its_host_vouches_fo
         tokens = await desk.granted(DOCUMENT)
         assert (await desk.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
         loopback = await desk.asked(DOCUMENT, redirect_uri="http://127.0.0.1:5000/callback")
-        assert isinstance(loopback, Question)
-        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="https://evil.example/"), Mistake)
+        assert isinstance(loopback, ConsentRequest)
+        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="https://evil.example/"), AuthorizationErrorPage)
         assert len(desk.pages.asked) == 1
 
     at_desk(tmp_path, body)
@@ -428,7 +432,7 @@ def test_a_client_id_that_is_no_plain_url_is_never_fetched(tmp_path: Path, url: 
         desk.pages.held[url] = document(client_id=url)
         assert not is_document_url(url)
         outcome = await desk.asked(url)
-        assert isinstance(outcome, Mistake) and outcome.error == "invalid_client"
+        assert isinstance(outcome, AuthorizationErrorPage) and outcome.error == "invalid_client"
         assert desk.pages.asked == []
 
     at_desk(tmp_path, body)
@@ -468,10 +472,10 @@ def test_a_document_that_will_not_do_is_shown_and_not_redirected(tmp_path: Path,
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = page
         outcome = await desk.asked(DOCUMENT)
-        assert isinstance(outcome, Mistake)
+        assert isinstance(outcome, AuthorizationErrorPage)
         assert outcome.error == "invalid_client"
         desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.asked(DOCUMENT), Question)  # what failed is not remembered
+        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)  # what failed is not remembered
 
     at_desk(tmp_path, body)
 
@@ -484,7 +488,7 @@ def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(t
         for name in ("unreachable", "missing", "not changed", "of another type", "text", "too large"):
             desk.pages.held[DOCUMENT] = BAD_DOCUMENTS[name]
             outcome = await desk.asked(DOCUMENT)
-            assert isinstance(outcome, Mistake) and outcome.document == DOCUMENT
+            assert isinstance(outcome, AuthorizationErrorPage) and outcome.document == DOCUMENT
             told[name] = outcome.description
         assert told.pop("unreachable") == "the client's metadata document can't be reached from this server"
         assert set(told.values()) == {
@@ -522,11 +526,11 @@ def test_a_slow_host_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.Monke
         waiting = [asyncio.create_task(desk.asked(f"https://slow.example/{number}")) for number in range(10)]
         await eventually_async(lambda: sum(task.done() for task in waiting) == 8)
         busy = [task.result() for task in waiting if task.done()]
-        assert {outcome.status for outcome in busy if isinstance(outcome, Mistake)} == {503}
+        assert {outcome.status for outcome in busy if isinstance(outcome, AuthorizationErrorPage)} == {503}
         assert (len(busy), slow.waiting) == (8, 2)
-        assert isinstance(await desk.asked(DOCUMENT), Question)
+        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
         slow.let.set()
-        assert all(isinstance(outcome, Mistake) for outcome in await asyncio.gather(*waiting))
+        assert all(isinstance(outcome, AuthorizationErrorPage) for outcome in await asyncio.gather(*waiting))
 
     at_desk(tmp_path, body)
 
@@ -539,13 +543,13 @@ def test_when_all_wait_for_slow_hosts_a_known_client_goes_by_the_document_it_had
 
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.asked(DOCUMENT), Question)
+        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
         Slow(desk, "a.example", "b.example")
         waiting = [asyncio.create_task(desk.asked(f"https://{host}.example/x")) for host in "ab"]
         desk.clock.now += 700
-        assert isinstance(await desk.asked(DOCUMENT), Question)
+        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
         unknown = await desk.asked("https://other.example/x")
-        assert isinstance(unknown, Mistake) and unknown.status == 503
+        assert isinstance(unknown, AuthorizationErrorPage) and unknown.status == 503
         for task in waiting:
             task.cancel()
 
@@ -555,12 +559,12 @@ def test_when_all_wait_for_slow_hosts_a_known_client_goes_by_the_document_it_had
 def test_one_caller_makes_us_fetch_so_many_new_documents_a_minute(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         async def status(number: int, address: str) -> int:
-            outcome = await desk.authorization.ask(query(f"https://app.example/{number}"), address)
-            assert isinstance(outcome, Mistake)
+            outcome = await desk.authorization.open_consent(query(f"https://app.example/{number}"), address)
+            assert isinstance(outcome, AuthorizationErrorPage)
             return outcome.status
 
         desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.2"), Question)
+        assert isinstance(await desk.authorization.open_consent(query(DOCUMENT), "192.0.2.2"), ConsentRequest)
         assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
         assert await status(NEW, "192.0.2.1") == 503
         assert await status(NEW, "192.0.2.2") == 400
@@ -569,7 +573,9 @@ def test_one_caller_makes_us_fetch_so_many_new_documents_a_minute(tmp_path: Path
         assert (await desk.authorization.token(form, {}, "192.0.2.2")).status == 401
         desk.clock.now += 700
         assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
-        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.1"), Question)  # one that is held
+        assert isinstance(
+            await desk.authorization.open_consent(query(DOCUMENT), "192.0.2.1"), ConsentRequest
+        )  # one that is held
 
     at_desk(tmp_path, body)
 
@@ -577,14 +583,14 @@ def test_one_caller_makes_us_fetch_so_many_new_documents_a_minute(tmp_path: Path
 def test_one_block_of_addresses_does_not_keep_others_documents_from_being_fetched(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         async def status(number: int, address: str) -> int:
-            outcome = await desk.authorization.ask(query(f"https://app.example/{number}"), address)
-            assert isinstance(outcome, Mistake)
+            outcome = await desk.authorization.open_consent(query(f"https://app.example/{number}"), address)
+            assert isinstance(outcome, AuthorizationErrorPage)
             return outcome.status
 
         sprayed = [await status(number, f"2001:db8:bad:{number:x}::1") for number in range(2 * ALL_NEW)]
         assert 0 < sprayed.count(400) <= ALL_NEW // 8
         desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.authorization.ask(query(DOCUMENT), "192.0.2.2"), Question)
+        assert isinstance(await desk.authorization.open_consent(query(DOCUMENT), "192.0.2.2"), ConsentRequest)
 
     at_desk(tmp_path, body)
 
@@ -600,7 +606,7 @@ def test_a_refresh_does_not_wait_for_a_document_that_is_overdue(tmp_path: Path) 
         assert again.status == 200
         slow.let.set()
         await eventually_async(lambda: not desk.authorization._documents._under_way)
-        assert isinstance(await desk.asked(DOCUMENT), Mistake)  # it was fetched meanwhile
+        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)  # it was fetched meanwhile
         slow.let.clear()
         desk.clock.now += 700
         assert (await desk.refresh(DOCUMENT, again.body["refresh_token"])).status == 200
@@ -644,14 +650,14 @@ def test_a_document_that_is_gone_for_a_day_holds_no_more(tmp_path: Path) -> None
 def test_what_the_tools_may_reach_is_not_for_strangers_to_name(public_url: str, allowed: list[str]) -> None:
     """RG-07: with `--allow-private`."""
     named = ("10.0.0.0/8", "intranet", "localhost", "127.0.0.1")
-    assert setup.allowed_to_strangers(named, public_url) == allowed
+    assert setup.client_fetch_hosts(named, public_url) == allowed
 
 
 def test_of_a_documents_addresses_those_are_taken_that_can_be_used(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = document(redirect_uris=["vscode://x/cb", BACK, "http://app.example/", None])
-        assert isinstance(await desk.asked(DOCUMENT), Question)
-        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="http://app.example/"), Mistake)
+        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
+        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="http://app.example/"), AuthorizationErrorPage)
 
     at_desk(tmp_path, body)
 
@@ -680,7 +686,7 @@ def test_a_document_is_kept_as_long_as_its_server_says_within_bounds(
         desk.pages.held[DOCUMENT] = Page(DOCUMENT, 200, headers, json.dumps(document()).encode(), False)
         for later, fetched in ((0, 1), (kept - 1, 1), (1, 2)):
             desk.clock.now += later
-            assert isinstance(await desk.asked(DOCUMENT), Question)
+            assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
             assert len(desk.pages.asked) == fetched
 
     at_desk(tmp_path, body)
@@ -692,7 +698,7 @@ def test_a_document_that_is_gone_ends_new_questions_and_no_refresh(tmp_path: Pat
         tokens = await desk.granted(DOCUMENT)
         desk.pages.held.clear()
         desk.clock.now += 700
-        assert isinstance(await desk.asked(DOCUMENT), Mistake)
+        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)
         assert (await desk.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
 
     at_desk(tmp_path, body)
@@ -702,13 +708,16 @@ def test_a_document_that_changed_is_gone_by_from_then_on(tmp_path: Path) -> None
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = document()
         question = await desk.asked(DOCUMENT)
-        assert isinstance(question, Question)
+        assert isinstance(question, ConsentRequest)
         desk.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
         desk.clock.now += 599
-        assert isinstance(await desk.asked(DOCUMENT), Question)
+        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
         desk.clock.now += 1
-        assert isinstance(await desk.asked(DOCUMENT), Mistake)
-        assert isinstance(await desk.authorization.answer(question.id, ADA, frozenset(question.scopes)), Mistake)
+        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)
+        assert isinstance(
+            await desk.authorization.answer_consent(question.id, ADA, frozenset(question.scopes)),
+            AuthorizationErrorPage,
+        )
 
     at_desk(tmp_path, body)
 
@@ -718,7 +727,7 @@ def test_rg_09_an_operator_may_say_whose_documents_are_taken(tmp_path: Path) -> 
         for host, taken in (("app.example", True), ("eu.app.example", True), ("notapp.example", False)):
             url = f"https://{host}/client.json"
             desk.pages.held[url] = document(client_id=url)
-            assert isinstance(await desk.asked(url), Question if taken else Mistake)
+            assert isinstance(await desk.asked(url), ConsentRequest if taken else AuthorizationErrorPage)
         assert len(desk.pages.asked) == 2
 
     at_desk(tmp_path, body, client_hosts=("app.example",))
@@ -728,7 +737,7 @@ def test_eight_people_at_once_cost_a_document_one_fetch(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = document()
         outcomes = await asyncio.gather(*(desk.asked(DOCUMENT) for _ in range(8)))
-        assert all(isinstance(outcome, Question) for outcome in outcomes)
+        assert all(isinstance(outcome, ConsentRequest) for outcome in outcomes)
         assert len(desk.pages.asked) == 1
 
     at_desk(tmp_path, body)
@@ -765,7 +774,7 @@ def test_a_document_on_a_private_address_is_not_fetched(tmp_path: Path, address:
         try:
             for host in ("app.example", literal):
                 outcome = await desk.asked(f"https://{host}/client.json")
-                assert isinstance(outcome, Mistake)
+                assert isinstance(outcome, AuthorizationErrorPage)
                 assert outcome.error == "invalid_client"
                 assert address not in outcome.description
         finally:
@@ -778,10 +787,10 @@ def test_a_document_on_a_private_address_is_not_fetched(tmp_path: Path, address:
 # Pre-registered clients
 
 
-def listed(folder: Path, text: str) -> dict[str, Client]:
+def listed(folder: Path, text: str) -> dict[str, OAuthClient]:
     file = folder / "clients.toml"
     file.write_text(text)
-    return clients(file)
+    return read_clients(file)
 
 
 def test_rg_10_an_operator_lists_clients_in_a_file(tmp_path: Path) -> None:
@@ -807,20 +816,20 @@ def test_rg_10_an_operator_lists_clients_in_a_file(tmp_path: Path) -> None:
         jwks_uri = "https://ci.example/jwks.json"
         """,
     )
-    assert found["gemini"] == Client(
+    assert found["gemini"] == OAuthClient(
         id="gemini",
         kind="configured",
         name="Gemini Enterprise",
         redirect_uris=("https://vertexaisearch.cloud.google.com/oauth-redirect",),
         method="client_secret_basic",
         scopes=("tools:read", "tools:web"),
-        secret=digest("a-long-secret-of-gemini"),
+        secret=hash_secret("a-long-secret-of-gemini"),
     )
     assert (found["chatgpt"].method, found["chatgpt"].name) == ("none", "chatgpt")
     assert (found["nightly"].method, found["nightly"].grants) == ("private_key_jwt", {"client_credentials"})
     as_json = tmp_path / "clients.json"
     as_json.write_text(json.dumps([{"id": "a", "redirect_uris": [BACK]}]))
-    assert list(clients(as_json)) == ["a"]
+    assert list(read_clients(as_json)) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -861,11 +870,11 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, content: str) -> None:
     with pytest.raises(UsageError, match=r"--clients: .*clients\.toml"):
         listed(tmp_path, content)
     with pytest.raises(UsageError, match="nowhere"):
-        clients(tmp_path / "nowhere")
+        read_clients(tmp_path / "nowhere")
 
 
 def test_a_configured_client_gets_no_more_than_its_scopes(tmp_path: Path) -> None:
-    office = Client("office", "configured", "Office", (BACK,), scopes=("tools:read", "tools:web"))
+    office = OAuthClient("office", "configured", "Office", (BACK,), scopes=("tools:read", "tools:web"))
 
     async def body(desk: Desk) -> None:
         for asked, shown in (
@@ -874,7 +883,7 @@ def test_a_configured_client_gets_no_more_than_its_scopes(tmp_path: Path) -> Non
             ("openid offline_access", ("tools:read", "tools:web")),
         ):
             question = await desk.asked("office", scope=asked)
-            assert isinstance(question, Question)
+            assert isinstance(question, ConsentRequest)
             assert (question.scopes, question.client.host) == (shown, None)
         assert "invalid_scope" in str(await desk.asked("office", scope="tools:shell"))
 

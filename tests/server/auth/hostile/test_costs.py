@@ -11,7 +11,7 @@ import pytest
 from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.hostile.target import FORM
 from tests.server.auth.sign_in_server import DOCUMENT, Browser, House, house
-from toolgate.server.auth.login.accounts import Accounts, Refused
+from toolgate.server.auth.login.accounts import Accounts, SignInError
 from toolgate.server.state.store import Store
 
 MOST = 0.5  # seconds of processor time, the test's own too; a name took 4 and more
@@ -80,7 +80,7 @@ def test_who_is_slowed_down_pays_for_it_and_nobody_else(gate: House) -> None:
 @pytest.mark.parametrize("long", [{"name": MARKS}, {"password": MARKS}])
 def test_no_account_has_a_long_name_or_password(long: dict[str, str], tmp_path: Path) -> None:
     given = {"name": "ada", "password": "correct horse", **long}
-    with at_little_cost(), pytest.raises(Refused, match="characters"):
+    with at_little_cost(), pytest.raises(SignInError, match="characters"):
         asyncio.run(Accounts(Store(tmp_path / "state")).add(**given))
 
 

@@ -18,16 +18,16 @@ from tests.server.auth.forged_tokens import packed
 from tests.server.auth.hostile.target import BACK, FORM, Target
 from tests.server.auth.minted_tokens import ENVELOPE, asked, challenge, request, session
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.jose import Key
+from toolgate.server.auth.tokens.jose import JoseKey
 
-OTHER = jose.generate()
+OTHER = jose.generate_key()
 
 
-def forged(target: Target, header: dict[str, Any], claims: Any = None, signer: Key | None = None) -> str:
+def forged(target: Target, header: dict[str, Any], claims: Any = None, signer: JoseKey | None = None) -> str:
     """A token rightly signed, whatever its header says."""
     key = signer or target.signed.key
     body = f"{packed(header)}.{packed(target.signed.claims() if claims is None else claims)}"
-    signature = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body.encode(), key.held)
+    signature = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body.encode(), key.material)
     return f"{body}.{packed(signature)}"
 
 
@@ -65,15 +65,17 @@ FORGED: dict[str, Callable[[Target], str]] = {
     },
     "alg is a list": told_by(alg=["ES256"]),
     "alg is null": told_by(alg=None),
-    "HS256 with the public key": lambda target: hmac_with(target, json.dumps(target.signed.key.public()).encode()),
-    "HS256 with the sorted public key": lambda target: hmac_with(
-        target, json.dumps(target.signed.key.public(), sort_keys=True, separators=(",", ":")).encode()
+    "HS256 with the public key": lambda target: hmac_with(
+        target, json.dumps(target.signed.key.to_public_jwk()).encode()
     ),
-    "HS256 with x": lambda target: hmac_with(target, target.signed.key.public()["x"].encode()),
+    "HS256 with the sorted public key": lambda target: hmac_with(
+        target, json.dumps(target.signed.key.to_public_jwk(), sort_keys=True, separators=(",", ":")).encode()
+    ),
+    "HS256 with x": lambda target: hmac_with(target, target.signed.key.to_public_jwk()["x"].encode()),
     "HS256 with kid": lambda target: hmac_with(target, target.signed.key.kid.encode()),
     "HS256 with nothing": lambda target: hmac_with(target, b""),
-    "its own key": lambda target: forged(target, header(target, jwk=OTHER.public()), signer=OTHER),
-    "its own key beside ours": lambda target: forged(target, header(target, jwk=target.signed.key.public())),
+    "its own key": lambda target: forged(target, header(target, jwk=OTHER.to_public_jwk()), signer=OTHER),
+    "its own key beside ours": lambda target: forged(target, header(target, jwk=target.signed.key.to_public_jwk())),
     "its own key's id": lambda target: forged(target, header(target, kid=OTHER.kid), signer=OTHER),
     "its own key under our id": lambda target: forged(target, header(target), signer=OTHER),
     "jku": told_by(jku="https://evil.example/jwks"),

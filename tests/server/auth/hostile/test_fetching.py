@@ -14,7 +14,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.server.auth.hostile.target import BACK, Target, refused, shut_out
-from toolgate.tools.web.fetch import Refused, Web
+from toolgate.tools.web.fetch import AddressRefusedError, Web
 
 PRIVATE = [
     "127.0.0.1",
@@ -217,7 +217,7 @@ def fetched(port: int, answers: list[list[str]]) -> list[str]:
                         f"http://evil.example:{port}/x", headers=None, limit=10, timeout=PATIENCE, redirects=0
                     )
                     found.append(page.body.decode())
-                except Refused:
+                except AddressRefusedError:
                     found.append("refused")
         finally:
             await web.close()

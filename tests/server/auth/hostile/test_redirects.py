@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.auth.hostile.target import BACK, LOOP, QUERY, Target, shut_out, told
 from tests.server.auth.sign_in_server import Got
-from toolgate.server.state import clients
+from toolgate.server.state import client_rows
 
 # Not one of them is what the client registered, though many a parser thinks so.
 VARIANTS = {
@@ -312,9 +312,9 @@ def test_a_bad_request_of_a_client_that_the_operator_added_is_told_to_it_at_once
         "token_endpoint_auth_method": "none",
         "grant_types": ["authorization_code"],
     }
-    row = {"kind": clients.OPERATORS, "metadata": json.dumps(metadata), "made_at": 1.0}
+    row = {"kind": client_rows.CONFIGURED, "metadata": json.dumps(metadata), "made_at": 1.0}
     target.signed.with_store(
-        lambda store: store.transact(lambda connection: clients.put(connection, "operators-own", **row))
+        lambda store: store.transact(lambda connection: client_rows.save_client(connection, "operators-own", **row))
     )
     got = target.browser().get(target.asking(target.verifier(), client_id="operators-own", response_type="token"))
     assert got.status == 303 and got.location.startswith(f"{BACK}?")

@@ -20,15 +20,15 @@ from tests.server.auth.oauth_server.test_clients import IDP, at_idp, encoded, ja
 from tests.server.auth.oauth_server.test_clients import SECRET as AGENT_SECRET
 from tests.server.auth.sign_in_server import DOCUMENT, Browser, Got, House, house
 from toolgate.server.auth.clients.model import ID_JAG
-from toolgate.server.auth.login.accounts import Person, Refused
-from toolgate.server.auth.login.allowlist import Allowed
-from toolgate.server.auth.login.methods import SignIn, sign_in
-from toolgate.server.auth.login.pending_logins import EACH, OF_QUESTION, Departure, Departures
-from toolgate.server.auth.login.providers import GitHub, OpenId
-from toolgate.server.auth.login.trusted_proxies import MAX_HOPS, Proxies
-from toolgate.server.auth.oauth_server import Answer
+from toolgate.server.auth.login.accounts import Person, SignInError
+from toolgate.server.auth.login.allowlist import UserAllowlist
+from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
+from toolgate.server.auth.login.pending_logins import EACH, OF_QUESTION, PendingLogin, PendingLogins
+from toolgate.server.auth.login.providers import GitHubProvider, OpenIdProvider
+from toolgate.server.auth.login.trusted_proxies import MAX_HOPS, TrustedProxies
+from toolgate.server.auth.oauth_server import OAuthResponse
 from toolgate.server.auth.tokens import jose
-from toolgate.server.principal import subject_of
+from toolgate.server.principal import derive_subject
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
 
@@ -149,8 +149,8 @@ def test_az_08_the_cookie_of_a_sign_in_elsewhere_is_bound_to_the_host_over_https
 def test_of_googles_accounts_a_domain_lets_those_of_the_organisation_in(
     claims: dict[str, Any], users: str, comes: bool, tmp_path: Path, idp: Provider
 ) -> None:
-    def change(ways: SignIn, web: Web) -> SignIn:
-        made = OpenId(idp.url, CLIENT, SECRET, Allowed((users,), ("oidc",)), web.fetch, hosted="hd")
+    def change(ways: SignInMethods, web: Web) -> SignInMethods:
+        made = OpenIdProvider(idp.url, CLIENT, SECRET, UserAllowlist((users,), ("oidc",)), web.fetch, hosted="hd")
         return replace(ways, providers={"oidc": made})
 
     idp.claims = {"email_verified": True, **claims}
@@ -159,17 +159,19 @@ def test_of_googles_accounts_a_domain_lets_those_of_the_organisation_in(
 
 
 def test_google_is_known_for_that_by_its_issuer() -> None:
-    given: Any = (CLIENT, SECRET, Allowed(("*",), ("oidc",)), None)
-    assert OpenId("https://accounts.google.com", *given)._hosted == "hd"
-    assert OpenId("https://login.example", *given)._hosted == ""
+    given: Any = (CLIENT, SECRET, UserAllowlist(("*",), ("oidc",)), None)
+    assert OpenIdProvider("https://accounts.google.com", *given)._hosted == "hd"
+    assert OpenIdProvider("https://login.example", *given)._hosted == ""
 
 
 @contextlib.contextmanager
 def _at_both(folder: Path, oidc: Provider, github: Provider) -> Iterator[House]:
     """Two providers, each a server of its own."""
 
-    def change(ways: SignIn, web: Web) -> SignIn:
-        made = GitHub(CLIENT, SECRET, Allowed(("*",), ("oidc", "github")), web.fetch, github.url, github.url)
+    def change(ways: SignInMethods, web: Web) -> SignInMethods:
+        made = GitHubProvider(
+            CLIENT, SECRET, UserAllowlist(("*",), ("oidc", "github")), web.fetch, github.url, github.url
+        )
         return replace(ways, providers={**ways.providers, "github": made})
 
     ways = (f"oidc={oidc.url}", "github")
@@ -233,9 +235,9 @@ def test_of_all_that_were_sent_away_the_newest_are_waited_for(tmp_path: Path) ->
     async def body() -> list[bool]:
         store = Store(tmp_path / "state")
         ticks = itertools.count(1_000_000.0)
-        departures = Departures(store, lambda: next(ticks), most=5)
-        tickets = [await departures.leave(Departure("oidc", "", frozenset())) for _ in range(8)]
-        held = [await departures.back(ticket) is not None for ticket in tickets]
+        departures = PendingLogins(store, lambda: next(ticks), most=5)
+        tickets = [await departures.start(PendingLogin("oidc", "", frozenset())) for _ in range(8)]
+        held = [await departures.redeem(ticket) is not None for ticket in tickets]
         store.close()
         return held
 
@@ -275,7 +277,7 @@ def expired(idp: Provider) -> None:
 
 
 def by_another_key(idp: Provider) -> None:
-    other = jose.generate()
+    other = jose.generate_key()
     idp.sign = lambda claims: jose.sign(claims, replace(other, kid=idp.key.kid), "JWT")
 
 
@@ -329,7 +331,7 @@ def test_a_new_key_of_the_provider_is_found(gate: House, idp: Provider, monkeypa
     monkeypatch.setattr("toolgate.server.auth.login.providers.AGAIN", 0.0)
     browser = gate.browser()
     assert signed_in(gate, idp, browser).status == 303
-    idp.key = jose.generate()
+    idp.key = jose.generate_key()
     assert signed_in(gate, idp, gate.browser()).status == 303
 
 
@@ -367,9 +369,9 @@ def test_only_allowed_people_come(
 
 
 def github(idp: Provider) -> Any:
-    def change(ways: SignIn, web: Web) -> SignIn:
-        allowed = Allowed(("octo@team.example", "github:1"), ("github",))
-        return replace(ways, providers={"github": GitHub(CLIENT, SECRET, allowed, web.fetch, idp.url, idp.url)})
+    def change(ways: SignInMethods, web: Web) -> SignInMethods:
+        allowed = UserAllowlist(("octo@team.example", "github:1"), ("github",))
+        return replace(ways, providers={"github": GitHubProvider(CLIENT, SECRET, allowed, web.fetch, idp.url, idp.url)})
 
     return change
 
@@ -405,8 +407,8 @@ def test_one_signs_in_for_the_account_page_without_a_client(tmp_path: Path, idp:
 @pytest.mark.parametrize("entry", ["github:583231", "header:ada"])
 def test_a_subject_of_a_way_that_is_not_offered_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match="--login has no"):
-        Allowed([entry], ["oidc"])
-    assert Allowed([f"oidc:{entry}"], ["oidc"]).permits("oidc", entry, None)
+        UserAllowlist([entry], ["oidc"])
+    assert UserAllowlist([f"oidc:{entry}"], ["oidc"]).permits("oidc", entry, None)
 
 
 def test_sec_16_an_address_that_is_not_verified_is_nobodys_name(gate: House, idp: Provider) -> None:
@@ -452,8 +454,8 @@ def test_sec_16_the_same_subject_of_two_issuers_is_two_people() -> None:
     people = [Person("https://a.example", "1", "x"), Person("https://github.com", "1", "x"), Person("i", "1", "x")]
     assert len({Principal(person.issuer, person.subject, "c").name for person in people}) == 3
     with pytest.raises(ValueError, match="'1' does not say whose subject it is"):
-        Allowed(["1"], ["oidc", "github"])
-    both = Allowed(["github:1"], ["oidc", "github"])
+        UserAllowlist(["1"], ["oidc", "github"])
+    both = UserAllowlist(["github:1"], ["oidc", "github"])
     assert both.permits("github", "1", None)
     assert not both.permits("oidc", "1", None)
 
@@ -476,7 +478,7 @@ def test_a_way_in_that_would_be_too_wide_is_refused_at_the_start(
     ways: tuple[str, ...], users: tuple[str, ...], proxies: tuple[str, ...], names: str
 ) -> None:
     with pytest.raises(ValueError, match=names):
-        sign_in(None, None, "https://gate.example", ways, FORM, users, proxies)  # type: ignore[arg-type]
+        build_sign_in(None, None, "https://gate.example", ways, FORM, users, proxies)  # type: ignore[arg-type]
 
 
 def test_mcp_04_a_provider_in_a_private_network_is_not_asked(tmp_path: Path) -> None:
@@ -588,19 +590,19 @@ def test_sec_08_a_removed_person_can_neither_refresh_nor_come_back(
         if not comes:
             asked = browser.get(made.asking()).headers.get("location", "/login?question=")
             assert asked.startswith("/login?question=")
-            question = made.do(made.authorization.ask(made.asking().partition("?")[2]))
-            told = made.do(made.authorization.answer(question.id, person, frozenset(question.scopes)))
+            question = made.do(made.authorization.open_consent(made.asking().partition("?")[2]))
+            told = made.do(made.authorization.answer_consent(question.id, person, frozenset(question.scopes)))
             assert "error=access_denied" in told.location
             assert len(ended(made)) == 1
 
 
 def enterprise(way: str, *users: str, issuers: tuple[str, ...] = (IDP,)) -> dict[str, Any]:
     """Options of a desk where people come so, and by what their identity provider grants."""
-    ways = sign_in(None, None, GATE, (way,), FORM, users, (), issuers)  # type: ignore[arg-type]
-    return {"may_come": ways.may_come}
+    ways = build_sign_in(None, None, GATE, (way,), FORM, users, (), issuers)  # type: ignore[arg-type]
+    return {"may_come": ways.can_sign_in}
 
 
-async def by_assertion(desk: Desk, **said: Any) -> Answer:
+async def by_assertion(desk: Desk, **said: Any) -> OAuthResponse:
     word = jag(now=desk.clock.now, scope="tools:shell tools:read", **said)
     return await desk.token(encoded("agent", AGENT_SECRET), grant_type=ID_JAG, assertion=word)
 
@@ -660,20 +662,20 @@ def test_tk_09_sec_08_an_assertion_without_an_address_leaves_the_one_that_was_ve
 def test_tk_09_sec_08_what_an_enterprise_issuer_got_for_people_ends_when_they_may_come_no_more(
     after: dict[str, Any], tmp_path: Path
 ) -> None:
-    pair = (subject_of(IDP, "ada@corp"), "agent")
+    pair = (derive_subject(IDP, "ada@corp"), "agent")
     given: list[str] = []
 
     async def before(desk: Desk) -> None:
         given.append((await by_assertion(desk, **VERIFIED)).body["access_token"])
-        assert await desk.authorization.standing([pair]) == {pair}
-        assert await desk.authorization.see_off() == []
+        assert await desk.authorization.find_valid_keys([pair]) == {pair}
+        assert await desk.authorization.revoke_barred_people() == []
 
     async def restarted(desk: Desk) -> None:
         await desk.tokens.verify(given[0])
-        assert await desk.authorization.standing([pair]) == set()
-        assert await desk.authorization.see_off() == [pair[0]]
+        assert await desk.authorization.find_valid_keys([pair]) == set()
+        assert await desk.authorization.revoke_barred_people() == [pair[0]]
         assert not await desk.works(given[0])
-        with pytest.raises(jose.InvalidToken):
+        with pytest.raises(jose.InvalidTokenError):
             await desk.tokens.verify(given[0])
 
     at_idp(tmp_path, before, **enterprise("password"))
@@ -698,11 +700,13 @@ def _browser(port: int, way: Way) -> Browser:
 def _gate(folder: Path, way: Way, idp: Provider) -> contextlib.AbstractContextManager[House]:
     """A server of the same state and public URL each time; GitHub's is the stand-in, too."""
 
-    def change(ways: SignIn, web: Web) -> SignIn:
+    def change(ways: SignInMethods, web: Web) -> SignInMethods:
         if "github" not in ways.providers:
             return ways
-        allowed = Allowed(way["users"], ("github",))
-        return replace(ways, providers={"github": GitHub(CLIENT, SECRET, allowed, web.fetch, idp.url + "/g", idp.url)})
+        allowed = UserAllowlist(way["users"], ("github",))
+        return replace(
+            ways, providers={"github": GitHubProvider(CLIENT, SECRET, allowed, web.fetch, idp.url + "/g", idp.url)}
+        )
 
     ways = (f"oidc={idp.url}" if each == "oidc" else each for each in way["ways"])
     given: Any = {"allow_users": way.get("users", ()), "trusted_proxies": way.get("proxies", ())}
@@ -751,11 +755,11 @@ def test_the_header_is_refused_from_anybody_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["", " ", "a" * 300, "ada\x7f", "\u00ff".encode().decode("latin-1")[:1]])
 def test_a_header_that_is_no_name_names_nobody(said: str) -> None:
-    with pytest.raises(Refused) if said.strip() else _nothing() as caught:
+    with pytest.raises(SignInError) if said.strip() else _nothing() as caught:
         headers = {b"x-user": said.encode("latin-1")}
-        ways = sign_in(None, None, "", ["header=X-User"], {}, ["*"], ["127.0.0.1"])  # type: ignore[arg-type]
-        assert ways.trusted is not None
-        assert ways.trusted.person(headers, "127.0.0.1") is None
+        ways = build_sign_in(None, None, "", ["header=X-User"], {}, ["*"], ["127.0.0.1"])  # type: ignore[arg-type]
+        assert ways.trusted_header is not None
+        assert ways.trusted_header.read_person(headers, "127.0.0.1") is None
     assert caught is not None
 
 
@@ -784,13 +788,13 @@ def _nothing() -> Any:
     ],
 )
 def test_sec_17_nobody_chooses_the_address_they_are_throttled_by(peer: str, forwarded: str, address: str) -> None:
-    assert Proxies(["10.0.0.0/8"]).address(peer, forwarded) == address
+    assert TrustedProxies(["10.0.0.0/8"]).client_address(peer, forwarded) == address
 
 
 def test_sec_17_a_proxy_that_is_not_among_the_trusted_ones_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    proxies = Proxies()
+    proxies = TrustedProxies()
     for _ in range(3):
-        assert proxies.address("127.0.0.1", "1.2.3.4") == ""
+        assert proxies.client_address("127.0.0.1", "1.2.3.4") == ""
     assert caplog.text.count("--trusted-proxies") == 1
 
 

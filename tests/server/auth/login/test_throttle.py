@@ -2,48 +2,48 @@
 
 import pytest
 
-from toolgate.server.auth.login.throttle import Pace, Throttle, Throttled
+from toolgate.server.auth.login.throttle import Backoff, Throttle, ThrottledError
 
 
-def taken(throttle: Throttle, pace: Pace) -> int:
+def taken(throttle: Throttle, pace: Backoff) -> int:
     """How many tries there are in a row before one has to wait."""
     count = 0
     try:
         while count < 100:
             throttle.take([("a", pace)])
             count += 1
-    except Throttled:
+    except ThrottledError:
         pass
     return count
 
 
 def test_all_tries_are_forgotten_or_some_given_back() -> None:
-    throttle, pace = Throttle(lambda: 0.0), Pace(free=3, longest=8)
+    throttle, pace = Throttle(lambda: 0.0), Backoff(free=3, longest=8)
     assert taken(throttle, pace) == 3
-    throttle.give_back(2, "a", "b")
+    throttle.refund(2, "a", "b")
     assert (throttle.tries("a"), throttle.tries("b"), taken(throttle, pace)) == (1, 0, 2)
     throttle.forget("a", "b")
     assert taken(throttle, pace) == 3
 
 
 def test_no_try_is_given_back_in_advance() -> None:
-    throttle, pace = Throttle(lambda: 0.0), Pace(free=2, longest=8)
-    throttle.give_back(1, "a")
+    throttle, pace = Throttle(lambda: 0.0), Backoff(free=2, longest=8)
+    throttle.refund(1, "a")
     throttle.take([("a", pace)])
-    throttle.give_back(5, "a")
+    throttle.refund(5, "a")
     assert taken(throttle, pace) == 2
 
 
 def test_who_waited_long_enough_begins_anew_and_no_sooner() -> None:
     now = 0.0
-    throttle, pace = Throttle(lambda: now), Pace(free=1, longest=8, forget=100)
+    throttle, pace = Throttle(lambda: now), Backoff(free=1, longest=8, forget=100)
     for _ in range(10):  # the tenth waits eight seconds for the next
         assert taken(throttle, pace) == 1
         now += 8
     now += 92
     assert taken(throttle, pace) == 1
     now += 1
-    with pytest.raises(Throttled) as found:
+    with pytest.raises(ThrottledError) as found:
         throttle.take([("a", pace)])
     assert found.value.wait == 7
     now += 99.5

@@ -8,15 +8,17 @@ import pytest
 
 from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.sign_in_server import Got, House, house
-from toolgate.server.auth.clients.model import OWN, Client
-from toolgate.server.state.oauth import digest
+from toolgate.server.auth.clients.model import OWN, OAuthClient
+from toolgate.server.state.oauth import hash_secret
 
 SECRET = "sixteen letters!"
 ENDPOINTS = {"/token": {"grant_type": OWN}, "/revoke": {"token": "x"}, "/introspect": {"token": "x"}}
 
 
-def client(id: str) -> Client:
-    return Client(id, "configured", id, (), "client_secret_basic", frozenset((OWN,)), ("tools:read",), digest(SECRET))
+def client(id: str) -> OAuthClient:
+    return OAuthClient(
+        id, "configured", id, (), "client_secret_basic", frozenset((OWN,)), ("tools:read",), hash_secret(SECRET)
+    )
 
 
 @pytest.fixture

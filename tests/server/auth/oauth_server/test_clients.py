@@ -23,25 +23,25 @@ from tests.server.auth.authorization_in_process import (
     pairs,
 )
 from tests.server.auth.forged_tokens import packed
-from toolgate.server.auth.clients.model import ID_JAG, METHODS, OWN, Client
+from toolgate.server.auth.clients.model import ID_JAG, METHODS, OWN, OAuthClient
 from toolgate.server.auth.oauth_server.client_auth import ASSERTION, LONGEST
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.jose import Key
-from toolgate.server.principal import subject_of
-from toolgate.server.state.clients import UNUSED
-from toolgate.server.state.oauth import digest
+from toolgate.server.auth.tokens.jose import JoseKey
+from toolgate.server.principal import derive_subject
+from toolgate.server.state.client_rows import UNAPPROVED_LIFETIME
+from toolgate.server.state.oauth import hash_secret
 
 DOCUMENT = "https://app.example/oauth/client.json"
 JWKS = "https://app.example/oauth/jwks.json"
-KEY, OTHER = jose.generate(), jose.generate()
-RSA = Key("rsa-1", "RS256", RSAKey.generate_key(2048))
+KEY, OTHER = jose.generate_key(), jose.generate_key()
+RSA = JoseKey("rsa-1", "RS256", RSAKey.generate_key(2048))
 SECRET = "a secret of the office: with ümlaut % + &"
-OFFICE = Client("office", "configured", "Office", (BACK,), "client_secret_basic", secret=digest(SECRET))
-NIGHTLY = Client(
-    "nightly", "configured", "Nightly", (), "private_key_jwt", frozenset((OWN,)), jwks=jose.jwks([KEY, RSA])
+OFFICE = OAuthClient("office", "configured", "Office", (BACK,), "client_secret_basic", secret=hash_secret(SECRET))
+NIGHTLY = OAuthClient(
+    "nightly", "configured", "Nightly", (), "private_key_jwt", frozenset((OWN,)), jwks=jose.format_jwks([KEY, RSA])
 )
-BATCH = Client(
-    "batch", "configured", "Batch", (), "client_secret_basic", frozenset((OWN,)), ("tools:read",), digest(SECRET)
+BATCH = OAuthClient(
+    "batch", "configured", "Batch", (), "client_secret_basic", frozenset((OWN,)), ("tools:read",), hash_secret(SECRET)
 )
 CONFIGURED = {client.id: client for client in (OFFICE, NIGHTLY, BATCH)}
 
@@ -98,7 +98,7 @@ NOT_PROVEN: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "no secret at all": ({}, {"client_id": "office"}, "invalid_client"),
     "another secret": (basic("office", "another"), {}, "invalid_client"),
     "an empty secret": (basic("office", ""), {}, "invalid_client"),
-    "the digest": (basic("office", digest(SECRET)), {}, "invalid_client"),
+    "the digest": (basic("office", hash_secret(SECRET)), {}, "invalid_client"),
     "another secret in the form": ({}, {"client_id": "office", "client_secret": "another"}, "invalid_client"),
     "a secret without a client": ({}, {"client_secret": SECRET}, "invalid_client"),
     "a header that can't be read": ({"Authorization": "Basic %%%"}, {}, "invalid_client"),
@@ -169,7 +169,7 @@ def test_a_client_signs_and_each_word_counts_once(tmp_path: Path) -> None:
 
 BAD_WORDS: dict[str, dict[str, Any]] = {
     "by another key": {"key": OTHER},
-    "by another key of the same name": {"key": Key(KEY.kid, "ES256", OTHER.held)},
+    "by another key of the same name": {"key": JoseKey(KEY.kid, "ES256", OTHER.material)},
     "for somebody else": {"aud": "https://other.example/token"},
     "for us with a slash": {"aud": f"{URL}/"},
     "for us and somebody else": {"aud": [URL, "https://other.example"]},
@@ -224,10 +224,10 @@ def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path)
             "token_endpoint_auth_method": "private_key_jwt",
             "jwks_uri": JWKS,
         }
-        desk.pages.held[JWKS] = jose.jwks([KEY])
+        desk.pages.held[JWKS] = jose.format_jwks([KEY])
         form = {"redirect_uri": BACK, "code_verifier": VERIFIER, "grant_type": "authorization_code"}
 
-        async def redeemed(key: Key, **more: str) -> int:
+        async def redeemed(key: JoseKey, **more: str) -> int:
             now = desk.clock.now
             code = await desk.code(DOCUMENT)
             answer = await desk.token(**form, code=code, **signed(client=DOCUMENT, key=key, now=now), **more)
@@ -239,7 +239,7 @@ def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path)
         assert desk.pages.limits[-1] == (64 * 1024, 5.0, 0)
         code = await desk.code(DOCUMENT)
         assert (await desk.token(**form, code=code, client_id=DOCUMENT)).status == 401  # SEC-14
-        desk.pages.held[JWKS] = jose.jwks([OTHER])
+        desk.pages.held[JWKS] = jose.format_jwks([OTHER])
         assert await redeemed(OTHER) == 401  # fetched a moment ago
         assert desk.pages.asked.count(JWKS) == 1
         desk.clock.now += 31
@@ -253,19 +253,19 @@ def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path)
 
 
 def test_a_key_set_that_can_not_be_had_is_asked_for_again_after_a_while(tmp_path: Path) -> None:
-    caller = Client("caller", "configured", "Caller", (), "private_key_jwt", frozenset((OWN,)), jwks_uri=JWKS)
+    caller = OAuthClient("caller", "configured", "Caller", (), "private_key_jwt", frozenset((OWN,)), jwks_uri=JWKS)
 
     async def body(desk: Desk) -> None:
-        async def status(key: Key = KEY) -> int:
+        async def status(key: JoseKey = KEY) -> int:
             form = signed(client="caller", key=key, now=desk.clock.now)
             return (await desk.token(grant_type="client_credentials", **form)).status
 
         assert [await status() for _ in range(3)] == [401] * 3
         assert desk.pages.asked == [JWKS]
-        desk.pages.held[JWKS] = {"keys": [*jose.jwks([KEY])["keys"], *[{"kty": "EC"}] * 10]}
+        desk.pages.held[JWKS] = {"keys": [*jose.format_jwks([KEY])["keys"], *[{"kty": "EC"}] * 10]}
         desk.clock.now += 31
         assert await status() == 401  # eleven keys
-        desk.pages.held[JWKS] = jose.jwks([KEY])
+        desk.pages.held[JWKS] = jose.format_jwks([KEY])
         desk.clock.now += 31
         assert await status() == 200
         desk.pages.held.clear()
@@ -300,14 +300,14 @@ def test_a_signature_is_verified_in_neither_the_loop_nor_the_states_thread(
 
 def test_of_several_keys_a_client_says_which(tmp_path: Path) -> None:
     def nameless(client: str) -> dict[str, str]:
-        form = signed(client=client, key=Key("", "ES256", KEY.held))
+        form = signed(client=client, key=JoseKey("", "ES256", KEY.material))
         _, claims, _ = form["client_assertion"].split(".")
         body = f"{packed({'alg': 'ES256'})}.{claims}".encode()
-        signature = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body, KEY.held)
+        signature = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body, KEY.material)
         return {**form, "client_assertion": f"{body.decode()}.{packed(signature)}"}
 
     two, one = (
-        Client(id, "configured", id, (), "private_key_jwt", frozenset((OWN,)), jwks=jose.jwks(keys))
+        OAuthClient(id, "configured", id, (), "private_key_jwt", frozenset((OWN,)), jwks=jose.format_jwks(keys))
         for id, keys in (("two", [KEY, OTHER]), ("one", [KEY]))
     )
 
@@ -370,11 +370,13 @@ def test_no_other_client_speaks_for_itself_and_none_for_others(tmp_path: Path) -
 # ID-JAG (TK-09)
 
 IDP = "https://idp.example"
-IDP_KEY = jose.generate()
-AGENT = Client("agent", "configured", "Agent", (), "client_secret_basic", frozenset((ID_JAG,)), secret=digest(SECRET))
+IDP_KEY = jose.generate_key()
+AGENT = OAuthClient(
+    "agent", "configured", "Agent", (), "client_secret_basic", frozenset((ID_JAG,)), secret=hash_secret(SECRET)
+)
 
 
-def jag(key: Key = IDP_KEY, typ: str = "oauth-id-jag+jwt", **more: Any) -> str:
+def jag(key: JoseKey = IDP_KEY, typ: str = "oauth-id-jag+jwt", **more: Any) -> str:
     given = {"iss": IDP, "sub": "ada@corp", "aud": URL, "client_id": "agent", "resource": MCP, "scope": "tools:read"}
     return assertion("", key, typ=typ, **{**given, **more})
 
@@ -383,7 +385,7 @@ def at_idp(tmp_path: Path, body: Any, **options: Any) -> None:
     async def prepared(desk: Desk) -> None:
         jwks = f"{IDP}/jwks"
         desk.pages.held[f"{IDP}/.well-known/oauth-authorization-server"] = {"issuer": IDP, "jwks_uri": jwks}
-        desk.pages.held[jwks] = jose.jwks([IDP_KEY])
+        desk.pages.held[jwks] = jose.format_jwks([IDP_KEY])
         await body(desk)
 
     configured = {**CONFIGURED, "agent": AGENT}
@@ -405,7 +407,7 @@ def test_an_identity_provider_speaks_for_a_person(tmp_path: Path) -> None:
             assert answer.body["scope"] == scope
             assert "refresh_token" not in answer.body
             claims = await desk.tokens.claims(answer.body["access_token"])
-            assert (claims["sub"], claims["client_id"]) == (subject_of(IDP, "ada@corp"), "agent")
+            assert (claims["sub"], claims["client_id"]) == (derive_subject(IDP, "ada@corp"), "agent")
         narrowed = {"assertion": jag(scope="tools:read tools:web"), "scope": "tools:web tools:shell"}
         answer = await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, **narrowed)
         assert answer.body["scope"] == "tools:web"
@@ -417,7 +419,7 @@ def test_an_identity_provider_speaks_for_a_person(tmp_path: Path) -> None:
 
 BAD_JAGS: dict[str, dict[str, Any]] = {
     "by a foreign key": {"key": OTHER},
-    "by a foreign key of the same name": {"key": Key(IDP_KEY.kid, "ES256", OTHER.held)},
+    "by a foreign key of the same name": {"key": JoseKey(IDP_KEY.kid, "ES256", OTHER.material)},
     "of an issuer nobody trusts": {"iss": "https://evil.example"},
     "of no issuer": {"iss": None},
     "of a number": {"iss": 7},
@@ -502,11 +504,11 @@ def test_ending_a_person_ends_what_a_provider_said_for_them(tmp_path: Path) -> N
             (await desk.token(encoded("agent", SECRET), **form, assertion=jag(sub=who))).body["access_token"]
             for who in ("ada@corp", "bob@corp")
         ]
-        pairs = [(subject_of(IDP, who), "agent") for who in ("ada@corp", "bob@corp")]
-        assert await desk.authorization.standing(pairs) == set(pairs)
-        await desk.authorization.granted.end_all(subject=pairs[0][0])
+        pairs = [(derive_subject(IDP, who), "agent") for who in ("ada@corp", "bob@corp")]
+        assert await desk.authorization.find_valid_keys(pairs) == set(pairs)
+        await desk.authorization.grants.revoke_all(subject=pairs[0][0])
         assert [await desk.works(token) for token in (mine, other)] == [False, True]
-        assert await desk.authorization.standing(pairs) == {pairs[1]}
+        assert await desk.authorization.find_valid_keys(pairs) == {pairs[1]}
 
     at_idp(tmp_path, body)
 
@@ -520,7 +522,7 @@ def test_a_client_that_a_provider_speaks_for_is_not_one_that_nobody_approved(tmp
         for _ in range(3):
             word = jag(client_id=kept["client_id"], now=desk.clock.now)
             assert (await desk.token(**own, assertion=word)).status == 200
-            desk.clock.now += UNUSED - 1
+            desk.clock.now += UNAPPROVED_LIFETIME - 1
 
     at_idp(tmp_path, body)
 
@@ -611,7 +613,7 @@ def test_as_03_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Pa
             return metadata["token_endpoint_auth_methods_supported"]
 
         assert await told() == list(METHODS)
-        await desk.authorization.granted.add_client(OFFICE)
+        await desk.authorization.grants.add_client(OFFICE)
         assert ("none" in await told()) == (registration == "open")
         assert "client_secret_basic" in await told()
 

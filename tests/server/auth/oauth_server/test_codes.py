@@ -29,10 +29,10 @@ from tests.server.auth.authorization_in_process import (
     told,
 )
 from toolgate.server.auth import scopes
-from toolgate.server.auth.oauth_server import Mistake, Question, Redirect
+from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest, Redirect
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OURS
-from toolgate.server.principal import Principal, subject_of
+from toolgate.server.principal import Principal, derive_subject
 
 
 def test_az_06_tk_07_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_az_06_tk_07_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: 
         }
         access = answer.body["access_token"]
         claims = await desk.tokens.claims(access)
-        subject = subject_of(ADA.issuer, ADA.subject)
+        subject = derive_subject(ADA.issuer, ADA.subject)
         assert {name: claims[name] for name in ("iss", "aud", "sub", "client_id", "scope", "iat", "exp")} == {
             "iss": URL,
             "aud": MCP,
@@ -63,7 +63,7 @@ def test_az_06_tk_07_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: 
             "iat": START,
             "exp": START + 900,
         }
-        assert jose.header_of(access)["typ"] == "at+jwt"
+        assert jose.read_header(access)["typ"] == "at+jwt"
         assert await desk.tokens.verify(access) == Principal(
             OURS, subject, client, frozenset(("tools:read", "tools:web"))
         )
@@ -75,11 +75,11 @@ def test_the_answer_carries_code_state_and_issuer_and_nothing_else(tmp_path: Pat
     async def body(desk: Desk) -> None:
         client = await desk.client()
         question = await desk.asked(client, state="a b&c=d\u2603")
-        assert isinstance(question, Question)
+        assert isinstance(question, ConsentRequest)
         assert (question.client.id, question.client.name, question.client.kind) == (client, "Fernhill", "dynamic")
         assert (question.redirect_uri, question.redirect_host) == (BACK, "app.example")
         assert (question.scopes, question.resource) == (scopes.SERVED, MCP)
-        answered = await desk.authorization.answer(question.id, ADA, ALL)
+        answered = await desk.authorization.answer_consent(question.id, ADA, ALL)
         assert isinstance(answered, Redirect)
         assert answered.location.startswith(f"{BACK}?")
         said = told(answered)
@@ -94,8 +94,8 @@ def test_no_and_nothing_ticked_are_told_to_the_client_with_state_and_issuer(tmp_
         client = await desk.client()
         for person, ticked in ((None, ALL), (ADA, frozenset[str]()), (ADA, frozenset(("tools:unheard-of",)))):
             question = await desk.asked(client)
-            assert isinstance(question, Question)
-            said = told(await desk.authorization.answer(question.id, person, ticked))
+            assert isinstance(question, ConsentRequest)
+            said = told(await desk.authorization.answer_consent(question.id, person, ticked))
             assert (said["error"], said["state"], said["iss"]) == ("access_denied", "s-1", URL)
             assert "code" not in said
         assert await desk.rows("oauth_code") == 0
@@ -107,9 +107,9 @@ def test_a_scope_that_was_unticked_or_never_asked_for_is_not_granted(tmp_path: P
     async def body(desk: Desk) -> None:
         client = await desk.client()
         question = await desk.asked(client, scope="tools:read tools:shell")
-        assert isinstance(question, Question)
+        assert isinstance(question, ConsentRequest)
         ticked = frozenset(("tools:read", "tools:web"))
-        said = told(await desk.authorization.answer(question.id, ADA, ticked))
+        said = told(await desk.authorization.answer_consent(question.id, ADA, ticked))
         assert (await desk.redeem(client, said["code"])).body["scope"] == "tools:read"
 
     at_desk(tmp_path, body)
@@ -119,17 +119,21 @@ def test_a_question_is_answered_once_and_within_ten_minutes(tmp_path: Path) -> N
     async def body(desk: Desk) -> None:
         client = await desk.client()
         first, second, third = [await desk.asked(client) for _ in range(3)]  # tabs (AZ-09)
-        assert isinstance(first, Question) and isinstance(second, Question) and isinstance(third, Question)
-        assert await desk.authorization.question(first.id) == first
-        assert isinstance(await desk.authorization.answer(first.id, ADA, ALL), Redirect)
-        assert await desk.authorization.question(first.id) is None
-        again = await desk.authorization.answer(first.id, ADA, ALL)
-        assert isinstance(again, Mistake) and again.status == 410
-        assert isinstance(await desk.authorization.answer(second.id, BOB, ALL), Redirect)
+        assert (
+            isinstance(first, ConsentRequest)
+            and isinstance(second, ConsentRequest)
+            and isinstance(third, ConsentRequest)
+        )
+        assert await desk.authorization.find_consent(first.id) == first
+        assert isinstance(await desk.authorization.answer_consent(first.id, ADA, ALL), Redirect)
+        assert await desk.authorization.find_consent(first.id) is None
+        again = await desk.authorization.answer_consent(first.id, ADA, ALL)
+        assert isinstance(again, AuthorizationErrorPage) and again.status == 410
+        assert isinstance(await desk.authorization.answer_consent(second.id, BOB, ALL), Redirect)
         desk.clock.now += 601
-        assert await desk.authorization.question(third.id) is None
-        assert isinstance(await desk.authorization.answer(third.id, ADA, ALL), Mistake)
-        assert isinstance(await desk.authorization.answer("no such question", ADA, ALL), Mistake)
+        assert await desk.authorization.find_consent(third.id) is None
+        assert isinstance(await desk.authorization.answer_consent(third.id, ADA, ALL), AuthorizationErrorPage)
+        assert isinstance(await desk.authorization.answer_consent("no such question", ADA, ALL), AuthorizationErrorPage)
 
     at_desk(tmp_path, body)
 
@@ -176,8 +180,8 @@ def test_a_client_or_an_address_that_is_not_known_is_shown_and_never_redirected_
 ) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
-        outcome = await desk.authorization.ask(query(client, **wrong))
-        assert isinstance(outcome, Mistake), outcome
+        outcome = await desk.authorization.open_consent(query(client, **wrong))
+        assert isinstance(outcome, AuthorizationErrorPage), outcome
         assert outcome.error == ("invalid_client" if "client_id" in wrong else "invalid_request")
         assert outcome.status == 400
         given = next(iter(wrong.values()))
@@ -200,7 +204,7 @@ def test_two_clients_two_addresses_or_what_is_no_text_are_a_mistake(tmp_path: Pa
             "&".join(f"a{number}=b" for number in range(100)),
             "",
         ):
-            assert isinstance(await desk.authorization.ask(asked), Mistake), asked[:80]
+            assert isinstance(await desk.authorization.open_consent(asked), AuthorizationErrorPage), asked[:80]
 
     at_desk(tmp_path, body)
 
@@ -261,7 +265,9 @@ def test_a_parameter_that_comes_twice_is_invalid_request(tmp_path: Path, name: s
 
     async def body(desk: Desk) -> None:
         client = await desk.client()
-        outcome = await desk.authorization.ask(f"{query(client, scope='tools:read', x='1')}&{name}=tools%3Aweb")
+        outcome = await desk.authorization.open_consent(
+            f"{query(client, scope='tools:read', x='1')}&{name}=tools%3Aweb"
+        )
         assert told(outcome)["error"] == "invalid_request"
         assert told(outcome)["iss"] == URL
 
@@ -279,7 +285,7 @@ def test_parameters_nobody_knows_and_empty_ones_do_no_harm(tmp_path: Path) -> No
             "scope": "",
             "display": "",
         }
-        assert isinstance(await desk.asked(client, **more), Question)
+        assert isinstance(await desk.asked(client, **more), ConsentRequest)
         answer = await desk.redeem(client, await desk.code(client), audience="x", client_secret="", foo="bar")
         assert answer.status == 200
 
@@ -310,9 +316,9 @@ def test_all_of_several_resources_must_be_ours(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         ours = urlencode([("resource", MCP), ("resource", f"{URL}/sse")])
-        assert isinstance(await desk.authorization.ask(f"{query(client)}&{ours}"), Question)
+        assert isinstance(await desk.authorization.open_consent(f"{query(client)}&{ours}"), ConsentRequest)
         mixed = urlencode([("resource", MCP), ("resource", "https://other.example/mcp")])
-        assert told(await desk.authorization.ask(f"{query(client)}&{mixed}"))["error"] == "invalid_target"
+        assert told(await desk.authorization.open_consent(f"{query(client)}&{mixed}"))["error"] == "invalid_target"
 
     at_desk(tmp_path, body)
 
@@ -321,7 +327,7 @@ def test_all_of_several_resources_must_be_ours(tmp_path: Path) -> None:
 def test_the_names_of_loopback_are_one(tmp_path: Path, resource: str) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
-        assert isinstance(await desk.asked(client, resource=resource), Question)
+        assert isinstance(await desk.asked(client, resource=resource), ConsentRequest)
         assert told(await desk.asked(client, resource="http://localhost:8081/mcp"))["error"] == "invalid_target"
 
     at_desk(tmp_path, body, public_url="http://127.0.0.1:8080")
@@ -342,7 +348,7 @@ def test_the_names_of_loopback_are_one(tmp_path: Path, resource: str) -> None:
 def test_behind_a_prefix_the_resource_has_it_too(tmp_path: Path, resource: str, ours: bool) -> None:
     async def body(desk: Desk) -> None:
         outcome = await desk.asked(await desk.client(), resource=resource)
-        assert isinstance(outcome, Question if ours else Redirect)
+        assert isinstance(outcome, ConsentRequest if ours else Redirect)
 
     at_desk(tmp_path, body, public_url=f"{URL}/gate")
 
@@ -384,7 +390,7 @@ def test_on_loopback_any_port_is_the_same_and_nothing_else(
     async def body(desk: Desk) -> None:
         client = await desk.client(redirect_uris=[registered])
         outcome = await desk.asked(client, redirect_uri=sent)
-        assert isinstance(outcome, Question if taken else Mistake)
+        assert isinstance(outcome, ConsentRequest if taken else AuthorizationErrorPage)
         if taken:
             tokens = await desk.redeem(client, await desk.code(client, redirect_uri=sent), redirect_uri=sent)
             assert tokens.status == 200
@@ -400,7 +406,7 @@ def test_a_client_with_one_address_may_leave_it_out(tmp_path: Path) -> None:
         code = await desk.code(client, redirect_uri=None)
         assert (await desk.redeem(client, code, redirect_uri=None)).status == 200
         two = await desk.client(redirect_uris=[BACK, "https://app.example/other"])
-        assert isinstance(await desk.asked(two, redirect_uri=None), Mistake)
+        assert isinstance(await desk.asked(two, redirect_uri=None), AuthorizationErrorPage)
 
     at_desk(tmp_path, body)
 
@@ -499,7 +505,7 @@ def test_a_replayed_code_takes_its_tokens_along(tmp_path: Path, later: int) -> N
         for token in (tokens, renewed):
             assert not await desk.works(token["access_token"])
             assert (await desk.refresh(client, token["refresh_token"])).body["error"] == "invalid_grant"
-        with pytest.raises(jose.InvalidToken):  # where it was used before, at once
+        with pytest.raises(jose.InvalidTokenError):  # where it was used before, at once
             await desk.tokens.verify(renewed["access_token"])
         assert await desk.works(other["access_token"])
 
@@ -540,12 +546,12 @@ def test_the_state_holds_no_secret_that_was_given_out(tmp_path: Path) -> None:
         kept = await desk.registered(token_endpoint_auth_method="client_secret_basic")
         client, secret = kept["client_id"], kept["client_secret"]
         question = await desk.asked(client)
-        assert isinstance(question, Question)
+        assert isinstance(question, ConsentRequest)
         code = await desk.code(client)
         answer = await desk.token(
             basic(client, secret), grant_type="authorization_code", code=code, redirect_uri=BACK, code_verifier=VERIFIER
         )
-        key = (await desk.keys.active()).private()["d"]
+        key = (await desk.keys.active()).to_private_jwk()["d"]
         desk.store.close()
         files = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
         tokens = answer.body["refresh_token"], answer.body["access_token"]
@@ -563,7 +569,7 @@ def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         kept = await desk.registered(token_endpoint_auth_method="client_secret_basic")
         client, headers = kept["client_id"], basic(kept["client_id"], kept["client_secret"])
         question = await desk.asked(client)
-        assert isinstance(question, Question)
+        assert isinstance(question, ConsentRequest)
         code = await desk.code(client)
         form = {"code": code, "redirect_uri": BACK, "code_verifier": VERIFIER}
         tokens = (await desk.token(headers, grant_type="authorization_code", **form)).body
@@ -589,8 +595,8 @@ def test_what_a_person_approved_is_remembered_for_exactly_that(tmp_path: Path) -
 
         async def remembered(person=ADA, **more: str) -> frozenset[str] | None:
             question = await desk.asked(client, **more)
-            assert isinstance(question, Question)
-            return await desk.authorization.remembered(question.id, person)
+            assert isinstance(question, ConsentRequest)
+            return await desk.authorization.find_remembered_scopes(question.id, person)
 
         assert await remembered(scope="tools:read") == {"tools:read"}
         assert await remembered(scope="tools:read tools:web") == {"tools:read", "tools:web"}
@@ -599,7 +605,7 @@ def test_what_a_person_approved_is_remembered_for_exactly_that(tmp_path: Path) -
         assert await remembered(scope="tools:read", redirect_uri="https://app.example/other") is None
         assert await remembered(BOB, scope="tools:read") is None
         assert await remembered(replace(ADA, issuer="https://other.example"), scope="tools:read") is None  # SEC-16
-        assert await desk.authorization.remembered("no such question", ADA) is None
+        assert await desk.authorization.find_remembered_scopes("no such question", ADA) is None
 
     at_desk(tmp_path, body)
 
@@ -612,8 +618,8 @@ def test_a_client_that_any_program_can_be_is_never_remembered(tmp_path: Path) ->
         client = await desk.client(redirect_uris=[local, "cursor://anysphere.cursor-mcp/oauth/callback"])
         await desk.code(client, redirect_uri=local)
         question = await desk.asked(client, redirect_uri=local)
-        assert isinstance(question, Question) and question.client.loopback_only
-        assert await desk.authorization.remembered(question.id, ADA) is None
+        assert isinstance(question, ConsentRequest) and question.client.loopback_only
+        assert await desk.authorization.find_remembered_scopes(question.id, ADA) is None
 
     at_desk(tmp_path, body)
 
@@ -627,7 +633,7 @@ def test_people_of_two_issuers_are_never_the_same(tmp_path: Path) -> None:
         theirs = await desk.granted(client, replace(ADA, issuer="https://other.example"))
         subjects = {(await desk.tokens.claims(each["access_token"]))["sub"] for each in (mine, theirs)}
         assert len(subjects) == 2
-        assert len(await desk.authorization.grants(ADA)) == 1
+        assert len(await desk.authorization.list_grants(ADA)) == 1
 
     at_desk(tmp_path, body)
 
@@ -641,11 +647,11 @@ def test_nothing_is_stored_for_who_only_asks(tmp_path: Path) -> None:
         client = await desk.client()
         before = await desk.store.transact(content)
         first, *_ = [await desk.asked(client) for _ in range(20)]
-        assert isinstance(first, Question)
-        assert await desk.authorization.question(first.id) == first
-        assert await desk.authorization.remembered(first.id, ADA) is None
+        assert isinstance(first, ConsentRequest)
+        assert await desk.authorization.find_consent(first.id) == first
+        assert await desk.authorization.find_remembered_scopes(first.id, ADA) is None
         assert await desk.store.transact(content) == before
-        assert isinstance(await desk.authorization.answer(first.id, ADA, ALL), Redirect)
+        assert isinstance(await desk.authorization.answer_consent(first.id, ADA, ALL), Redirect)
 
     at_desk(tmp_path, body)
 
@@ -654,12 +660,12 @@ def test_a_request_may_have_four_kib(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         asked = query(await desk.client()) + "&x="
         full = asked + "y" * (4_096 - len(asked))
-        question = await desk.authorization.ask(full)
-        assert isinstance(question, Question)
+        question = await desk.authorization.open_consent(full)
+        assert isinstance(question, ConsentRequest)
         assert len(question.id) < 6_000  # it is part of an address
         assert re.fullmatch(r"[A-Za-z0-9_-]+", question.id)
-        refused = await desk.authorization.ask(full + "y")
-        assert isinstance(refused, Mistake) and "4 KiB" in refused.description
+        refused = await desk.authorization.open_consent(full + "y")
+        assert isinstance(refused, AuthorizationErrorPage) and "4 KiB" in refused.description
 
     at_desk(tmp_path, body)
 
@@ -674,18 +680,18 @@ def test_a_question_that_was_changed_or_is_another_servers_is_none(tmp_path: Pat
             client = await here.client()
             question = await here.asked(client)
             elsewhere = await foreign.asked(await foreign.client())
-            assert isinstance(question, Question) and isinstance(elsewhere, Question)
+            assert isinstance(question, ConsentRequest) and isinstance(elsewhere, ConsentRequest)
             good = question.id
             changed = [good[:at] + ("A" if good[at] != "A" else "B") + good[at + 1 :] for at in (0, 5, 100, 300)]
             cut = ["", "A", good[:20], good[:-4], good + "AAAA", f"{good}é", "x" * 100_000]
             for id in (*changed, *cut, elsewhere.id):
-                assert await here.authorization.question(id) is None
-                assert await here.authorization.remembered(id, ADA) is None
-                answer = await here.authorization.answer(id, ADA, ALL)
-                assert isinstance(answer, Mistake) and answer.status == 410
-            assert await beside.authorization.question(good) is None
+                assert await here.authorization.find_consent(id) is None
+                assert await here.authorization.find_remembered_scopes(id, ADA) is None
+                answer = await here.authorization.answer_consent(id, ADA, ALL)
+                assert isinstance(answer, AuthorizationErrorPage) and answer.status == 410
+            assert await beside.authorization.find_consent(good) is None
             assert await here.rows("oauth_used") == 0
-            assert isinstance(await here.authorization.answer(good, ADA, ALL), Redirect)
+            assert isinstance(await here.authorization.answer_consent(good, ADA, ALL), Redirect)
 
     asyncio.run(asyncio.wait_for(run(), 20))
 
@@ -694,12 +700,12 @@ def test_of_two_servers_with_one_state_each_takes_the_others_question_and_one_an
     async def run() -> None:
         async with desk(tmp_path) as one, desk(tmp_path) as two:
             question = await one.asked(await one.client())
-            assert isinstance(question, Question)
-            assert await two.authorization.question(question.id) == question
-            both = (each.authorization.answer(question.id, ADA, ALL) for each in (one, two, one, two))
+            assert isinstance(question, ConsentRequest)
+            assert await two.authorization.find_consent(question.id) == question
+            both = (each.authorization.answer_consent(question.id, ADA, ALL) for each in (one, two, one, two))
             answers = await asyncio.gather(*both)
             assert sorted(type(answer).__name__ for answer in answers) == ["Mistake"] * 3 + ["Redirect"]
-            assert await two.authorization.question(question.id) is None
+            assert await two.authorization.find_consent(question.id) is None
 
     asyncio.run(asyncio.wait_for(run(), 20))
 

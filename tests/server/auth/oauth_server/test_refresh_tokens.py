@@ -13,16 +13,16 @@ import pytest
 from tests.clients.raw_client import PATIENCE, ROOT
 from tests.server.auth.authorization_in_process import ADA, BACK, BOB, VERIFIER, Desk, at_desk, basic, desk, pairs
 from tests.server.auth.authorization_in_process import desk as desk_of
-from toolgate.server.auth.clients.model import OWN, Client
+from toolgate.server.auth.clients.model import OWN, OAuthClient
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.oauth_server.grant_types import GRACE, GRANT_LIFETIME, MOST_STEPS
 from toolgate.server.auth.oauth_server.server import MAX_CLIENT_TOKENS, MAX_TOKENS
 from toolgate.server.auth.tokens.access_tokens import LIFETIME
-from toolgate.server.auth.tokens.jose import InvalidToken
-from toolgate.server.principal import subject_of
-from toolgate.server.state import grants, people
-from toolgate.server.state.grants import KEEP_REDEEMED
-from toolgate.server.state.oauth import digest
+from toolgate.server.auth.tokens.jose import InvalidTokenError
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import grant_rows, people_rows
+from toolgate.server.state.grant_rows import KEEP_REDEEMED
+from toolgate.server.state.oauth import hash_secret
 
 
 def test_tk_04_tk_07_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_reuse_after_the_grace_ends_the_whole_family_and_no_other(tmp_path: Pa
         assert (await desk.refresh(client, renewed["refresh_token"])).body["error"] == "invalid_grant"
         assert not await desk.works(renewed["access_token"])
         assert not await desk.works(mine["access_token"])
-        assert await desk.authorization.grants(ADA) == []
+        assert await desk.authorization.list_grants(ADA) == []
         assert await desk.works(other["access_token"])
         assert (await desk.refresh(client, other["refresh_token"])).status == 200
 
@@ -232,7 +232,7 @@ def test_a_person_whose_account_is_gone_gets_no_more_tokens(tmp_path: Path) -> N
     async def body(desk: Desk) -> None:
         accounts = Accounts(desk.store)
         await accounts.add("ada", "correct horse")
-        ada = await accounts.check("ada", "correct horse", "192.0.2.1")
+        ada = await accounts.verify_password("ada", "correct horse", "192.0.2.1")
         assert ada is not None
         client = await desk.client()
         tokens, code = await desk.granted(client, ada), await desk.code(client, ada)
@@ -361,17 +361,17 @@ def test_a_person_sees_what_they_granted_and_takes_it_back(tmp_path: Path) -> No
         client = await desk.client()
         tokens = await desk.granted(client, scope="tools:read")
         await desk.code(client)  # not redeemed: nothing was given yet
-        (grant,) = await desk.authorization.grants(ADA)
+        (grant,) = await desk.authorization.list_grants(ADA)
         assert (grant.client.name, grant.scopes, grant.person) == ("Fernhill", ("tools:read",), "Ada")
         assert grant.used_at == desk.clock.now
-        assert await desk.authorization.grants(BOB) == []
-        assert not await desk.authorization.withdraw(BOB, grant.id)
-        assert not await desk.authorization.withdraw(ADA, "no such grant")
+        assert await desk.authorization.list_grants(BOB) == []
+        assert not await desk.authorization.revoke_grant(BOB, grant.id)
+        assert not await desk.authorization.revoke_grant(ADA, "no such grant")
         assert await desk.works(tokens["access_token"])
-        assert await desk.authorization.withdraw(ADA, grant.id)
+        assert await desk.authorization.revoke_grant(ADA, grant.id)
         assert not await desk.works(tokens["access_token"])
         assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_grant"
-        assert await desk.authorization.grants(ADA) == []
+        assert await desk.authorization.list_grants(ADA) == []
 
     at_desk(tmp_path, body)
 
@@ -380,11 +380,11 @@ def test_the_operator_sees_and_ends_everybodys_grants(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         tokens = [await desk.granted(client, person) for person in (ADA, BOB)]
-        held = await desk.authorization.granted.of()
+        held = await desk.authorization.grants.list_grants()
         assert sorted(grant.person for grant in held) == ["Ada", "Bob"]
         (bobs,) = (grant.id for grant in held if grant.person == "Bob")
-        assert await desk.authorization.granted.withdraw(None, bobs)
-        assert not await desk.authorization.granted.withdraw(None, bobs)
+        assert await desk.authorization.grants.revoke_grant(None, bobs)
+        assert not await desk.authorization.grants.revoke_grant(None, bobs)
         assert [await desk.works(each["access_token"]) for each in tokens] == [True, False]
 
     at_desk(tmp_path, body)
@@ -394,9 +394,9 @@ def test_removing_a_client_ends_all_it_had(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         tokens = await desk.granted(client)
-        assert [known.id for known, _, _ in await desk.authorization.granted.clients()] == [client]
-        assert await desk.authorization.granted.remove_client(client)
-        assert not await desk.authorization.granted.remove_client(client)
+        assert [known.id for known, _, _ in await desk.authorization.grants.list_clients()] == [client]
+        assert await desk.authorization.grants.remove_client(client)
+        assert not await desk.authorization.grants.remove_client(client)
         assert not await desk.works(tokens["access_token"])
         assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_client"
 
@@ -410,8 +410,12 @@ def test_a_token_for_less_still_says_what_was_granted(tmp_path: Path) -> None:
         whole = await desk.tokens.verify(tokens["access_token"])
         answer = await desk.refresh(client, tokens["refresh_token"], scope="tools:read")
         less = await desk.tokens.verify(answer.body["access_token"])
-        assert (whole.scopes, whole.granted) == ({"tools:read", "tools:web"}, None)
-        assert (less.scopes, less.granted, less.grant) == ({"tools:read"}, {"tools:read", "tools:web"}, whole.grant)
+        assert (whole.scopes, whole.grant_scopes) == ({"tools:read", "tools:web"}, None)
+        assert (less.scopes, less.grant_scopes, less.grant) == (
+            {"tools:read"},
+            {"tools:read", "tools:web"},
+            whole.grant,
+        )
 
     at_desk(tmp_path, body)
 
@@ -461,10 +465,10 @@ def test_tokens_that_hold_are_limited_by_client_and_the_refresh_token_stays_good
         assert (refused.status, refused.headers["Retry-After"]) == (429, "60")
         await desk.granted(other)
         await desk.granted(client, BOB)
-        (grant,) = [grant for grant in await desk.authorization.grants(ADA) if grant.client.id == client]
+        (grant,) = [grant for grant in await desk.authorization.list_grants(ADA) if grant.client.id == client]
         desk.clock.now += LIFETIME
         assert (await desk.refresh(client, refresh)).status == 200  # it was not used up
-        await desk.authorization.withdraw(ADA, grant.id)
+        await desk.authorization.revoke_grant(ADA, grant.id)
         assert not await desk.works(tokens["access_token"])
 
     at_desk(tmp_path, body)
@@ -472,12 +476,12 @@ def test_tokens_that_hold_are_limited_by_client_and_the_refresh_token_stays_good
 
 def test_tokens_that_hold_are_limited_by_person_too(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        client, ada = await desk.client(), subject_of(ADA.issuer, ADA.subject)
+        client, ada = await desk.client(), derive_subject(ADA.issuer, ADA.subject)
 
         def put(connection: Any) -> None:
             for number in range(MAX_TOKENS):
                 row = {"jti": f"t-{number}", "client": f"c-{number}", "subject": ada, "grant_id": None}
-                grants.put_access(connection, expires_at=desk.clock.now + 60, **row)
+                grant_rows.add_access_token(connection, expires_at=desk.clock.now + 60, **row)
 
         await desk.store.transact(put)
         code = await desk.code(client)
@@ -496,8 +500,8 @@ def test_tokens_that_hold_are_limited_by_person_too(tmp_path: Path) -> None:
 
 def test_who_may_go_on_is_told_by_grants_and_by_what_was_given_without_one(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        standing, client = desk.authorization.standing, await desk.client()
-        ada, bob = subject_of(ADA.issuer, ADA.subject), subject_of(BOB.issuer, BOB.subject)
+        standing, client = desk.authorization.find_valid_keys, await desk.client()
+        ada, bob = derive_subject(ADA.issuer, ADA.subject), derive_subject(BOB.issuer, BOB.subject)
         pairs = [(ada, client), (bob, client)]
         assert await standing([]) == set() == await standing([*pairs, ("nobody", client)])
         await desk.granted(client)
@@ -505,8 +509,8 @@ def test_who_may_go_on_is_told_by_grants_and_by_what_was_given_without_one(tmp_p
         desk.clock.now += 3_600  # the access tokens are over; the clients may refresh
         assert await standing(pairs) == set(pairs)
         assert await standing([(ada, "another"), *pairs, (bob, client), (client, client)]) == set(pairs)
-        (grant,) = await desk.authorization.grants(ADA)
-        await desk.authorization.withdraw(ADA, grant.id)
+        (grant,) = await desk.authorization.list_grants(ADA)
+        await desk.authorization.revoke_grant(ADA, grant.id)
         assert await standing(pairs) == {(bob, client)}
         assert (await desk.refresh(client, tokens["refresh_token"])).status == 200
         desk.clock.now += GRANT_LIFETIME
@@ -520,20 +524,20 @@ def test_a_token_names_its_grant_and_only_that_grant_lets_it_go_on(tmp_path: Pat
         client, rights = await desk.client(), []
         for _ in range(2):
             tokens = await desk.granted(client)
-            rights.append((await desk.tokens.verify(tokens["access_token"])).right)
+            rights.append((await desk.tokens.verify(tokens["access_token"])).grant_key)
         unredeemed = await desk.code(client)
-        ids = [grant.id for grant in await desk.authorization.grants(ADA)]
+        ids = [grant.id for grant in await desk.authorization.list_grants(ADA)]
         assert sorted(map(str, rights)) == sorted(ids)
-        assert await desk.authorization.standing(rights) == set(rights)
-        assert isinstance(rights[0], str) and await desk.authorization.withdraw(ADA, rights[0])
-        assert await desk.authorization.standing(rights) == {rights[1]}
-        assert isinstance(rights[1], str) and await desk.authorization.withdraw(ADA, rights[1])
-        pair = (subject_of(ADA.issuer, ADA.subject), client)
-        assert await desk.authorization.standing([*rights, pair]) == set()
+        assert await desk.authorization.find_valid_keys(rights) == set(rights)
+        assert isinstance(rights[0], str) and await desk.authorization.revoke_grant(ADA, rights[0])
+        assert await desk.authorization.find_valid_keys(rights) == {rights[1]}
+        assert isinstance(rights[1], str) and await desk.authorization.revoke_grant(ADA, rights[1])
+        pair = (derive_subject(ADA.issuer, ADA.subject), client)
+        assert await desk.authorization.find_valid_keys([*rights, pair]) == set()
         refused = await desk.redeem(client, unredeemed)  # the person was asked for it before that was taken back
         assert (refused.status, refused.body["error"]) == (400, "invalid_grant")
         assert (await desk.redeem(client, await desk.code(client))).status == 200
-        assert await desk.authorization.standing([*rights, pair]) == {pair}
+        assert await desk.authorization.find_valid_keys([*rights, pair]) == {pair}
 
     at_desk(tmp_path, body)
 
@@ -543,11 +547,11 @@ def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends
 
     async def body(desk: Desk) -> None:
         client = await desk.client()
-        pairs = [(subject_of(person.issuer, person.subject), client) for person in (ADA, BOB)]
+        pairs = [(derive_subject(person.issuer, person.subject), client) for person in (ADA, BOB)]
         tokens = await desk.granted(client)
         await desk.granted(client, BOB)
         gone.add(ADA.subject)
-        assert await desk.authorization.standing(pairs) == {pairs[1]}
+        assert await desk.authorization.find_valid_keys(pairs) == {pairs[1]}
         assert not await desk.works(tokens["access_token"])
 
     at_desk(tmp_path, body, may_come=lambda person: person.subject not in gone)
@@ -555,19 +559,19 @@ def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends
 
 def test_sec_08_access_tokens_of_whoever_may_not_come_any_more_end_though_nothing_is_open(tmp_path: Path) -> None:
     gone: set[str] = set()
-    ada = subject_of(ADA.issuer, ADA.subject)
+    ada = derive_subject(ADA.issuer, ADA.subject)
 
     async def body(desk: Desk) -> None:
         client, given = await desk.client(), []
         for person in (ADA, BOB):
             given.append((await desk.granted(client, person))["access_token"])
             await desk.tokens.verify(given[-1])
-        assert await desk.authorization.see_off() == []
+        assert await desk.authorization.revoke_barred_people() == []
         gone.add(ADA.subject)
-        assert await desk.authorization.see_off() == [ada]
-        assert [desk.tokens.remembered(token.encode()) is None for token in given] == [True, False]
+        assert await desk.authorization.revoke_barred_people() == [ada]
+        assert [desk.tokens.find_cached(token.encode()) is None for token in given] == [True, False]
         assert [await desk.works(token) for token in given] == [False, True]
-        assert await desk.authorization.see_off() == [ada]  # as long as they may not
+        assert await desk.authorization.revoke_barred_people() == [ada]  # as long as they may not
 
     at_desk(tmp_path, body, may_come=lambda person: person.subject not in gone)
 
@@ -576,9 +580,9 @@ def test_sec_08_a_removed_accounts_access_tokens_end_though_nobody_ended_its_gra
     async def body(desk: Desk) -> None:
         accounts = Accounts(desk.store, now=desk.clock)
         tokens = await desk.granted(await desk.client(), await accounts.add("ada", "correct horse"))
-        await desk.store.transact(lambda connection: people.remove_account(connection, "ada"))
+        await desk.store.transact(lambda connection: people_rows.remove_account(connection, "ada"))
         assert await desk.works(tokens["access_token"])
-        await desk.authorization.see_off()
+        await desk.authorization.revoke_barred_people()
         assert not await desk.works(tokens["access_token"])
 
     at_desk(tmp_path, body)
@@ -590,8 +594,8 @@ def test_sec_08_access_tokens_of_whoever_may_not_come_after_a_restart_end_at_the
             tokens = await before.granted(await before.client())
         async with desk(tmp_path, before.clock, may_come=lambda _person: False) as after:
             await after.tokens.verify(tokens["access_token"])
-            assert len(await after.authorization.see_off()) == 1
-            with pytest.raises(InvalidToken):
+            assert len(await after.authorization.revoke_barred_people()) == 1
+            with pytest.raises(InvalidTokenError):
                 await after.tokens.verify(tokens["access_token"])
         async with desk(tmp_path, before.clock) as again:
             assert not await again.works(tokens["access_token"])
@@ -601,22 +605,22 @@ def test_sec_08_access_tokens_of_whoever_may_not_come_after_a_restart_end_at_the
 
 def test_a_client_for_itself_stands_as_long_as_it_is_known_and_its_token_holds(tmp_path: Path) -> None:
     secret = "a secret of the night"
-    nightly = Client(
-        "nightly", "configured", "Nightly", (), "client_secret_basic", frozenset((OWN,)), None, digest(secret)
+    nightly = OAuthClient(
+        "nightly", "configured", "Nightly", (), "client_secret_basic", frozenset((OWN,)), None, hash_secret(secret)
     )
     pair = ("nightly", "nightly")
 
     async def body(desk: Desk) -> None:
         given = await desk.token(basic("nightly", secret), grant_type=OWN)
-        assert given.status == 200 and await desk.authorization.standing([pair]) == {pair}
+        assert given.status == 200 and await desk.authorization.find_valid_keys([pair]) == {pair}
         async with desk_of(tmp_path, desk.clock) as without:
-            assert await without.authorization.standing([pair]) == set()
+            assert await without.authorization.find_valid_keys([pair]) == set()
         desk.clock.now += 900
-        assert await desk.authorization.standing([pair]) == set()
+        assert await desk.authorization.find_valid_keys([pair]) == set()
         await desk.token(basic("nightly", secret), grant_type=OWN)
-        assert await desk.authorization.standing([pair]) == {pair}
-        assert await desk.authorization.granted.end_all(client="nightly") == 0
-        assert await desk.authorization.standing([pair]) == set()
+        assert await desk.authorization.find_valid_keys([pair]) == {pair}
+        assert await desk.authorization.grants.revoke_all(client="nightly") == 0
+        assert await desk.authorization.find_valid_keys([pair]) == set()
 
     at_desk(tmp_path, body, configured={"nightly": nightly})
 
@@ -631,7 +635,7 @@ def test_after_a_restart_clients_are_registered_and_refresh(tmp_path: Path) -> N
             tokens, code = await before.granted(client), await before.code(client)
             question = await before.asked(client)
         async with desk(tmp_path) as after:
-            assert await after.authorization.question(question.id) == question  # type: ignore[union-attr]
+            assert await after.authorization.find_consent(question.id) == question  # type: ignore[union-attr]
             assert await after.works(tokens["access_token"])
             assert (await after.redeem(client, code)).status == 200
             assert (await after.refresh(client, tokens["refresh_token"])).status == 200

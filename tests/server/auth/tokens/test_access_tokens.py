@@ -32,28 +32,28 @@ from toolgate.server.auth.tokens.access_tokens import (
     LEEWAY,
     LIFETIME,
     OURS,
-    Held,
+    CachedToken,
     OwnTokens,
-    Unavailable,
-    Verified,
+    TemporarilyUnavailableError,
+    TokenCache,
 )
-from toolgate.server.auth.tokens.jose import Key
+from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.principal import LOCAL, Principal
 
 
 class Stored:
     """The keys of a server, and what is denied."""
 
-    def __init__(self, *keys: Key) -> None:
+    def __init__(self, *keys: JoseKey) -> None:
         self.keys = list(keys)
         self.denied: list[str] = []
         self.broken = False
         self.looks = 0
 
-    async def active(self) -> Key:
+    async def active(self) -> JoseKey:
         return self.keys[0]
 
-    async def public(self) -> list[Key]:
+    async def public(self) -> list[JoseKey]:
         self.looks += 1
         if self.broken:
             raise OSError("the disk is gone")
@@ -88,14 +88,14 @@ def test_a_minted_token_says_who_calls_through_what_and_what_they_may() -> None:
             "exp": int(START) + LIFETIME,
             "jti": minted.jti,
         }
-        assert jose.header_of(minted.token) == {"typ": "at+jwt", "alg": "ES256", "kid": KEY.kid}
+        assert jose.read_header(minted.token) == {"typ": "at+jwt", "alg": "ES256", "kid": KEY.kid}
         assert minted.token not in repr(minted)
 
     run(scenario())
 
 
 def test_more_claims_replace_none_of_ours() -> None:
-    minted = ours(Stored(KEY)).mint_with(KEY, "ada", "c", [], iss="https://evil.example", auth_time=5)
+    minted = ours(Stored(KEY)).mint_with_key(KEY, "ada", "c", [], iss="https://evil.example", auth_time=5)
     claims = json.loads(base64.urlsafe_b64decode(minted.token.split(".")[1] + "=="))
     assert (claims["iss"], claims["auth_time"]) == (ISSUER, 5)
 
@@ -207,15 +207,15 @@ def test_a_token_is_verified_once_and_remembered_until_it_expires() -> None:
         clock, stored = Clock(), Stored(KEY)
         tokens = ours(stored, clock)
         data = GOOD.encode()
-        assert tokens.remembered(data) is None
+        assert tokens.find_cached(data) is None
         first = await tokens.verify(GOOD)
-        assert tokens.remembered(data) is first
+        assert tokens.find_cached(data) is first
         clock.now = START + 899
-        assert tokens.remembered(data) is None  # keys and denials are to be looked at first
+        assert tokens.find_cached(data) is None  # keys and denials are to be looked at first
         await tokens.verify(GOOD)
-        assert tokens.remembered(data) is not None
+        assert tokens.find_cached(data) is not None
         clock.now = START + 900
-        assert tokens.remembered(data) is None
+        assert tokens.find_cached(data) is None
         await refused(tokens.verify, [GOOD])
 
     run(scenario())
@@ -228,9 +228,9 @@ def test_a_denied_token_is_refused_at_once_though_it_was_remembered() -> None:
         for minted in (mine, other):
             await tokens.verify(minted.token)
         tokens.deny([mine.jti])
-        assert tokens.remembered(mine.token.encode()) is None
+        assert tokens.find_cached(mine.token.encode()) is None
         await refused(tokens.verify, [mine.token])
-        assert tokens.remembered(other.token.encode()) is not None
+        assert tokens.find_cached(other.token.encode()) is not None
 
     run(scenario())
 
@@ -242,9 +242,9 @@ def test_what_another_process_denies_is_refused_within_seconds() -> None:
         await tokens.verify(GOOD)
         stored.denied = ["j-1"]
         clock.now += FRESH
-        assert tokens.remembered(GOOD.encode()) is None
+        assert tokens.find_cached(GOOD.encode()) is None
         await refused(tokens.verify, [GOOD])
-        assert tokens.remembered(GOOD.encode()) is None  # nor from now on, when keys and denials were just looked at
+        assert tokens.find_cached(GOOD.encode()) is None  # nor from now on, when keys and denials were just looked at
 
     run(scenario())
 
@@ -256,9 +256,9 @@ def test_what_a_removed_key_signed_is_refused_within_seconds() -> None:
         await tokens.verify(GOOD)
         stored.keys = [OTHER]
         clock.now += FRESH
-        assert tokens.remembered(GOOD.encode()) is None
+        assert tokens.find_cached(GOOD.encode()) is None
         await refused(tokens.verify, [GOOD])
-        assert tokens.remembered(GOOD.encode()) is None  # nor from now on, when keys and denials were just looked at
+        assert tokens.find_cached(GOOD.encode()) is None  # nor from now on, when keys and denials were just looked at
 
     run(scenario())
 
@@ -272,7 +272,7 @@ def test_a_key_of_this_second_is_looked_up_but_not_for_everybody() -> None:
         clock.now += 1.5
         assert (await tokens.verify(jose.sign(good(), OTHER, "at+jwt"))).subject == "ada"
         looks = stored.looks
-        await refused(tokens.verify, [jose.sign(good(), jose.generate(), "at+jwt") for _ in range(20)])
+        await refused(tokens.verify, [jose.sign(good(), jose.generate_key(), "at+jwt") for _ in range(20)])
         assert stored.looks == looks
 
     run(scenario())
@@ -286,17 +286,17 @@ def test_while_the_state_can_t_be_read_what_was_known_holds_and_without_any_it_i
         stored.broken = True
         clock.now += FRESH
         assert (await tokens.verify(GOOD)).subject == "ada"
-        with pytest.raises(Unavailable):
+        with pytest.raises(TemporarilyUnavailableError):
             await ours(stored).verify(GOOD)
 
     run(scenario())
 
 
 def test_denying_many_costs_as_much_as_they_are_and_not_what_is_remembered() -> None:
-    kept = Verified()
+    kept = TokenCache()
     for number in range(10_000):
         principal = Principal(OURS, "ada", "one")
-        kept.add(b"%d" % number, Held(principal, 2e9, "key", f"jti-{number}"))
+        kept.add(b"%d" % number, CachedToken(principal, 2e9, "key", f"jti-{number}"))
     before = time.process_time()
     kept.deny([f"jti-{number}" for number in range(1, 10_000)])
     assert time.process_time() - before < 1.0
@@ -304,11 +304,11 @@ def test_denying_many_costs_as_much_as_they_are_and_not_what_is_remembered() -> 
 
 
 def test_the_memory_is_bounded_holds_no_token_and_the_longest_unused_gives_way() -> None:
-    kept = Verified(most=3)
+    kept = TokenCache(most=3)
     for name in "abc":
-        kept.add(name.encode(), Held(Principal(ISSUER, name, "c"), START + 10, "k", name))
+        kept.add(name.encode(), CachedToken(Principal(ISSUER, name, "c"), START + 10, "k", name))
     assert kept.find(b"a", START) is not None
-    kept.add(b"d", Held(Principal(ISSUER, "d", "c"), START + 10, "k", "d"))
+    kept.add(b"d", CachedToken(Principal(ISSUER, "d", "c"), START + 10, "k", "d"))
     assert [kept.find(name.encode(), START) is not None for name in "abcd"] == [True, False, True, True]
     assert len(kept) == 3
     assert all(isinstance(key, bytes) and len(key) == 32 for key in kept._held)
@@ -316,6 +316,6 @@ def test_the_memory_is_bounded_holds_no_token_and_the_longest_unused_gives_way()
 
 def test_no_private_part_of_a_key_is_published() -> None:
     for key in (KEY, RSA, EDWARDS):
-        assert set(key.public()) <= {"kty", "crv", "x", "y", "n", "e", "kid", "use", "alg"}
-        assert "d" in key.private()
-        assert str(key.private()["d"]) not in repr(key)
+        assert set(key.to_public_jwk()) <= {"kty", "crv", "x", "y", "n", "e", "kid", "use", "alg"}
+        assert "d" in key.to_private_jwk()
+        assert str(key.to_private_jwk()["d"]) not in repr(key)

@@ -26,46 +26,46 @@ from tests.server.auth.forged_tokens import (
     run,
 )
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import Unavailable
-from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, OutsideTokens, metadata_urls
-from toolgate.server.auth.tokens.jose import Key
+from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
+from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, ExternalTokens, metadata_urls
+from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.principal import Principal
-from toolgate.tools.web.fetch import Page, Unreachable
+from toolgate.tools.web.fetch import Page, PageUnreachableError
 
 
 class Web:
     """An issuer on the web: documents by URL, each fetch counted."""
 
-    def __init__(self, *keys: Key, issuer: str = THEIRS) -> None:
+    def __init__(self, *keys: JoseKey, issuer: str = THEIRS) -> None:
         self.issuer = issuer
         self.documents: dict[str, Any] = {
             metadata_urls(issuer)[0]: {"issuer": issuer, "jwks_uri": "https://keys.example/jwks"},
-            "https://keys.example/jwks": jose.jwks(keys),
+            "https://keys.example/jwks": jose.format_jwks(keys),
         }
         self.fetched: list[str] = []
         self.down = False
 
-    def rotate(self, *keys: Key) -> None:
-        self.documents["https://keys.example/jwks"] = jose.jwks(keys)
+    def rotate(self, *keys: JoseKey) -> None:
+        self.documents["https://keys.example/jwks"] = jose.format_jwks(keys)
 
     async def fetch(self, url: str, **how: Any) -> Page:
         assert how["redirects"] == 0 and how["timeout"] <= 10 and how["limit"] <= 2**20
         self.fetched.append(url)
         await asyncio.sleep(0)
         if self.down:
-            raise Unreachable(f"no answer from {url}")
+            raise PageUnreachableError(f"no answer from {url}")
         if url not in self.documents:
             return Page(url, 404, {}, b"", False)
         return Page(url, 200, {"content-type": "application/json"}, json.dumps(self.documents[url]).encode(), False)
 
 
-def theirs(web: Web, clock: Clock | None = None) -> OutsideTokens:
-    return OutsideTokens(web.issuer, AUDIENCE, web.fetch, now=clock or Clock())
+def theirs(web: Web, clock: Clock | None = None) -> ExternalTokens:
+    return ExternalTokens(web.issuer, AUDIENCE, web.fetch, now=clock or Clock())
 
 
 @pytest.mark.parametrize("key", [KEY, RSA, EDWARDS], ids=["ES256", "RS256", "Ed25519"])
 @pytest.mark.parametrize("typ", ["at+jwt", "JWT"])
-def test_an_outside_issuers_token_is_taken(key: Key, typ: str) -> None:
+def test_an_outside_issuers_token_is_taken(key: JoseKey, typ: str) -> None:
     web = Web(OTHER, key)
     principal = run(theirs(web).verify(jose.sign(good(THEIRS), key, typ)))
     assert principal == Principal(THEIRS, "ada", "c", frozenset({"tools:read", "tools:web"}))
@@ -74,7 +74,7 @@ def test_an_outside_issuers_token_is_taken(key: Key, typ: str) -> None:
 def test_the_older_name_of_its_algorithm_is_known_too() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        key = Key("ed-2", "EdDSA", EDWARDS.held)
+        key = JoseKey("ed-2", "EdDSA", EDWARDS.material)
         token = jose.sign(good(THEIRS), key, "at+jwt")
     assert run(theirs(Web(key)).verify(token)).subject == "ada"
 
@@ -184,8 +184,8 @@ def test_metadata_that_is_not_the_issuers_gives_no_keys(document: Any) -> None:
     web = Web(KEY)
     web.documents[metadata_urls(THEIRS)[0]] = document
     for unsafe in ("http://keys.example/jwks", "file:///etc/passwd"):
-        web.documents[unsafe] = jose.jwks([KEY])
-    with pytest.raises(Unavailable):
+        web.documents[unsafe] = jose.format_jwks([KEY])
+    with pytest.raises(TemporarilyUnavailableError):
         run(theirs(web).verify(jose.sign(good(THEIRS), KEY, "JWT")))
 
 
@@ -195,23 +195,23 @@ def test_weak_foreign_and_secret_keys_of_a_set_are_passed_over() -> None:
         {**WEAK, "kid": "leading zeros", "n": packed(bytes(256) + b"\xc1" * 128)},
         {**WEAK, "kid": "long", "n": packed(b"\xc1" * 513)},
         {**WEAK, "kid": "endless", "n": packed(b"\xc1" * 100_000)},
-        {**RSA.public(), "kid": "large exponent", "e": packed(b"\x01" * 5)},
-        {**RSA.public(), "kid": "no number", "n": "%"},
+        {**RSA.to_public_jwk(), "kid": "large exponent", "e": packed(b"\x01" * 5)},
+        {**RSA.to_public_jwk(), "kid": "no number", "n": "%"},
         {"kty": "oct", "k": "c2VjcmV0", "kid": "secret", "alg": "HS256"},
-        {**KEY.public(), "use": "enc"},
+        {**KEY.to_public_jwk(), "use": "enc"},
         {"kty": "EC", "crv": "P-521", "x": "x", "y": "y", "kid": "large"},
         {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "broken"},
-        {**RSA.public(), "alg": "RS512"},
+        {**RSA.to_public_jwk(), "alg": "RS512"},
         "nonsense",
-        OTHER.public(),
+        OTHER.to_public_jwk(),
     ]
-    assert [key.kid for key in jose.public_keys({"keys": listed})] == [OTHER.kid]
+    assert [key.kid for key in jose.parse_jwks({"keys": listed})] == [OTHER.kid]
     with pytest.raises(ValueError, match="more than 7 keys"):
-        jose.public_keys({"keys": listed}, 7)
-    assert [key.is_private for key in jose.public_keys({"keys": [KEY.private()]})] == [False]
+        jose.parse_jwks({"keys": listed}, 7)
+    assert [key.is_private for key in jose.parse_jwks({"keys": [KEY.to_private_jwk()]})] == [False]
     for nonsense in ({}, [], None, {"keys": {}}):
         with pytest.raises(ValueError, match="JWKS"):
-            jose.public_keys(nonsense)
+            jose.parse_jwks(nonsense)
 
 
 def test_a_new_key_is_fetched_when_a_token_names_it_once_and_seldom() -> None:
@@ -227,9 +227,9 @@ def test_a_new_key_is_fetched_when_a_token_names_it_once_and_seldom() -> None:
         assert [principal.subject for principal in found] == [f"{n}" for n in range(8)]
         assert len(web.fetched) == before + 1
         clock.now += 1
-        unknown = [jose.sign(good(THEIRS), jose.generate(), "JWT") for _ in range(20)]
+        unknown = [jose.sign(good(THEIRS), jose.generate_key(), "JWT") for _ in range(20)]
         for token in unknown:  # each may be signed by a key as new as this second
-            with pytest.raises(Unavailable) as caught:
+            with pytest.raises(TemporarilyUnavailableError) as caught:
                 await tokens.verify(token)
             assert caught.value.wait == PAUSE - 1
         assert len(web.fetched) == before + 1
@@ -273,8 +273,8 @@ def test_a_key_set_that_is_too_large_is_called_that(caplog: pytest.LogCaptureFix
         page = await whole(url, **how)
         return Page(page.url, page.status, page.headers, page.body, url.endswith("/jwks"))
 
-    with pytest.raises(Unavailable):
-        run(OutsideTokens(THEIRS, AUDIENCE, cut, now=Clock()).verify(jose.sign(good(THEIRS), KEY, "JWT")))
+    with pytest.raises(TemporarilyUnavailableError):
+        run(ExternalTokens(THEIRS, AUDIENCE, cut, now=Clock()).verify(jose.sign(good(THEIRS), KEY, "JWT")))
     assert "keys.example/jwks is larger than 512 KiB" in caplog.text
 
 
@@ -289,14 +289,14 @@ def test_what_a_removed_key_signed_is_refused_after_the_next_fetch() -> None:
         old = jose.sign(good(THEIRS, exp=START + 10_000), KEY, "JWT")
         await tokens.verify(old)
         web.rotate(OTHER)
-        assert tokens.remembered(old.encode()) is not None
+        assert tokens.find_cached(old.encode()) is not None
         clock.now += RENEW
         await tokens.verify(old)  # starts the fetch, and does not wait for it
-        await tokens._issuer.renew(RENEW)
-        assert tokens.remembered(old.encode()) is None
+        await tokens._issuer.refresh_keys(RENEW)
+        assert tokens.find_cached(old.encode()) is None
         await refused(tokens.verify, [old])
         await tokens.verify(jose.sign(good(THEIRS, exp=START + 10_000), OTHER, "JWT"))
-        assert tokens.remembered(old.encode()) is None
+        assert tokens.find_cached(old.encode()) is None
         await tokens.close()
 
     run(scenario())
@@ -312,7 +312,7 @@ def test_an_issuer_that_is_down_stops_nobody_whose_key_is_held() -> None:
             clock.now = START + step * RENEW
             fresh = jose.sign(good(THEIRS, iat=clock.now, exp=clock.now + 900, sub=f"{step}"), KEY, "JWT")
             assert (await tokens.verify(fresh)).subject == f"{step}"
-            await tokens._issuer.renew(RENEW)
+            await tokens._issuer.refresh_keys(RENEW)
         await tokens.close()
 
     run(scenario())
@@ -325,7 +325,7 @@ def test_without_any_key_it_says_when_to_come_back_and_asks_the_issuer_seldom() 
         tokens = theirs(web, clock)
         token = jose.sign(good(THEIRS), KEY, "JWT")
         for _ in range(10):
-            with pytest.raises(Unavailable) as caught:
+            with pytest.raises(TemporarilyUnavailableError) as caught:
                 await tokens.verify(token)
             assert caught.value.wait == RETRY
         assert web.fetched == metadata_urls(THEIRS)
@@ -341,13 +341,13 @@ def test_an_outside_token_is_remembered_until_its_issuers_keys_are_due_or_others
         clock, web = Clock(), Web(KEY)
         tokens = theirs(web, clock)
         token = jose.sign(good(THEIRS), KEY, "JWT")
-        assert tokens.remembered(token.encode()) is None
+        assert tokens.find_cached(token.encode()) is None
         first = await tokens.verify(token)
-        assert tokens.remembered(token.encode()) is first
-        await tokens._issuer.renew(0)
-        assert tokens.remembered(token.encode()) is None
+        assert tokens.find_cached(token.encode()) is first
+        await tokens._issuer.refresh_keys(0)
+        assert tokens.find_cached(token.encode()) is None
         await tokens.verify(token)
         clock.now += RENEW
-        assert tokens.remembered(token.encode()) is None
+        assert tokens.find_cached(token.encode()) is None
 
     run(scenario())

@@ -22,8 +22,8 @@ from tests.servers.faulty_proxy import listening, verdicts
 from tests.tools.web.test_fetch import certificate
 from toolgate.server.cli.doctor import main
 from toolgate.server.cli.doctor.remote import http as chain_wire
-from toolgate.server.cli.doctor.report import Broken
-from toolgate.server.cli.mcp_client.http import authorized
+from toolgate.server.cli.doctor.report import CheckFailedError
+from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
 
@@ -136,7 +136,7 @@ def test_a_server_without_sign_in_and_one_that_is_not_there_are_told(tmp_path: P
 
 def walked(url: str, capsys: pytest.CaptureFixture[str], **environment: str) -> str:
     """What is told of the way to `url`."""
-    asyncio.run(main.walk(load.load({}, environment), url))
+    asyncio.run(main.check_remote(load.load({}, environment), url))
     return capsys.readouterr().out
 
 
@@ -231,18 +231,20 @@ def test_a_token_goes_to_the_resource_it_is_for_alone_and_never_in_the_clear(
     assert not any("nobody-made-it" in authorization for _, _, authorization in heard)
     for clear in ("http://192.0.2.1/mcp", "http://localhost.example/mcp"):
         with pytest.raises(UsageError, match="https"):
-            authorized("nobody-made-it", clear)
+            bearer_headers("nobody-made-it", clear)
     assert (
-        authorized("t", "https://a.example") == authorized("t", "http://[::1]:8/mcp") == {"Authorization": "Bearer t"}
+        bearer_headers("t", "https://a.example")
+        == bearer_headers("t", "http://[::1]:8/mcp")
+        == {"Authorization": "Bearer t"}
     )
 
 
 def test_a_server_elsewhere_can_send_nobody_inside() -> None:
-    wire = chain_wire.Wire("https://tools.example.com/mcp")
+    wire = chain_wire.HttpProbe("https://tools.example.com/mcp")
     with liar({}) as (url, heard):
         for inside in (url, url.replace("http:", "https:"), "https://10.0.0.1/", "https://[::1]/", "http://8.8.8.8/"):
-            with pytest.raises(Broken):
-                asyncio.run(wire.ask("GET", inside, {}))
+            with pytest.raises(CheckFailedError):
+                asyncio.run(wire.send("GET", inside, {}))
         assert heard == []
 
 

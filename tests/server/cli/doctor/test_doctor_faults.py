@@ -41,13 +41,13 @@ from tests.servers.faulty_proxy import (
     without,
 )
 from tests.tools.web.test_fetch import certificate
-from toolgate.server.auth.clients import well_known
-from toolgate.server.auth.clients.well_known import Copy
+from toolgate.server.auth.clients import document_copies
+from toolgate.server.auth.clients.document_copies import DocumentCopy
 from toolgate.server.cli.doctor import main, remote
 from toolgate.server.cli.doctor.local import machine
 from toolgate.server.cli.doctor.remote import connection as reaching
 from toolgate.server.cli.doctor.remote import http, streams
-from toolgate.server.cli.doctor.report import report
+from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.config import load
 
 # -- on the way
@@ -64,9 +64,9 @@ class Walking:
 
     def to(self, url: str, until: str | None = None) -> int:
         """Walk, as far as the link `until`."""
-        links = list(remote.LINKS)
-        rows = remote.rows(url, load.load({}, {"TOOLGATE_TOKEN": self._token}))
-        return asyncio.run(report(rows[: links.index(until) + 1 if until else None]))
+        links = list(remote.REMOTE_CHECKS)
+        rows = remote.remote_checks(url, load.load({}, {"TOOLGATE_TOKEN": self._token}))
+        return asyncio.run(run_checks(rows[: links.index(until) + 1 if until else None]))
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_a_proxy_without_a_fault_has_none_found(walking: Walking, capsys: pytest
     walking.proxy.fault = SOUND
     assert walking.to(f"{walking.proxy.url}{PREFIX}/mcp") == 0, capsys.readouterr().out
     found = verdicts(capsys.readouterr().out)
-    assert found == dict.fromkeys(remote.LINKS, "ok") | {"server": "note"} | dict.fromkeys(
+    assert found == dict.fromkeys(remote.REMOTE_CHECKS, "ok") | {"server": "note"} | dict.fromkeys(
         ("TLS", "https alone", "clean-up"), "skip"
     )
 
@@ -260,7 +260,7 @@ def test_a_server_that_is_reached_in_the_clear_too_is_named(
 def looked(name: str, capsys: pytest.CaptureFixture[str], **environment: str) -> str:
     """What is told of one row, with options as the environment has them."""
     options = load.load({}, {"PATH": os.environ["PATH"], **environment})
-    asyncio.run(report([(name, partial(main.LOOKS[name], options), ())]))
+    asyncio.run(run_checks([(name, partial(main.MACHINE_CHECKS[name], options), ())]))
     return capsys.readouterr().out
 
 
@@ -412,8 +412,8 @@ def test_a_disk_that_is_full_of_bytes_or_of_files_is_named(tmp_path: Path) -> No
 
 def test_what_can_not_be_looked_at_costs_the_other_rows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     options = load.load({}, {"PATH": os.environ["PATH"], "TOOLGATE_STATE": f"/tmp/{'x' * 300}"})
-    rows = [(name, partial(main.LOOKS[name], options), ()) for name in ("disk space", "python")]
-    assert asyncio.run(report(rows)) == 1
+    rows = [(name, partial(main.MACHINE_CHECKS[name], options), ()) for name in ("disk space", "python")]
+    assert asyncio.run(run_checks(rows)) == 1
     told = capsys.readouterr().out
     assert verdicts(told) == {"disk space": "FAIL", "python": "ok"} and "File name too long" in told
 
@@ -469,7 +469,7 @@ def test_a_document_that_can_not_be_fetched_is_named(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     with published(tmp_path / "authority.pem", {}) as (url, fetched):
-        monkeypatch.setattr(well_known, "DOCUMENTS", {url: Copy(b"", "")})
+        monkeypatch.setattr(document_copies, "DOCUMENTS", {url: DocumentCopy(b"", "")})
         told = looked("client documents", capsys, **DOCUMENTS)
         assert told.startswith("ok    client documents") and url in told and fetched == ["/client.json"]
     for how, mend in (("open", "--registration dynamic"), ("metadata", "--registration open")):
@@ -504,7 +504,7 @@ def test_what_is_told_to_programs_is_one_object(tmp_path: Path) -> None:
     )
     assert told.returncode == 1 and told.stderr == ""
     found = json.loads(told.stdout)
-    assert found["first"] == "rules" and [check["name"] for check in found["checks"]] == list(main.LOOKS)
+    assert found["first"] == "rules" and [check["name"] for check in found["checks"]] == list(main.MACHINE_CHECKS)
     assert all(check["remedy"] for check in found["checks"] if check["verdict"] in ("FAIL", "note"))
     assert run(tmp_path, "tools", "--json").returncode == 2
 

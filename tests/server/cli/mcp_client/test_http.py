@@ -12,8 +12,8 @@ import pytest
 
 from tests.tools.web.test_fetch import certificate
 from toolgate.server.cli.doctor.remote import connection
-from toolgate.server.cli.doctor.remote.state import Way
-from toolgate.server.cli.mcp_client.http import exchange
+from toolgate.server.cli.doctor.remote.target import RemoteTarget
+from toolgate.server.cli.mcp_client.http import open_response
 from toolgate.server.config import load
 
 
@@ -42,13 +42,13 @@ def rude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_server_that_does_not_answer_tlss_goodbye_is_not_waited_for(rude: str) -> None:
     async def ask() -> int:
-        async with exchange("GET", rude, {}, b"", address="127.0.0.1") as response:
+        async with open_response("GET", rude, {}, b"", address="127.0.0.1") as response:
             return response.status
 
     assert asyncio.run(asyncio.wait_for(ask(), 15)) == 200
 
 
 def test_nor_does_doctor_leave_a_connection_to_it_open(rude: str) -> None:
-    found = asyncio.run(asyncio.wait_for(connection.tls(Way(rude, load.load({}, {}))), 15))
+    found = asyncio.run(asyncio.wait_for(connection.tls(RemoteTarget(rude, load.load({}, {}))), 15))
     assert "verified" in str(found)
     gc.collect()  # what is left open is told of then, and fails the test

@@ -17,9 +17,9 @@ import pytest
 from tests.clients.raw_client import PATIENCE, ROOT, Refusal, eventually, processes_with
 from tests.servers.isolated_plugins import CRASHING, Start, hosts, isolated, plugin_folder, resident, status
 from toolgate.server.app import App
-from toolgate.server.calls.client import Nobody
+from toolgate.server.calls.client import NoClient
 from toolgate.server.config.load import load
-from toolgate.server.plugins.isolation.plugin import Isolation, Plugin
+from toolgate.server.plugins.isolation.plugin import IsolatedPlugin, Isolation
 from toolgate.tools import Context, ResourceLink, Text
 from toolgate.tools.api.completion import Completion
 
@@ -308,15 +308,15 @@ ALONE = """
 async def alone(folder: Path, rest: float = 30.0) -> AsyncIterator[tuple[Mapping[str, Any], Context]]:
     """The parts of the plugin above by their keys, and a Context to call them with."""
     app = App(load({"state": str(folder / "state"), "workspace": str(folder)}, {"PATH": os.environ["PATH"]}))
-    isolation = Isolation(app.config.children_environment, rest=rest)
+    isolation = Isolation(app.config.command_environment, rest=rest)
     try:
         async with asyncio.timeout(PATIENCE):
             plugin = await isolation.load(plugin_folder(folder, ALONE) / "it.py")
             belongings = dataclasses.replace(app.server.of_principal("local"), changes=changes)
-            yield {part.key: part for part in plugin.parts}, Context(belongings, Nobody())
+            yield {part.key: part for part in plugin.parts}, Context(belongings, NoClient())
     finally:
         await isolation.close()
-        assert not isolation.hosts
+        assert not isolation.processes
         await app.close()
 
 
@@ -336,14 +336,14 @@ def test_changes_of_files_reach_the_process(tmp_path: Path) -> None:
 def test_what_a_process_suggests_and_lists_is_bounded_and_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def answer(plugin: Plugin, verb: str, *_: object) -> object:
+    async def answer(plugin: IsolatedPlugin, verb: str, *_: object) -> object:
         """As a process that does not keep to what its own end checks would."""
         links = [ResourceLink("news://a", "a"), ResourceLink("no uri", "b"), ResourceLink("news://c", "")]
         return {"complete": Completion(["x"] * 1_000), "list": links}[verb]
 
     async def run() -> None:
         async with alone(tmp_path) as (parts, context):
-            monkeypatch.setattr(Plugin, "call", answer)
+            monkeypatch.setattr(IsolatedPlugin, "call", answer)
             far = parts["news://{name}"]
             assert await far.completions.complete("name", "", {}, context) == Completion(["x"] * 100, None, True)
             for _ in range(2):

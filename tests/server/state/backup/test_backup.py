@@ -25,16 +25,16 @@ from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import HELLO, PASSWORD, command, granted, is_let_in, refreshed, registered
 from tests.server.state.test_migrate import made, of, rows, version
 from toolgate.server.cli import backup
-from toolgate.server.progress import Progress
+from toolgate.server.progress import TerminalProgress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock, snapshot
 from toolgate.server.state.backup import manifest as contents
-from toolgate.server.state.backup import read, restore_place, write
-from toolgate.server.state.backup.manifest import Refused
+from toolgate.server.state.backup import read, restore, write
+from toolgate.server.state.backup.manifest import BackupError
 from toolgate.server.state.store import VERSION, StateError, Store
 from toolgate.server.workspaces import archive as packing
 
-SILENT = Progress(None)
+SILENT = TerminalProgress(None)
 LIST = {"action": "list", "query": ""}
 LATER = {"action": "set", "message": "later", "delay_seconds": 3600}
 ADA = "u-" + "ad" * 20
@@ -135,16 +135,16 @@ def state(folder: Path) -> Path:
 def backed_up(of: Path, *, workspaces: bool = True) -> bytes:
     room, raw = of.parent / "room", io.BytesIO()
     room.mkdir()
-    with lock.alone(of):
-        write.write(of, raw, room, workspaces=workspaces, progress=SILENT)
+    with lock.hold_exclusive(of):
+        write.write_backup(of, raw, room, workspaces=workspaces, progress=SILENT)
     room.rmdir()  # nothing is left there
     return raw.getvalue()
 
 
 def restored(data: bytes, to: Path, *, replace: bool = False) -> Path | None:
-    with restore_place.cleared(to, replace=replace) as room:
-        read.stage(io.BytesIO(data), room / "come", SILENT)
-        return restore_place.place(room / "come", to)
+    with restore.staging_folder(to, replace=replace) as room:
+        read.extract_backup(io.BytesIO(data), room / "come", SILENT)
+        return restore.replace_state(room / "come", to)
 
 
 def tree(folder: Path) -> dict[str, Any]:
@@ -181,15 +181,15 @@ def test_all_of_a_state_comes_back_as_it_was_and_what_was_there_is_moved_aside(t
     assert (work / "again").stat().st_ino == (work / "deep" / "er" / "note").stat().st_ino
 
     without = backed_up(of_all, workspaces=False)
-    (of_all / restore_place.STAGE).mkdir()  # of one that was killed
-    with pytest.raises(Refused, match="is not empty, it has archive: --replace"):
+    (of_all / restore.STAGE).mkdir()  # of one that was killed
+    with pytest.raises(BackupError, match="is not empty, it has archive: --replace"):
         restored(without, of_all)
     before = tree(of_all)
     aside = restored(without, of_all, replace=True)
     assert aside is not None and aside.parent == of_all
     assert tree(aside) == before
     assert (of_all / "keys" / "signing").read_bytes() == b"k" * 32 and not (of_all / "workspaces").exists()
-    assert not (of_all / restore_place.STAGE).exists()
+    assert not (of_all / restore.STAGE).exists()
 
 
 @pytest.mark.parametrize("error", [OSError("the disk fails"), KeyboardInterrupt("the disk fails")])
@@ -206,9 +206,9 @@ def test_what_can_be_put_in_place_by_half_only_is_taken_back(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", failing)
-        with pytest.raises((Refused, KeyboardInterrupt), match="the disk fails"):
+        with pytest.raises((BackupError, KeyboardInterrupt), match="the disk fails"):
             restored(data, held, replace=True)
-    assert tree(held) == before and not any(held.glob(f"{restore_place.REPLACED}*"))
+    assert tree(held) == before and not any(held.glob(f"{restore.REPLACED}*"))
 
 
 def test_what_has_come_is_on_the_disk_before_it_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_what_has_come_is_on_the_disk_before_it_is_in_place(tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(os, "sync", lambda: found.append(os.listdir(tmp_path / "new")))
         restored(data, tmp_path / "new")
-    assert [[name[: len(restore_place.STAGE)] for name in names] for names in found] == [[restore_place.STAGE]]
+    assert [[name[: len(restore.STAGE)] for name in names] for names in found] == [[restore.STAGE]]
 
 
 def test_what_cant_be_taken_back_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,15 +227,15 @@ def test_what_cant_be_taken_back_says_where_it_is(tmp_path: Path, monkeypatch: p
     def failing(path: Path, to: Path) -> Path:
         if path.parent.name == "come" or to.parent.name == "come":
             raise OSError("the disk fails")
-        if path.parent.name.startswith(restore_place.REPLACED):
+        if path.parent.name.startswith(restore.REPLACED):
             raise OSError("the disk fails again")
         return rename(path, to)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", failing)
-        with pytest.raises(Refused, match="the disk fails again; what was there is in ") as caught:
+        with pytest.raises(BackupError, match="the disk fails again; what was there is in ") as caught:
             restored(data, held, replace=True)
-    (aside,) = held.glob(f"{restore_place.REPLACED}*")
+    (aside,) = held.glob(f"{restore.REPLACED}*")
     assert str(aside) in str(caught.value) and tree(aside) == before
     restored(data, held, replace=True)
     assert lasting(held / contents.DATABASE) == lasting(aside / contents.DATABASE)
@@ -247,11 +247,11 @@ def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
     held = state(tmp_path)
     (tmp_path / "b").write_bytes(backed_up(held, workspaces=False))
     done: list[object] = []
-    monkeypatch.setattr(restore_place, "sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
+    monkeypatch.setattr(restore, "sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
     monkeypatch.setattr(backup, "_tell", lambda *told: done.extend(told[2:]))
-    with backup._undertaken({}) as progress, pytest.raises(KeyboardInterrupt):
-        backup._from(held, str(tmp_path / "b"), True, progress)
-    (aside,) = held.glob(f"{restore_place.REPLACED}*")
+    with backup._interruptible({}) as progress, pytest.raises(KeyboardInterrupt):
+        backup._restore_from(held, str(tmp_path / "b"), True, progress)
+    (aside,) = held.glob(f"{restore.REPLACED}*")
     assert done == [None, aside] and lasting(held / contents.DATABASE) == lasting(aside / contents.DATABASE)
 
 
@@ -312,7 +312,7 @@ def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_o
     assert (tmp_path / "state" / f"state.db.before-{VERSION}").exists()
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(Refused, match="its database has version 99"):
+    with pytest.raises(BackupError, match="its database has version 99"):
         restored(backed_up(database.parent), tmp_path / "newer")
     assert not (tmp_path / "newer").exists()
 
@@ -332,11 +332,11 @@ def test_the_database_is_copied_as_it_was_in_one_instant(tmp_path: Path, monkeyp
         return "then"
 
     monkeypatch.setattr(snapshot, "_copy", late)
-    assert snapshot.snapshot(database, tmp_path / "copy", moment) == (VERSION, "then")
+    assert snapshot.copy_with(database, tmp_path / "copy", moment) == (VERSION, "then")
     assert rows(tmp_path / "copy") == before and rows(database)["plan"] == []
     database.write_bytes(b"nonsense" * 4096)
     with pytest.raises(StateError, match="damaged"):
-        snapshot.snapshot(database, tmp_path / "another", moment)
+        snapshot.copy_with(database, tmp_path / "another", moment)
     assert not (tmp_path / "another").exists()
 
 
@@ -423,7 +423,7 @@ ODD = [
 
 @pytest.mark.parametrize(("name", "how"), ODD)
 def test_what_no_backup_has_is_refused_and_nothing_comes_of_it(tmp_path: Path, name: str, how: dict[str, Any]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(BackupError):
         restored(archive(KEYS, entry(name, **how)), tmp_path / "state")
     assert os.listdir(tmp_path) == []
 
@@ -463,7 +463,7 @@ def test_an_archive_that_is_not_whole_is_refused_and_nothing_comes_of_it(tmp_pat
     before = {"workspaces": b"", "keys": b""}
     for name in before:
         (tmp_path / "state" / name).mkdir(parents=True)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(BackupError, match=said):
         restored(data, tmp_path / "state")
     assert (sorted(os.listdir(tmp_path)), tree(tmp_path / "state")) == (["state"], {})
 
@@ -473,14 +473,14 @@ DEEP = b"[" * 100_000, b'{"format": 1, "files": ' + b'{"a":' * 100_000
 
 @pytest.mark.parametrize("text", [b"", b"[1", b"\xff", *DEEP], ids=["empty", "torn", "no text", "deep", "deep inside"])
 def test_a_manifest_that_is_none_is_damaged(text: bytes) -> None:
-    with pytest.raises(Refused, match="its manifest is damaged"):
-        contents.read(text)
+    with pytest.raises(BackupError, match="its manifest is damaged"):
+        contents.parse_manifest(text)
 
 
 def test_a_link_in_a_workspace_is_never_gone_through(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     link = entry("out", 0, tarfile.SYMTYPE, str(tmp_path / "outside"))
-    with pytest.raises((Refused, OSError)):
+    with pytest.raises((BackupError, OSError)):
         restored(archive({THEIRS: packed(link, entry("out/file"))}), tmp_path / "state")
     assert os.listdir(tmp_path / "outside") == [] and not (tmp_path / "state").exists()
 
@@ -513,7 +513,7 @@ def test_a_server_serves_and_ends_whatever_a_spool_was_restored_from(tmp_path: P
 def test_no_folder_of_the_servers_own_comes_back_as_a_link(tmp_path: Path, place: str) -> None:
     folder, name = place.split("/")
     link = packed(entry(name, 0, tarfile.SYMTYPE, "/tmp"))
-    with pytest.raises(Refused, match=f"{folder}/{ADA}/{name} in it is no folder"):
+    with pytest.raises(BackupError, match=f"{folder}/{ADA}/{name} in it is no folder"):
         restored(archive({f"{folder}/{ADA}.tar.gz": link}), tmp_path / "state")
     assert not (tmp_path / "state").exists()
 
@@ -523,7 +523,7 @@ def test_headers_that_would_fill_the_memory_are_not_read(tmp_path: Path) -> None
     with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1) as out:
         out.write(entry("././@LongLink", 2**33, tarfile.GNUTYPE_LONGNAME).tobuf(tarfile.GNU_FORMAT))
     for data in (raw.getvalue(), archive({THEIRS: raw.getvalue()})):
-        with pytest.raises(Refused, match="a header in it is too long"):
+        with pytest.raises(BackupError, match="a header in it is too long"):
             restored(data, tmp_path / "state")
 
 
@@ -572,7 +572,7 @@ def test_a_state_and_a_folder_for_backups_may_be_links(small: Path, tmp_path: Pa
         (tmp_path / name).mkdir()
         (tmp_path / f"to-{name}").symlink_to(name)
     backup._to_file(small / "state", str(tmp_path / "to-backups" / "b"), False, SILENT)
-    backup._from(tmp_path / "to-state", str(tmp_path / "backups" / "b"), False, SILENT)
+    backup._restore_from(tmp_path / "to-state", str(tmp_path / "backups" / "b"), False, SILENT)
     assert lasting(tmp_path / "state" / "state.db") == lasting(small / "state" / "state.db")
 
 
@@ -607,9 +607,9 @@ def test_a_workspace_that_cant_be_packed_is_named_and_the_rest_is_kept(
     (held / "workspaces" / big).mkdir()
     (held / "workspaces" / big / "data").write_bytes(b"data" * 2**14)
     monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
-    with pytest.raises(Refused, match=rf"but what could not be packed: workspaces/{big} \(there is too much in it"):
+    with pytest.raises(BackupError, match=rf"but what could not be packed: workspaces/{big} \(there is too much in it"):
         backup._to_file(held, str(tmp_path / "b"), True, SILENT)
-    backup._from(tmp_path / "new", str(tmp_path / "b"), False, SILENT)
+    backup._restore_from(tmp_path / "new", str(tmp_path / "b"), False, SILENT)
     assert os.listdir(tmp_path / "new" / "workspaces") == [ADA]
     assert f"is missing: workspaces/{big}" in capsys.readouterr().err
 
@@ -625,10 +625,10 @@ def test_what_a_backup_leaves_out_is_told(tmp_path: Path) -> None:
 
 
 def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_path: Path) -> None:
-    with lock.alone(small / "state"), pytest.raises(lock.InUse, match="it is being restored"):
+    with lock.hold_exclusive(small / "state"), pytest.raises(lock.StateInUseError, match="it is being restored"):
         backup._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
     assert os.listdir(tmp_path) == []
-    with lock.shared(small / "state"):
+    with lock.hold_shared(small / "state"):
         backup._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
 
 
@@ -664,7 +664,7 @@ def test_root_restores_nothing_into_the_state_of_somebody_else(tmp_path: Path) -
 
 def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
     at = ("--state", str(small / "state"))
-    with lock.alone(small / "state"):
+    with lock.hold_exclusive(small / "state"):
         for words, code in ((("-t", "--auth", "none", *at), 2), (("user", "list", *at), 1)):
             told = run(tmp_path, *words)
             assert told.returncode == code and "it is being restored, or backed up" in told.stderr, told

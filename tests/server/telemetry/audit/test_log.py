@@ -18,9 +18,9 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import reader
-from toolgate.server.telemetry.audit.entry import HEAD, Entry
-from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_WAITING, Log, rotated
-from toolgate.server.telemetry.audit.reader import Verdict
+from toolgate.server.telemetry.audit.entry import HEAD_LENGTH, AuditEntry
+from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_WAITING, AuditLog, rotated_files
+from toolgate.server.telemetry.audit.reader import AuditVerdict
 
 APPENDING = """
 import asyncio, sys
@@ -40,13 +40,13 @@ asyncio.run(work())
 """
 
 
-def entry(tool: str = "Bash", arguments: object = None) -> Entry:
+def entry(tool: str = "Bash", arguments: object = None) -> AuditEntry:
     time = "2026-01-01T00:00:00.000Z"
-    return Entry(0, time, "local", "tests", "", tool, None, "d", arguments, "allowed", "none", "ok", 0, 1.5, 10)
+    return AuditEntry(0, time, "local", "tests", "", tool, None, "d", arguments, "allowed", "none", "ok", 0, 1.5, 10)
 
 
-def opened(folder: Path, most: int = 2**20, kept: int = 10) -> Log:
-    return Log(folder / "audit", folder / "keys" / "audit", most, kept)
+def opened(folder: Path, most: int = 2**20, kept: int = 10) -> AuditLog:
+    return AuditLog(folder / "audit", folder / "keys" / "audit", most, kept)
 
 
 def write(folder: Path, *tools: str, most: int = 2**20, kept: int = 10, together: int = 1) -> None:
@@ -63,12 +63,12 @@ def write(folder: Path, *tools: str, most: int = 2**20, kept: int = 10, together
     asyncio.run(work())
 
 
-def verified(folder: Path) -> Verdict:
-    return reader.verify(folder / "audit", key_file.read(folder / "keys" / "audit"))
+def verified(folder: Path) -> AuditVerdict:
+    return reader.verify(folder / "audit", key_file.read_key(folder / "keys" / "audit"))
 
 
 def broken(folder: Path) -> list[str]:
-    return [f"{finding.where}: {finding.text}" for finding in verified(folder).findings if not finding.harmless]
+    return [f"{finding.place}: {finding.text}" for finding in verified(folder).findings if not finding.is_harmless]
 
 
 def raw(folder: Path) -> list[bytes]:
@@ -81,7 +81,7 @@ def put(folder: Path, lines: list[bytes]) -> None:
 
 def tools(folder: Path) -> list[str]:
     """Of all lines in all files."""
-    names = [*rotated(folder / "audit"), CURRENT]
+    names = [*rotated_files(folder / "audit"), CURRENT]
     lines = [line for name in names for line in (folder / "audit" / name).read_text().splitlines()]
     return [told["tool"] for told in map(json.loads, lines) if "tool" in told]
 
@@ -153,7 +153,7 @@ def test_a_head_moved_back_to_where_the_lines_were_cut_off_is_found(tmp_path: Pa
     head = tmp_path / "audit" / HEAD_FILE
     seal = head.read_bytes().split()[2]
     head.write_bytes(f"{3:016d} {json.loads(lines[-1])['hash']} {seal.decode()}\n".encode())
-    assert len(head.read_bytes()) == HEAD and "head: it is missing or damaged" in broken(tmp_path)[0]
+    assert len(head.read_bytes()) == HEAD_LENGTH and "head: it is missing or damaged" in broken(tmp_path)[0]
 
 
 def test_a_record_that_was_removed_is_missed(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_files_are_rotated_and_the_oldest_go_without_a_finding(tmp_path: Path) -
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_full_file_that_was_removed_is_missed(tmp_path: Path, which: int) -> None:
     write(tmp_path, *(f"t{number}" for number in range(60)), most=1500, kept=4)
-    name = rotated(tmp_path / "audit")[which]
+    name = rotated_files(tmp_path / "audit")[which]
     (tmp_path / "audit" / name).unlink()
     assert f"{name}: the file is missing" in broken(tmp_path)
 
@@ -249,7 +249,7 @@ def test_a_line_that_its_writer_did_not_finish_is_mended_and_no_tampering(tmp_pa
     (tmp_path / "audit" / HEAD_FILE).write_bytes(head)
     write(tmp_path, "d")
     (finding,) = verified(tmp_path).findings
-    assert finding.harmless and finding.where == "audit.jsonl:4" and finding.text.startswith("torn")
+    assert finding.is_harmless and finding.place == "audit.jsonl:4" and finding.text.startswith("torn")
     put(tmp_path, [*raw(tmp_path)[:3], b"x" + raw(tmp_path)[3], *raw(tmp_path)[4:]])
     assert broken(tmp_path)[0].startswith("audit.jsonl:4: the line was changed")
 
@@ -313,7 +313,7 @@ def test_what_is_too_much_to_wait_is_counted(tmp_path: Path) -> None:
     asyncio.run(work())
     assert len(tools(tmp_path)) == MAX_WAITING
     (finding,) = verified(tmp_path).findings
-    assert finding.harmless and "7 calls could not be written down" in finding.text
+    assert finding.is_harmless and "7 calls could not be written down" in finding.text
 
 
 def test_on_a_disk_that_is_really_full_the_record_stays_whole(tmp_path: Path) -> None:
@@ -345,22 +345,22 @@ def test_on_a_disk_that_is_really_full_the_record_stays_whole(tmp_path: Path) ->
 
 def test_the_newest_file_alone_is_verified_in_a_moment(tmp_path: Path) -> None:
     write(tmp_path, *(f"t{number}" for number in range(60)), most=4_000)
-    folder, key = tmp_path / "audit", key_file.read(tmp_path / "keys" / "audit")
+    folder, key = tmp_path / "audit", key_file.read_key(tmp_path / "keys" / "audit")
     whole = reader.verify(folder, key)
     newest = reader.verify(folder, key, newest=True)
-    assert newest.whole and newest.files == 1 < whole.files and newest.newest == whole.newest
+    assert newest.is_intact and newest.files == 1 < whole.files and newest.newest == whole.newest
     older = sorted(folder.glob("audit-*.jsonl"))[0]
     older.write_bytes(older.read_bytes().replace(b'"t3"', b'"t4"'))
-    assert reader.verify(folder, key, newest=True).whole and not reader.verify(folder, key).whole
+    assert reader.verify(folder, key, newest=True).is_intact and not reader.verify(folder, key).is_intact
     current = folder / CURRENT
     current.write_bytes(current.read_bytes().replace(b"local", b"other", 1))
-    assert [finding.where for finding in reader.verify(folder, key, newest=True).findings] == [f"{CURRENT}:2"]
+    assert [finding.place for finding in reader.verify(folder, key, newest=True).findings] == [f"{CURRENT}:2"]
 
 
 def test_full_files_are_closed(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
     write(tmp_path, *map(str, range(100)), most=2_000, kept=3)
-    assert len(rotated(tmp_path / "audit")) == 2 and len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(rotated_files(tmp_path / "audit")) == 2 and len(os.listdir("/proc/self/fd")) == len(before)
 
 
 # -- all of it gone

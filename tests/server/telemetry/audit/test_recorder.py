@@ -21,7 +21,7 @@ from toolgate.server.auth.scopes import READ, SERVED
 from toolgate.server.principal import Principal
 from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import reader
-from toolgate.server.telemetry.audit.redaction import GONE, MOST, redacted, text
+from toolgate.server.telemetry.audit.redaction import MAX_BYTES, REDACTED, redact, redact_text
 
 Start = Callable[..., Server]
 FIELDS = ["seq", "time", "principal", "client", "session", "tool", "task", "digest", "arguments", "decision"]
@@ -41,7 +41,7 @@ def recorded(state: Path, least: int = 1) -> list[dict[str, Any]]:
         return len(found) >= least
 
     assert eventually(there), found
-    verdict = reader.verify(state / "audit", key_file.read(state / "keys" / "audit"))
+    verdict = reader.verify(state / "audit", key_file.read_key(state / "keys" / "audit"))
     assert verdict.findings == []
     return found
 
@@ -237,8 +237,8 @@ def test_full_keeps_the_arguments_but_not_their_secrets(start: Start) -> None:
     server.call("Bash", {"command": "echo hi; TOKEN=hunter2 true; curl -s file://u:hunter2@h/ || :"})
     server.call("Bash", {"command": "echo " + "x" * 50_000})
     first, second = recorded(server.state, 2)
-    assert first["arguments"] == {"command": f"echo hi; TOKEN={GONE} true; curl -s file://{GONE}@h/ || :"}
-    assert len(json.dumps(second["arguments"])) < 2 * MOST
+    assert first["arguments"] == {"command": f"echo hi; TOKEN={REDACTED} true; curl -s file://{REDACTED}@h/ || :"}
+    assert len(json.dumps(second["arguments"])) < 2 * MAX_BYTES
     assert first["digest"] == digest({"command": "echo hi; TOKEN=hunter2 true; curl -s file://u:hunter2@h/ || :"})
 
 
@@ -276,36 +276,40 @@ def test_a_damaged_key_stops_the_start(start: Start, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        ("curl -H 'Authorization: Bearer abc.def' x", f"curl -H 'Authorization: {GONE}' x"),
-        ("a bearer AbCdEf123456 b", f"a bearer {GONE} b"),
-        ("git clone https://me:secret@example.com/x", f"git clone https://{GONE}@example.com/x"),
-        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", GONE),
-        ("use sk-proj-abcdefghijklmnop now", f"use {GONE} now"),
-        ("AKIAIOSFODNN7EXAMPLE", GONE),
-        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG aws s3 ls", f"AWS_SECRET_ACCESS_KEY={GONE} aws s3 ls"),
-        ("mysql --password=hunter2 -e x", f"mysql --password={GONE} -e x"),
-        ("login --token hunter2 now", f"login --token {GONE} now"),
-        ("MY_TOKEN='two words' run", f"MY_TOKEN={GONE} run"),
-        ("SSH_KEY=abc;ls", f"SSH_KEY={GONE};ls"),
-        ('{"password": "hunter2", "user": "me"}', f'{{"password": {GONE}, "user": "me"}}'),
-        ("x?access_token=abc&y=1", f"x?access_token={GONE}&y=1"),
-        ("curl -u me:hunter2 x", f"curl -u {GONE} x"),
-        ("Cookie: a=b; c=d\nnext", f"Cookie: {GONE}\nnext"),
-        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY----- x", f"{GONE} x"),
-        ("-----BEGIN PRIVATE KEY-----\nabc", GONE),
-        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", GONE),
+        ("curl -H 'Authorization: Bearer abc.def' x", f"curl -H 'Authorization: {REDACTED}' x"),
+        ("a bearer AbCdEf123456 b", f"a bearer {REDACTED} b"),
+        ("git clone https://me:secret@example.com/x", f"git clone https://{REDACTED}@example.com/x"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", REDACTED),
+        ("use sk-proj-abcdefghijklmnop now", f"use {REDACTED} now"),
+        ("AKIAIOSFODNN7EXAMPLE", REDACTED),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG aws s3 ls", f"AWS_SECRET_ACCESS_KEY={REDACTED} aws s3 ls"),
+        ("mysql --password=hunter2 -e x", f"mysql --password={REDACTED} -e x"),
+        ("login --token hunter2 now", f"login --token {REDACTED} now"),
+        ("MY_TOKEN='two words' run", f"MY_TOKEN={REDACTED} run"),
+        ("SSH_KEY=abc;ls", f"SSH_KEY={REDACTED};ls"),
+        ('{"password": "hunter2", "user": "me"}', f'{{"password": {REDACTED}, "user": "me"}}'),
+        ("x?access_token=abc&y=1", f"x?access_token={REDACTED}&y=1"),
+        ("curl -u me:hunter2 x", f"curl -u {REDACTED} x"),
+        ("Cookie: a=b; c=d\nnext", f"Cookie: {REDACTED}\nnext"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY----- x", f"{REDACTED} x"),
+        ("-----BEGIN PRIVATE KEY-----\nabc", REDACTED),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", REDACTED),
         ("git status --short && ls -la *.py", "git status --short && ls -la *.py"),
         ("author=me; keyboard: de", "author=me; keyboard: de"),
     ],
 )
 def test_what_looks_like_a_secret_is_redacted_and_the_rest_is_not(given: str, kept: str) -> None:
-    assert text(given) == kept
+    assert redact_text(given) == kept
 
 
 def test_arguments_of_secret_names_are_redacted_however_deep() -> None:
     given = {"a": [{"api_key": "x1", "Password": ["x2"], "n": 1, "none": None}], "secret": None, "tokens": 5}
-    kept = json.loads(bytes(redacted(given)))
-    assert kept == {"a": [{"api_key": GONE, "Password": GONE, "n": 1, "none": None}], "secret": None, "tokens": GONE}
+    kept = json.loads(bytes(redact(given)))
+    assert kept == {
+        "a": [{"api_key": REDACTED, "Password": REDACTED, "n": 1, "none": None}],
+        "secret": None,
+        "tokens": REDACTED,
+    }
 
 
 @pytest.mark.parametrize(
@@ -325,10 +329,10 @@ def test_arguments_of_secret_names_are_redacted_however_deep() -> None:
 )
 def test_redacting_hostile_arguments_takes_no_time(hostile: dict[str, Any]) -> None:
     before = time.process_time()
-    told = redacted(hostile)
+    told = redact(hostile)
     assert time.process_time() - before < 1.0
-    assert len(told if isinstance(told, str) else bytes(told)) <= MOST + 1
+    assert len(told if isinstance(told, str) else bytes(told)) <= MAX_BYTES + 1
     nested: Any = "password=x"
     for _ in range(900):
         nested = [nested]
-    assert "=x" not in json.dumps(json.loads(bytes(redacted({"a": nested}))))
+    assert "=x" not in json.dumps(json.loads(bytes(redact({"a": nested}))))

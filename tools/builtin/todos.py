@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, ResourceLink, Text
-from toolgate.tools.api.context import Context, Task
+from toolgate.tools.api.context import Context, Todo
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
-from toolgate.tools.api.text import check_texts, clipped
+from toolgate.tools.api.text import format_number, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a document
@@ -50,15 +50,15 @@ class AllTasks(msgspec.Struct, frozen=True):
     older: int
 
 
-ALL = "task://list"
+TASK_LIST_URI = "task://list"
 
 
-@resource(ALL, name="tasks", title="Tasks", mime_type="application/json", scope="tools:workflow")
+@resource(TASK_LIST_URI, name="tasks", title="Tasks", mime_type="application/json", scope="tools:workflow")
 async def task_list(ctx: Context) -> AllTasks:
     """All tasks with their steps, as TaskManager keeps them."""
     every = await ctx.tasks.all()
     shown = _newest(every, MAX_SHOWN, MAX_SHOWN_CHARACTERS)
-    return AllTasks(await ctx.tasks.current(), [_row(task) for task in shown], len(every) - len(shown))
+    return AllTasks(await ctx.tasks.current(), [_to_row(task) for task in shown], len(every) - len(shown))
 
 
 @resource("task://{id}", name="task", title="Task", mime_type="application/json", scope="tools:workflow")
@@ -67,7 +67,7 @@ async def one_task(id: str, ctx: Context) -> TaskRow:
     found = next((task for task in await ctx.tasks.all() if str(task.id) == id), None)
     if found is None:
         raise NotFound(f"there is no task {id!r}")
-    return _row(found)
+    return _to_row(found)
 
 
 @one_task.listing
@@ -107,7 +107,7 @@ async def task_manager(
     create a task (it becomes current), add steps to it, complete a step (or, without step_id, the task), switch the
     current task. list gives all tasks, pending the open ones, with their steps.
     """
-    check_texts(query=query, text=text)
+    refuse_control_characters(query=query, text=text)
     query, text = query.strip(), (text or "").strip()  # what an action has no use for it ignores: models fill in all
     match action:
         case "create":
@@ -115,9 +115,9 @@ async def task_manager(
         case "list" | "pending":
             return await _list(ctx, query, task_id, action == "pending")
         case "add":
-            return await _add(ctx, await _which(ctx, action, task_id, query), text)
+            return await _add(ctx, await _resolve_id(ctx, action, task_id, query), text)
         case "complete":
-            return await _complete(ctx, await _which(ctx, action, task_id, query), step_id)
+            return await _complete(ctx, await _resolve_id(ctx, action, task_id, query), step_id)
         case "switch":
             return await _switch(ctx, task_id, query)
 
@@ -127,58 +127,58 @@ async def _create(ctx: Context, name: str) -> Output:
     if not name:
         raise ToolError("create needs the task's name in text (or in query)")
     before = await ctx.tasks.current()
-    task = await ctx.tasks.create(_bounded("name", name))
-    _changed(ctx, task.id, before)
+    task = await ctx.tasks.create(_check_length("name", name))
+    _notify_changed(ctx, task.id, before)
     ctx.list_changed()
-    return _about(task, f"Task {task.id} created, now current: {task.name}")
+    return _to_output(task, f"Task {task.id} created, now current: {task.name}")
 
 
 async def _add(ctx: Context, task_id: int, text: str) -> Output:
     if not text:
         raise ToolError("add needs the step in text")
     try:
-        task = await ctx.tasks.add(task_id, _bounded("step", text))
+        task = await ctx.tasks.add(task_id, _check_length("step", text))
     except KeyError:
-        raise _unknown(task_id) from None
-    _changed(ctx, task.id)
-    return _about(task, f"Step {task.steps[-1].number} added to task {task.id} ({task.name}).")
+        raise _unknown_task(task_id) from None
+    _notify_changed(ctx, task.id)
+    return _to_output(task, f"Step {task.steps[-1].number} added to task {task.id} ({task.name}).")
 
 
 async def _complete(ctx: Context, task_id: int, step_id: int | None) -> Output:
     try:
         task = await ctx.tasks.complete(task_id, step_id)
     except KeyError:
-        raise _unknown(task_id) from None
+        raise _unknown_task(task_id) from None
     except LookupError:
         raise ToolError(await _no_step(ctx, task_id, step_id)) from None
-    _changed(ctx, task.id)
+    _notify_changed(ctx, task.id)
     ctx.list_changed()
     count = sum(not step.completed for step in task.steps)
     left = f"{count} {'step' if count == 1 else 'steps'}"
     if step_id is None:
         rest = f" ({left} left open)" if count else ""
-        return _about(task, f"Task {task.id} completed{rest}: {task.name}")
+        return _to_output(task, f"Task {task.id} completed{rest}: {task.name}")
     rest = f"{left} to go." if count else "No step left: complete the task itself by leaving out step_id."
-    return _about(task, f"Step {step_id} of task {task.id} completed. {rest}")
+    return _to_output(task, f"Step {step_id} of task {task.id} completed. {rest}")
 
 
 async def _switch(ctx: Context, task_id: int | None, query: str) -> Output:
     if task_id is None and not query:
         raise ToolError("switch needs task_id, or the task's name in query")
-    wanted = await _which(ctx, "switch", task_id, query)
+    wanted = await _resolve_id(ctx, "switch", task_id, query)
     before = await ctx.tasks.current()
     try:
         task = await ctx.tasks.switch(wanted)
     except KeyError:
-        raise _unknown(wanted) from None
-    _changed(ctx, task.id, before)
-    return _about(task, f"Task {task.id} is now current: {task.name}")
+        raise _unknown_task(wanted) from None
+    _notify_changed(ctx, task.id, before)
+    return _to_output(task, f"Task {task.id} is now current: {task.name}")
 
 
 async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) -> Output:
     every = await ctx.tasks.all()
     if task_id is not None and all(task.id != task_id for task in every):
-        raise _unknown(task_id)
+        raise _unknown_task(task_id)
     found = [
         task
         for task in every
@@ -194,22 +194,22 @@ async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) 
         note = f"No {kind} mentions {query!r}." if query else f"There is no {kind}."
     current = await ctx.tasks.current()
     text = "\n".join(lines if note is None else [*lines, note])
-    return Output([Text(text)], TaskList(current, [_row(task) for task in shown], note))
+    return Output([Text(text)], TaskList(current, [_to_row(task) for task in shown], note))
 
 
-async def _which(ctx: Context, action: Action, task_id: int | None, query: str) -> int:
+async def _resolve_id(ctx: Context, action: Action, task_id: int | None, query: str) -> int:
     """The task that is meant: by id, else by name, else the current one."""
     if task_id is not None:
         return task_id
     if query:
-        return _named(await ctx.tasks.all(), query)
+        return _find_by_name(await ctx.tasks.all(), query)
     current = await ctx.tasks.current()
     if current is None:
         raise ToolError(f"{action} needs a task, and none is current: give task_id or query, or create one first")
     return current
 
 
-def _named(tasks: Sequence[Task], query: str) -> int:
+def _find_by_name(tasks: Sequence[Todo], query: str) -> int:
     """A name in full goes before a part of one, and an open task before a completed one."""
     wanted = query.casefold()
     found = [task for task in tasks if task.name.casefold() == wanted]
@@ -227,28 +227,29 @@ def _named(tasks: Sequence[Task], query: str) -> int:
 async def _no_step(ctx: Context, task_id: int, step_id: int | None) -> str:
     held = next((task for task in await ctx.tasks.all() if task.id == task_id), None)
     if held is None or not held.steps:
-        return f"task {clipped(task_id)} has no steps: add one, or leave out step_id to complete the task"
-    return f"task {clipped(task_id)} has no step {clipped(step_id)}: its steps are 1 to {held.steps[-1].number}"
+        return f"task {format_number(task_id)} has no steps: add one, or leave out step_id to complete the task"
+    last = held.steps[-1].number
+    return f"task {format_number(task_id)} has no step {format_number(step_id)}: its steps are 1 to {last}"
 
 
-def _unknown(task_id: int) -> ToolError:
-    return ToolError(f"there is no task {clipped(task_id)}: list shows the ids there are")
+def _unknown_task(task_id: int) -> ToolError:
+    return ToolError(f"there is no task {format_number(task_id)}: list shows the ids there are")
 
 
-def _bounded(what: str, text: str) -> str:
+def _check_length(what: str, text: str) -> str:
     if len(text) > MAX_TEXT:
         raise ToolError(f"the {what} is {len(text)} characters long, {MAX_TEXT} are allowed: shorten it")
     return text
 
 
-def _mentions(task: Task, query: str) -> bool:
+def _mentions(task: Todo, query: str) -> bool:
     wanted = query.casefold()
     return wanted in task.name.casefold() or any(wanted in step.text.casefold() for step in task.steps)
 
 
-def _newest(tasks: Sequence[Task], most: int, characters: int) -> list[Task]:
+def _newest(tasks: Sequence[Todo], most: int, characters: int) -> list[Todo]:
     """As many as one answer holds, by id; the oldest are left out."""
-    shown: list[Task] = []
+    shown: list[Todo] = []
     for task in reversed(tasks[-most:]):
         characters -= len(task.name) + sum(len(step.text) for step in task.steps)
         if shown and characters < 0:
@@ -257,15 +258,15 @@ def _newest(tasks: Sequence[Task], most: int, characters: int) -> list[Task]:
     return shown[::-1]
 
 
-def _lines(task: Task) -> list[str]:
+def _lines(task: Todo) -> list[str]:
     head = f"{_box(task.completed)} task {task.id}: {task.name}{' (current)' if task.current else ''}"
     steps = [f"    {_box(step.completed)} {step.number}. {' '.join(step.text.split())}" for step in task.steps]
     return [head, *steps]
 
 
-def _changed(ctx: Context, *ids: int | None) -> None:
+def _notify_changed(ctx: Context, *ids: int | None) -> None:
     """Tell whoever is subscribed to these tasks; the list has changed with them."""
-    for uri in (ALL, *(_uri(id) for id in ids if id is not None)):
+    for uri in (TASK_LIST_URI, *(_uri(id) for id in ids if id is not None)):
         ctx.updated(uri)
 
 
@@ -277,10 +278,10 @@ def _box(done: bool) -> str:
     return "[x]" if done else "[ ]"
 
 
-def _about(task: Task, text: str) -> Output:
-    return Output([Text(text)], TaskList(task.id, [_row(task)], text))
+def _to_output(task: Todo, text: str) -> Output:
+    return Output([Text(text)], TaskList(task.id, [_to_row(task)], text))
 
 
-def _row(task: Task) -> TaskRow:
+def _to_row(task: Todo) -> TaskRow:
     steps = [StepRow(step.number, step.text, step.completed) for step in task.steps]
     return TaskRow(task.id, task.name, task.current, task.completed, steps)

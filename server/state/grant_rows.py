@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.state.oauth import OAuthTables
-from toolgate.server.state.people import BUILT_IN
+from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -35,7 +35,7 @@ class Grant:
     expires_at: float
     revoked_at: float | None
 
-    def holds(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         return self.revoked_at is None and now < self.expires_at
 
 
@@ -48,7 +48,7 @@ def _tables() -> OAuthTables:
 # Grants and codes
 
 
-def put_grant(connection: "Connection", now: float, lifetime: float, **row: Any) -> str:
+def add_grant(connection: "Connection", now: float, lifetime: float, **row: Any) -> str:
     """A new grant's id."""
     id = secrets.token_urlsafe(12)
     of = _tables().grant
@@ -58,13 +58,13 @@ def put_grant(connection: "Connection", now: float, lifetime: float, **row: Any)
     return id
 
 
-def grant(connection: "Connection", id: str) -> Grant | None:
+def find_grant(connection: "Connection", id: str) -> Grant | None:
     of = _tables().grant
     row = connection.execute(of.select().where(of.c.id == id)).one_or_none()
     return None if row is None else Grant(*row)
 
 
-def grants_of(connection: "Connection", subject: str | None, now: float) -> list[Grant]:
+def list_used_grants(connection: "Connection", subject: str | None, now: float) -> list[Grant]:
     """Those of a person, or with None of everybody, that hold and were used; the newest first."""
     of = _tables().grant
     rows = of.select().where(of.c.revoked_at.is_(None), of.c.used_at.is_not(None), of.c.expires_at > now)
@@ -72,12 +72,12 @@ def grants_of(connection: "Connection", subject: str | None, now: float) -> list
     return [Grant(*row) for row in connection.execute(rows.order_by(of.c.made_at.desc()))]
 
 
-def touch(connection: "Connection", id: str, now: float) -> None:
+def mark_grant_used(connection: "Connection", id: str, now: float) -> None:
     of = _tables().grant
     connection.execute(of.update().where(of.c.id == id).values(used_at=now))
 
 
-def end_grant(connection: "Connection", id: str, now: float) -> list[str]:
+def revoke_grant(connection: "Connection", id: str, now: float) -> list[str]:
     """Revoke a grant, with its code and all its tokens. Gives the ids of the access tokens that are denied by it."""
     all = _tables()
     connection.execute(all.grant.update().where(all.grant.c.id == id).values(revoked_at=now))
@@ -87,7 +87,9 @@ def end_grant(connection: "Connection", id: str, now: float) -> list[str]:
     return list(connection.execute(held).scalars())
 
 
-def open_grants(connection: "Connection", subject: str | None = None, client: str | None = None) -> list[Grant]:
+def list_unrevoked_grants(
+    connection: "Connection", subject: str | None = None, client: str | None = None
+) -> list[Grant]:
     """All that are not revoked, their code may still wait: a person's, a client's, or with neither everybody's."""
     of = _tables().grant
     rows = of.select().where(of.c.revoked_at.is_(None))
@@ -96,7 +98,7 @@ def open_grants(connection: "Connection", subject: str | None = None, client: st
     return [Grant(*row) for row in connection.execute(rows)]
 
 
-def deny_all(
+def deny_grantless_tokens(
     connection: "Connection", now: float, *, subject: str | None = None, client: str | None = None
 ) -> list[str]:
     """Deny the access tokens that came of no grant: those for a subject, or those a client got. Gives their ids."""
@@ -107,7 +109,7 @@ def deny_all(
     return list(connection.execute(own.values(denied=True).returning(of.c.jti)).scalars())
 
 
-def deny_subjects(connection: "Connection", subjects: Collection[str], now: float) -> list[str]:
+def deny_tokens_of_subjects(connection: "Connection", subjects: Collection[str], now: float) -> list[str]:
     """Deny all access tokens for these subjects, whatever they came of. Gives their ids."""
     of = _tables().access
     good = (of.c.expires_at > now) & of.c.denied.is_(False)
@@ -119,18 +121,18 @@ def deny_subjects(connection: "Connection", subjects: Collection[str], now: floa
     return denied
 
 
-def holding(connection: "Connection", subjects: Collection[str], now: float) -> list[Grant]:
+def find_valid_grants(connection: "Connection", subjects: Collection[str], now: float) -> list[Grant]:
     """The grants of these subjects that hold. One whose code nobody redeemed is none yet."""
     of = _tables().grant
-    return _holding(connection, of.c.subject, subjects, now)
+    return _find_valid(connection, of.c.subject, subjects, now)
 
 
-def holding_ids(connection: "Connection", ids: Collection[str], now: float) -> list[Grant]:
+def find_valid_grants_by_id(connection: "Connection", ids: Collection[str], now: float) -> list[Grant]:
     """The same, of these ids."""
-    return _holding(connection, _tables().grant.c.id, ids, now)
+    return _find_valid(connection, _tables().grant.c.id, ids, now)
 
 
-def _holding(connection: "Connection", column: Any, values: Collection[str], now: float) -> list[Grant]:
+def _find_valid(connection: "Connection", column: Any, values: Collection[str], now: float) -> list[Grant]:
     of, listed, found = _tables().grant, list(values), list[Grant]()
     live = of.select().where(of.c.revoked_at.is_(None), of.c.used_at.is_not(None), of.c.expires_at > now)
     for start in range(0, len(listed), MAX_VALUES):
@@ -139,11 +141,11 @@ def _holding(connection: "Connection", column: Any, values: Collection[str], now
     return found
 
 
-def put_code(connection: "Connection", code: str, **row: Any) -> None:
+def add_code(connection: "Connection", code: str, **row: Any) -> None:
     connection.execute(_tables().code.insert().values(code=code, **row))
 
 
-def code(connection: "Connection", code: str) -> Any:
+def find_code(connection: "Connection", code: str) -> Any:
     """The row (grant_id, challenge, expires_at, redeemed_at), or None."""
     of = _tables().code
     return connection.execute(of.select().where(of.c.code == code)).one_or_none()
@@ -159,17 +161,17 @@ def redeem_code(connection: "Connection", code: str, now: float) -> bool:
 # Refresh tokens
 
 
-def put_refresh(connection: "Connection", token: str, grant_id: str) -> None:
+def add_refresh_token(connection: "Connection", token: str, grant_id: str) -> None:
     connection.execute(_tables().refresh.insert().values(token=token, grant_id=grant_id))
 
 
-def refresh(connection: "Connection", token: str) -> Any:
+def find_refresh_token(connection: "Connection", token: str) -> Any:
     """The row (grant_id, redeemed_at, salt), or None."""
     of = _tables().refresh
     return connection.execute(of.select().where(of.c.token == token)).one_or_none()
 
 
-def redeem_refresh(connection: "Connection", token: str, now: float, salt: bytes) -> bool:
+def redeem_refresh_token(connection: "Connection", token: str, now: float, salt: bytes) -> bool:
     """Whether this was the first time."""
     of = _tables().refresh
     first = of.update().where(of.c.token == token, of.c.redeemed_at.is_(None)).values(redeemed_at=now, salt=salt)
@@ -179,7 +181,7 @@ def redeem_refresh(connection: "Connection", token: str, now: float, salt: bytes
 # Consents and people
 
 
-def put_consent(connection: "Connection", now: float, scope: str, **key: str) -> None:
+def save_consent(connection: "Connection", now: float, scope: str, **key: str) -> None:
     """Remember what was approved: `key` is subject, client, redirect_uri and resource."""
     from sqlalchemy.dialects.sqlite import insert  # start-up
 
@@ -187,7 +189,7 @@ def put_consent(connection: "Connection", now: float, scope: str, **key: str) ->
     connection.execute(row.on_conflict_do_update(index_elements=list(key), set_={"scope": scope, "given_at": now}))
 
 
-def consent(connection: "Connection", **key: str) -> str | None:
+def find_consent(connection: "Connection", **key: str) -> str | None:
     """The scope that was approved for exactly this, or None."""
     of = _tables().consent
     found = connection.execute(of.select().with_only_columns(of.c.scope).filter_by(**key)).scalar_one_or_none()
@@ -199,7 +201,7 @@ def forget_consents(connection: "Connection", subject: str, client: str) -> None
     connection.execute(of.delete().where(of.c.subject == subject, of.c.client == client))
 
 
-def put_person(connection: "Connection", subject: str, **row: Any) -> None:
+def save_person(connection: "Connection", subject: str, **row: Any) -> None:
     """Note whom a subject stands for: issuer, known_as, name, seen_at; and email, unless it is to stay as it was."""
     from sqlalchemy.dialects.sqlite import insert  # start-up
 
@@ -207,34 +209,34 @@ def put_person(connection: "Connection", subject: str, **row: Any) -> None:
     connection.execute(made.on_conflict_do_update(index_elements=["subject"], set_=row))
 
 
-def person(connection: "Connection", subject: str) -> Any:
+def find_person(connection: "Connection", subject: str) -> Any:
     """The row (issuer, known_as, name, email), or None."""
     of = _tables().person
     return connection.execute(of.select().where(of.c.subject == subject)).one_or_none()
 
 
-def everybody(connection: "Connection") -> list[Any]:
+def list_people(connection: "Connection") -> list[Any]:
     """The rows (subject, issuer, known_as, name, email) of all who have been here."""
     return list(connection.execute(_tables().person.select()))
 
 
-def outsiders(connection: "Connection") -> list[Any]:
+def list_external_people(connection: "Connection") -> list[Any]:
     """The rows of all who have no account here."""
     of = _tables().person
     return list(connection.execute(of.select().where(of.c.issuer != BUILT_IN).order_by(of.c.issuer, of.c.name)))
 
 
-def people(connection: "Connection", named: str) -> list[Any]:
+def find_people(connection: "Connection", name: str) -> list[Any]:
     """The rows (subject, issuer, known_as, name) of whom that may mean: a subject, or a name."""
     of = _tables().person
-    meant = (of.c.subject == named) | (of.c.name == named) | (of.c.known_as == named)
+    meant = (of.c.subject == name) | (of.c.name == name) | (of.c.known_as == name)
     return list(connection.execute(of.select().where(meant).order_by(of.c.issuer, of.c.known_as)))
 
 
 # What counts until a time
 
 
-def used(connection: "Connection", client: str, now: float) -> int:
+def count_used_assertions(connection: "Connection", client: str, now: float) -> int:
     """How many assertions of a client can't be forgotten yet."""
     from sqlalchemy import func, select  # start-up
 
@@ -243,7 +245,7 @@ def used(connection: "Connection", client: str, now: float) -> int:
     return int(connection.execute(live).scalar_one())
 
 
-def use(connection: "Connection", id: str, expires_at: float, client: str | None = None) -> bool:
+def mark_used(connection: "Connection", id: str, expires_at: float, client: str | None = None) -> bool:
     """Whether `id`, an assertion or a question, was not used before. From now on it was."""
     from sqlalchemy.dialects.sqlite import insert  # start-up
 
@@ -256,12 +258,12 @@ def is_used(connection: "Connection", id: str) -> bool:
     return connection.execute(of.select().where(of.c.id == id)).one_or_none() is not None
 
 
-def put_access(connection: "Connection", **row: Any) -> None:
+def add_access_token(connection: "Connection", **row: Any) -> None:
     """Note a new access token: jti, client, subject, grant_id, expires_at."""
     connection.execute(_tables().access.insert().values(denied=False, **row))
 
 
-def unexpired(connection: "Connection", subject: str, now: float) -> dict[str, int]:
+def count_access_tokens(connection: "Connection", subject: str, now: float) -> dict[str, int]:
     """How many access tokens for a subject have not expired, denied ones too, by the client that got them."""
     from sqlalchemy import func, select  # start-up
 
@@ -270,26 +272,26 @@ def unexpired(connection: "Connection", subject: str, now: float) -> dict[str, i
     return {row[0]: row[1] for row in connection.execute(counted.group_by(of.c.client))}
 
 
-def access(connection: "Connection", jti: str) -> Any:
+def find_access_token(connection: "Connection", jti: str) -> Any:
     """The row (client, subject, grant_id, expires_at, denied), or None."""
     of = _tables().access
     return connection.execute(of.select().where(of.c.jti == jti)).one_or_none()
 
 
-def deny(connection: "Connection", jti: str) -> None:
+def deny_access_token(connection: "Connection", jti: str) -> None:
     """Deny one access token."""
     of = _tables().access
     connection.execute(of.update().where(of.c.jti == jti).values(denied=True))
 
 
-def denied(connection: "Connection", now: float) -> list[str]:
+def list_denied_tokens(connection: "Connection", now: float) -> list[str]:
     """The ids of all access tokens that are denied and have not expired."""
     of = _tables().access
     held = of.select().with_only_columns(of.c.jti).where(of.c.denied, of.c.expires_at > now)
     return list(connection.execute(held).scalars())
 
 
-def live(connection: "Connection", subjects: Collection[str], now: float) -> set[tuple[str, str]]:
+def list_active_clients(connection: "Connection", subjects: Collection[str], now: float) -> set[tuple[str, str]]:
     """Subject and client of the access tokens for these subjects that have neither expired nor been denied."""
     of = _tables().access
     held = of.select().with_only_columns(of.c.subject, of.c.client)
@@ -297,7 +299,7 @@ def live(connection: "Connection", subjects: Collection[str], now: float) -> set
     return {(subject, client) for subject, client in connection.execute(held)}
 
 
-def sweep(connection: "Connection", now: float) -> None:
+def remove_expired(connection: "Connection", now: float) -> None:
     """Take away what is over."""
     all = _tables()
     for of in (all.used, all.access):

@@ -67,13 +67,13 @@ def _tables() -> PeopleTables:
 # Accounts
 
 
-def accounts(connection: "Connection") -> list[Any]:
+def list_accounts(connection: "Connection") -> list[Any]:
     """All accounts, by name."""
     of = _tables().account
     return list(connection.execute(of.select().order_by(of.c.name)))
 
 
-def account(connection: "Connection", name: str) -> Any:
+def find_account(connection: "Connection", name: str) -> Any:
     """The account's row, or None."""
     of = _tables().account
     return connection.execute(of.select().where(of.c.name == name)).one_or_none()
@@ -94,7 +94,7 @@ def set_password(connection: "Connection", name: str, password: str) -> bool:
     return connection.execute(of.update().where(of.c.name == name).values(password=password)).rowcount == 1
 
 
-def is_known(connection: "Connection", issuer: str, subject: str) -> bool:
+def has_account(connection: "Connection", issuer: str, subject: str) -> bool:
     """Whether a person of the built-in login has their account yet; whether others may come, `SignIn.may_come` says."""
     of = _tables().account
     return issuer != BUILT_IN or connection.execute(of.select().where(of.c.subject == subject)).first() is not None
@@ -108,7 +108,7 @@ def remove_account(connection: "Connection", name: str) -> None:
 # Login sessions
 
 
-def login(connection: "Connection", hashed: str, now: float) -> Any:
+def find_login(connection: "Connection", hashed: str, now: float) -> Any:
     """The row of a session that lasts, or None."""
     of = _tables().login
     return connection.execute(of.select().where(of.c.hash == hashed, of.c.until > now)).one_or_none()
@@ -140,13 +140,13 @@ def end_all_logins(connection: "Connection") -> None:
 # Departures
 
 
-def add_departure(connection: "Connection", now: float, **row: Any) -> None:
+def add_pending_login(connection: "Connection", now: float, **row: Any) -> None:
     of = _tables().departure
     connection.execute(of.delete().where(of.c.until <= now))
     connection.execute(of.insert().values(**row))
 
 
-def trim_departures(connection: "Connection", question: str, each: int, all: int) -> None:
+def trim_pending_logins(connection: "Connection", question: str, each: int, all: int) -> None:
     """Leave the newest `each` of a question's departures, where there is one, and the newest `all` of everybody's."""
     of = _tables().departure
     newest = of.select().with_only_columns(of.c.hash).order_by(of.c.until.desc())
@@ -156,7 +156,7 @@ def trim_departures(connection: "Connection", question: str, each: int, all: int
     connection.execute(of.delete().where(of.c.hash.in_(newest.offset(all))))
 
 
-def take_departure(connection: "Connection", hashed: str, now: float) -> Any:
+def take_pending_login(connection: "Connection", hashed: str, now: float) -> Any:
     """The row, or None: once."""
     of = _tables().departure
     row = connection.execute(of.select().where(of.c.hash == hashed, of.c.until > now)).one_or_none()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
 from toolgate.server.auth.login.accounts import Person
-from toolgate.transports.web.http import Cookies, Incoming, Outgoing, fresh, redirect, tag
-from toolgate.transports.web.templates import Pages
+from toolgate.transports.web.http import Cookies, WebRequest, WebResponse, new_secret, redirect, short_hash
+from toolgate.transports.web.templates import PageTemplates
 
 FORM_TIME = 3600.0  # seconds a form that waits for its first key press still holds
 STALE = "This page was no longer current, so nothing was done. Please try again."  # for people
@@ -30,27 +30,27 @@ class Visitor:
     key: str = ""
 
 
-NOBODY = Visitor()
+ANONYMOUS = Visitor()
 
 
-class Forms:
+class PageContext:
     """`public_url` has no trailing slash; `server` is what people call it."""
 
     def __init__(self, public_url: str, server: str) -> None:
         self.public_url = public_url
         self.base = urlsplit(public_url).path
-        self.pages = Pages(self.base, server)
+        self.pages = PageTemplates(self.base, server)
         self.cookies = Cookies(public_url)
 
-    def bound(self, incoming: Incoming, visitor: Visitor, *page: str) -> tuple[str, list[tuple[str, str]]]:
+    def csrf_token(self, incoming: WebRequest, visitor: Visitor, *page: str) -> tuple[str, list[tuple[str, str]]]:
         """The token of a form of `page` (its name, its question, …), and the cookies it needs."""
         if visitor.key:
             return _token(visitor.key, visitor, page), []
         name = _form_cookie(page)
-        secret = self.cookies.get(incoming, name) or fresh()
-        return _token(secret, visitor, page), [self.cookies.put(name, secret, FORM_TIME)]
+        secret = self.cookies.get(incoming, name) or new_secret()
+        return _token(secret, visitor, page), [self.cookies.set(name, secret, FORM_TIME)]
 
-    def is_bound(self, incoming: Incoming, visitor: Visitor, fields: Mapping[str, str], *page: str) -> bool:
+    def has_valid_csrf(self, incoming: WebRequest, visitor: Visitor, fields: Mapping[str, str], *page: str) -> bool:
         """Whether a form came from that page, as it was shown to this browser."""
         if incoming.headers.get(b"sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
             return False
@@ -58,23 +58,23 @@ class Forms:
         token = _token(secret, visitor, page)
         return bool(secret) and hmac.compare_digest(token.encode(), fields.get("csrf", "").encode())
 
-    def unbound(self, incoming: Incoming, visitor: Visitor, *page: str) -> str:
+    def describe_csrf_failure(self, incoming: WebRequest, visitor: Visitor, *page: str) -> str:
         """What to say of a form that is not bound."""
         return STALE if visitor.key or self.cookies.get(incoming, _form_cookie(page)) else NO_COOKIE
 
-    def refused(self, status: int, text: str) -> Outgoing:
-        return self.pages.notice(status, "That did not work", sentence(text), alone=False)
+    def error_page(self, status: int, text: str) -> WebResponse:
+        return self.pages.notice(status, "That did not work", format_sentence(text), isolated=False)
 
-    def to(self, page: str, **asked: str) -> Outgoing:
-        return redirect(self.path(page, **asked))
+    def redirect_to(self, page: str, **asked: str) -> WebResponse:
+        return redirect(self.path_of(page, **asked))
 
-    def path(self, page: str, **asked: str) -> str:
+    def path_of(self, page: str, **asked: str) -> str:
         """The page's path, with what of `asked` is not empty."""
         query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote)
         return f"{self.base}/{page}" + (f"?{query}" if query else "")
 
 
-def sentence(text: object) -> str:
+def format_sentence(text: object) -> str:
     """An error's text, for people."""
     said = str(text).rstrip(".")
     return f"{said[:1].upper()}{said[1:]}."
@@ -87,4 +87,4 @@ def _token(secret: str, visitor: Visitor, page: tuple[str, ...]) -> str:
 
 
 def _form_cookie(page: tuple[str, ...]) -> str:
-    return f"form-{tag(page[1])}" if page[1] else "form"
+    return f"form-{short_hash(page[1])}" if page[1] else "form"

@@ -12,10 +12,10 @@ import pytest
 
 from tests.server.auth.authorization_in_process import Desk, at_desk
 from toolgate.server.auth.clients import redirect_uris
+from toolgate.server.auth.clients.document_copies import DOCUMENTS
 from toolgate.server.auth.clients.reachability import AGAIN, PAUSE
-from toolgate.server.auth.clients.well_known import DOCUMENTS
-from toolgate.server.auth.oauth_server import Mistake, Question
-from toolgate.tools.web.fetch import Page, Refused
+from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest
+from toolgate.tools.web.fetch import AddressRefusedError, Page
 
 CLAUDE_CODE, CODEX = (
     "https://claude.ai/oauth/claude-code-client-metadata",
@@ -36,10 +36,10 @@ async def settled(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def refused(desk: Desk, id: str) -> Mistake:
+async def refused(desk: Desk, id: str) -> AuthorizationErrorPage:
     """What is told about a document that can't be had, once this server has looked at what else can't."""
     outcome = await desk.asked(id)
-    assert isinstance(outcome, Mistake), outcome
+    assert isinstance(outcome, AuthorizationErrorPage), outcome
     await settled(lambda: desk.authorization._documents.reachability._trying is None)
     return outcome
 
@@ -52,21 +52,21 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_copy_is_whole_and_sends_codes_to_loopback_alone(url: str, name: str) -> None:
     copy = DOCUMENTS[url]
     told = json.loads(copy.text)
-    assert copy.is_whole and (told["client_id"], told["client_name"]) == (url, name)
-    assert redirect_uris.only_loopback(told["redirect_uris"])
+    assert copy.is_intact and (told["client_id"], told["client_name"]) == (url, name)
+    assert redirect_uris.is_loopback_only(told["redirect_uris"])
 
 
 @pytest.mark.parametrize("url", [CLAUDE_CODE, CODEX])
 def test_a_well_known_client_that_can_not_be_fetched_is_known_by_its_copy(tmp_path: Path, url: str) -> None:
     async def body(desk: Desk) -> None:
         question = await desk.asked(url, redirect_uri=BACK)
-        assert isinstance(question, Question) and question.client.kind == "document"
-        assert isinstance(await desk.asked(url, redirect_uri="https://app.example/back"), Mistake)
+        assert isinstance(question, ConsentRequest) and question.client.kind == "document"
+        assert isinstance(await desk.asked(url, redirect_uri="https://app.example/back"), AuthorizationErrorPage)
         answer = await desk.redeem(url, await desk.code(url, redirect_uri=BACK), redirect_uri=BACK)
         desk.clock.now += 7 * 86_400
         assert (await desk.refresh(url, answer.body["refresh_token"])).status == 200
         for other in (f"{url}/", url.replace("https://", "https://www."), f"{url}:443"):
-            assert isinstance(await desk.asked(other, redirect_uri=BACK), Mistake), other
+            assert isinstance(await desk.asked(other, redirect_uri=BACK), AuthorizationErrorPage), other
 
     at_desk(tmp_path, body)
 
@@ -75,7 +75,7 @@ def test_a_well_known_client_that_can_not_be_fetched_is_known_by_its_copy(tmp_pa
 def test_no_copy_stands_in_for_a_document_that_is_malformed(tmp_path: Path, page: Any) -> None:
     async def body(desk: Desk) -> None:
         desk.pages.held[CLAUDE_CODE] = page
-        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), Mistake)
+        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), AuthorizationErrorPage)
 
     at_desk(tmp_path, body)
 
@@ -85,7 +85,7 @@ def test_a_copy_that_was_changed_is_not_used(tmp_path: Path) -> None:
     changed = {CLAUDE_CODE: replace(copy, text=copy.text.replace(b"127.0.0.1", b"evil.example"))}
 
     async def body(desk: Desk) -> None:
-        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), Mistake)
+        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), AuthorizationErrorPage)
 
     at_desk(tmp_path, body, well_known=changed)
 
@@ -97,7 +97,7 @@ def test_a_document_that_was_fetched_holds_longer_than_the_copy(tmp_path: Path) 
         desk.pages.held[CLAUDE_CODE] = newer
         for _ in range(3):
             question = await desk.asked(CLAUDE_CODE, redirect_uri=BACK)
-            assert isinstance(question, Question) and question.client.name == "Claude Code 3"
+            assert isinstance(question, ConsentRequest) and question.client.name == "Claude Code 3"
             desk.pages.held.clear()
             desk.clock.now += 86_400
 
@@ -120,7 +120,7 @@ def test_a_server_that_reaches_no_document_says_so_once_and_lets_clients_registe
         desk.pages.held[CODEX] = json.loads(DOCUMENTS[CODEX].text)
         desk.clock.now += AGAIN
         assert not await takes_documents(desk)  # this asks for it
-        await settled(lambda: not desk.authorization._documents.reachability.is_lost)
+        await settled(lambda: not desk.authorization._documents.reachability.is_unreachable)
         assert await takes_documents(desk)
 
     at_desk(tmp_path, body)
@@ -130,10 +130,10 @@ def test_a_document_that_is_fetched_again_brings_documents_back_at_once(tmp_path
     async def body(desk: Desk) -> None:
         await refused(desk, STRANGER)
         desk.pages.held[STRANGER] = {"client_id": STRANGER, "client_name": "Fernhill", "redirect_uris": [BACK]}
-        assert isinstance(await desk.asked(STRANGER, redirect_uri=BACK), Question)
+        assert isinstance(await desk.asked(STRANGER, redirect_uri=BACK), ConsentRequest)
         assert not await takes_documents(desk)  # a host that a stranger named proves nothing
         desk.pages.held[CLAUDE_CODE] = json.loads(DOCUMENTS[CLAUDE_CODE].text)
-        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), Question)
+        assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), ConsentRequest)
         assert await takes_documents(desk)
 
     at_desk(tmp_path, body)
@@ -157,12 +157,12 @@ def test_a_name_that_leads_inside_is_out_of_reach_like_any_other(tmp_path: Path)
     """A network may answer for claude.ai itself; and of what is inside the page tells nothing."""
 
     async def body(desk: Desk) -> None:
-        inside = Refused("refused: claude.ai is at 10.0.0.1, which is private")
+        inside = AddressRefusedError("refused: claude.ai is at 10.0.0.1, which is private")
         desk.pages.held |= dict.fromkeys((CLAUDE_CODE, CODEX, STRANGER), inside)
         told = await refused(desk, STRANGER)
         assert told.description == "the client's metadata document can't be reached from this server"
-        assert isinstance(await desk.asked(CODEX, redirect_uri=BACK), Question)
-        await settled(lambda: desk.authorization._documents.reachability.is_lost)
+        assert isinstance(await desk.asked(CODEX, redirect_uri=BACK), ConsentRequest)
+        await settled(lambda: desk.authorization._documents.reachability.is_unreachable)
         assert not await takes_documents(desk)
 
     at_desk(tmp_path, body)
@@ -176,7 +176,7 @@ def test_where_clients_can_not_register_documents_stay_advertised(
     async def body(desk: Desk) -> None:
         await refused(desk, STRANGER)
         assert await takes_documents(desk) and "--registration open" in warnings(caplog)[0]
-        assert isinstance(await desk.asked(CODEX, redirect_uri=BACK), Question)
+        assert isinstance(await desk.asked(CODEX, redirect_uri=BACK), ConsentRequest)
 
     at_desk(tmp_path, body, registration="metadata")
 

@@ -10,9 +10,17 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolgate.tools.web.address_policy import Allowed, check_host
-from toolgate.tools.web.dns import Names
-from toolgate.tools.web.fetch import MAX_URL, REDIRECTS, Page, Refused, Resolve, Unreachable, shown
+from toolgate.tools.web.address_policy import AddressPolicy, check_host
+from toolgate.tools.web.dns import Resolver
+from toolgate.tools.web.fetch import (
+    MAX_URL,
+    REDIRECTS,
+    AddressRefusedError,
+    Page,
+    PageUnreachableError,
+    Resolve,
+    shorten_url,
+)
 from toolgate.tools.web.local_addresses import is_local
 
 if TYPE_CHECKING:
@@ -37,7 +45,7 @@ V6 = re.compile(r"[0-9a-f:]+(\d+\.\d+\.\d+\.\d+)?")  # no zone: it would choose 
 GZIP, ZLIB, RAW = 31, 15, -15  # window bits
 
 
-def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend":
+def pinned_backend(allowed: AddressPolicy, resolve: Resolve) -> "httpcore.AsyncNetworkBackend":
     """Connects to addresses resolved and vetted here. TLS and `Host`, which are set above, keep the name."""
     import httpcore  # start-up
 
@@ -52,7 +60,7 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
             local_address: str | None = None,
             socket_options: "Iterable[httpcore.SOCKET_OPTION] | None" = None,
         ) -> httpcore.AsyncNetworkStream:
-            addresses = await vetted(host, port, allowed, resolve)
+            addresses = await resolve_vetted(host, port, allowed, resolve)
             share = (timeout or CONNECT) / len(addresses)
             failure: Exception | None = None
             for address in addresses:
@@ -63,39 +71,39 @@ def pinned(allowed: Allowed, resolve: Resolve) -> "httpcore.AsyncNetworkBackend"
                     return stream
                 except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                     failure = error
-            raise Unreachable(f"could not connect to {host} port {port}: {reason(failure)}")
+            raise PageUnreachableError(f"could not connect to {host} port {port}: {describe_error(failure)}")
 
     return Pinned()
 
 
-async def vetted(host: str, port: int, allowed: Allowed, resolve: Resolve) -> list[str]:
+async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> list[str]:
     """The addresses of `host` to be tried in turn. Raises Refused if any of them may not be reached."""
     try:
         addresses = list(dict.fromkeys(await resolve(host, port)))
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        raise Unreachable(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
+        raise PageUnreachableError(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
     if not addresses:
-        raise Unreachable(f"could not resolve {host}: it has no address")
+        raise PageUnreachableError(f"could not resolve {host}: it has no address")
     finding = check_host(host, addresses, allowed, is_local)
     if finding is not None:
         address, kind = finding
         where = address if address == host else f"{host} has the address {address}, which"
-        raise Refused(f"refused: {where} is {kind}; the operator can allow it with --allow-private {host}")
+        raise AddressRefusedError(f"refused: {where} is {kind}; the operator can allow it with --allow-private {host}")
     return addresses[:MAX_ADDRESSES]
 
 
-def usable(host: str) -> bool:
+def is_usable_host(host: str) -> bool:
     """Whether that is a host name or an address, as it stands in a URL without its brackets."""
     return len(host) <= MAX_HOST and bool(NAME.fullmatch(host) or (":" in host and V6.fullmatch(host)))
 
 
-class Wire:
+class VettedClient:
     """Connections to vetted addresses, in a pool for each lane: a search engine each, and one for all pages."""
 
-    def __init__(self, allowed: Allowed, verify: "ssl.SSLContext | None", resolve: Resolve | None) -> None:
-        self._trusted = verify or _trusted()
-        self._backend = pinned(allowed, resolve or Names().addresses)
+    def __init__(self, allowed: AddressPolicy, verify: "ssl.SSLContext | None", resolve: Resolve | None) -> None:
+        self._tls_context = verify or _make_tls_context()
+        self._backend = pinned_backend(allowed, resolve or Resolver().addresses)
         self._pools: dict[str, httpcore.AsyncConnectionPool] = {}
 
     async def close(self) -> None:
@@ -108,7 +116,7 @@ class Wire:
 
         if lane not in self._pools:
             self._pools[lane] = httpcore.AsyncConnectionPool(
-                ssl_context=self._trusted,
+                ssl_context=self._tls_context,
                 max_connections=MAX_CONNECTIONS,
                 max_keepalive_connections=MAX_IDLE,
                 keepalive_expiry=IDLE,
@@ -116,28 +124,28 @@ class Wire:
             )
         return self._pools[lane]
 
-    def target(self, url: str, base: "httpx.URL | None" = None) -> "httpx.URL":
+    def parse_url(self, url: str, base: "httpx.URL | None" = None) -> "httpx.URL":
         """`url`, relative to `base`, as something that may be asked for. Raises Unreachable or Refused."""
         import httpx  # start-up
 
         if len(url) > MAX_URL:
-            raise Unreachable(f"the URL is longer than {MAX_URL} characters")
+            raise PageUnreachableError(f"the URL is longer than {MAX_URL} characters")
         try:
             parsed = httpx.URL(url.strip()) if base is None else base.join(url.strip())
             host = parsed.raw_host.decode("ascii")
         except (httpx.InvalidURL, UnicodeError, ValueError) as error:  # idna's own error is a UnicodeError
-            raise Unreachable(f"not a usable URL: {shown(url)} ({error})") from None
+            raise PageUnreachableError(f"not a usable URL: {shorten_url(url)} ({error})") from None
         if parsed.scheme not in ("http", "https"):
-            raise Refused(f"only http and https URLs can be fetched, not {shown(url)}")
+            raise AddressRefusedError(f"only http and https URLs can be fetched, not {shorten_url(url)}")
         if parsed.userinfo:
-            raise Refused("a URL with a user name or password in it is not fetched; leave that part out")
-        if not usable(host):
-            raise Unreachable(f"not a usable host name in {shown(url)}")
+            raise AddressRefusedError("a URL with a user name or password in it is not fetched; leave that part out")
+        if not is_usable_host(host):
+            raise PageUnreachableError(f"not a usable host name in {shorten_url(url)}")
         if parsed.port is not None and not 0 < parsed.port < 65536:
-            raise Unreachable(f"not a usable port in {shown(url)}")
+            raise PageUnreachableError(f"not a usable port in {shorten_url(url)}")
         return parsed
 
-    async def exchange(
+    async def request(
         self,
         method: str,
         url: "httpx.URL",
@@ -163,20 +171,20 @@ class Wire:
                 content=body or None,
                 extensions={"timeout": {"connect": CONNECT}},
             ) as response:
-                received = _headers(response.headers)
+                received = _decode_headers(response.headers)
                 if response.status in REDIRECTS and received.get("location"):
                     limit = 0  # nobody reads what a redirect says besides
-                content, truncated = await _body(response, received.get("content-encoding", ""), limit)
+                content, truncated = await _read_body(response, received.get("content-encoding", ""), limit)
                 return Page(str(url), response.status, received, content, truncated)
         except zlib.error:
-            raise Unreachable(f"{shown(str(url))} sent a body that does not unpack") from None
+            raise PageUnreachableError(f"{shorten_url(str(url))} sent a body that does not unpack") from None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            raise Unreachable(f"could not fetch {shown(str(url))}: {reason(error)}") from None
+            raise PageUnreachableError(f"could not fetch {shorten_url(str(url))}: {describe_error(error)}") from None
 
 
-async def _body(response: "httpcore.Response", encoding: str, limit: int) -> tuple[bytes, bool]:
+async def _read_body(response: "httpcore.Response", encoding: str, limit: int) -> tuple[bytes, bool]:
     """Unpacks as it reads and stops at the limit: a few bytes may unpack to gigabytes."""
-    unpack = _unpacker(encoding)
+    unpack = _make_unpacker(encoding)
     body = bytearray()
     received = pieces = 0
     if limit == 0:
@@ -186,7 +194,7 @@ async def _body(response: "httpcore.Response", encoding: str, limit: int) -> tup
         received += len(chunk)
         pieces += 1
         if pieces > MAX_PIECES + received // SMALL:
-            raise Unreachable("the server sent its body in too many small pieces")
+            raise PageUnreachableError("the server sent its body in too many small pieces")
         if pieces % AT_A_TIME == 0:
             await asyncio.sleep(0)
         if len(body) > limit or received > limit + SLACK:  # much that unpacks to nothing is an attack too
@@ -221,40 +229,42 @@ class _Inflate:
         return unpacked
 
 
-def _unpacker(encoding: str) -> "_Inflate | _Plain":
+def _make_unpacker(encoding: str) -> "_Inflate | _Identity":
     match encoding.strip().lower():
         case "" | "identity":
-            return _Plain()
+            return _Identity()
         case "gzip" | "x-gzip":
             return _Inflate(GZIP)
         case "deflate":
             return _Inflate(ZLIB)
         case other:  # stacked ones too: each layer multiplies what a bomb unpacks to
-            raise Unreachable(f"the server sent content-encoding {shown(other)!r}, which was not asked for")
+            raise PageUnreachableError(
+                f"the server sent content-encoding {shorten_url(other)!r}, which was not asked for"
+            )
 
 
-class _Plain:
+class _Identity:
     def __call__(self, chunk: bytes, room: int) -> bytes:
         return chunk[:room]
 
 
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in raw:
         key = name.decode("ascii", "replace").lower()
-        text = _decoded(value)
+        text = _decode_value(value)
         headers[key] = f"{headers[key]}, {text}" if key in headers and key != "location" else text
     return headers
 
 
-def _decoded(value: bytes) -> str:
+def _decode_value(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
 
 
-def reason(error: BaseException | None) -> str:
+def describe_error(error: BaseException | None) -> str:
     """What went wrong beneath httpcore, in the system's own words."""
     import ssl  # start-up
 
@@ -274,7 +284,7 @@ def reason(error: BaseException | None) -> str:
     return str(error).rstrip(".").lower() or "the connection broke"
 
 
-def _trusted() -> "ssl.SSLContext":
+def _make_tls_context() -> "ssl.SSLContext":
     """The system's certificates and certifi's: slim images have none, companies add their own."""
     import ssl  # start-up
 

@@ -10,26 +10,26 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class DocumentCopy:
     """`sha256` is the digest of `text`, in hexadecimal."""
 
     text: bytes
     sha256: str
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         return hashlib.sha256(self.text).hexdigest() == self.sha256
 
 
-DOCUMENTS: Mapping[str, Copy] = {
-    "https://claude.ai/oauth/claude-code-client-metadata": Copy(
+DOCUMENTS: Mapping[str, DocumentCopy] = {
+    "https://claude.ai/oauth/claude-code-client-metadata": DocumentCopy(
         b'{"client_id":"https://claude.ai/oauth/claude-code-client-metadata","client_name":"Claude Code",'
         b'"client_uri":"https://claude.ai","redirect_uris":["http://localhost/callback","http://127.0.0.1/callback"],'
         b'"grant_types":["authorization_code","refresh_token"],"response_types":["code"],'
         b'"token_endpoint_auth_method":"none"}',
         "844b69e632732c325e3bae21ab324fa3d5353ba2e15890a384e8885e9837e5a4",
     ),
-    "https://chatgpt.com/oauth/codex/client.json": Copy(
+    "https://chatgpt.com/oauth/codex/client.json": DocumentCopy(
         b'{"client_id":"https://chatgpt.com/oauth/codex/client.json","client_uri":"https://chatgpt.com/codex",'
         b'"application_type":"native","redirect_uris":["http://127.0.0.1/callback","http://localhost/callback"],'
         b'"token_endpoint_auth_method":"none","token_endpoint_auth_methods_supported":["none"],'

@@ -16,31 +16,31 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from toolgate.server.state import lock
-from toolgate.server.state.backup.manifest import DATABASE, Refused
-from toolgate.server.state.sqlite import fold
+from toolgate.server.state.backup.manifest import DATABASE, BackupError
+from toolgate.server.state.sqlite import checkpoint
 from toolgate.server.workspaces import rmtree
 
 STAGE, REPLACED = ".restoring-", "replaced-"
-ENDING = (signal.SIGINT, signal.SIGTERM)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def cleared(state: Path, *, replace: bool) -> Generator[Path]:
+def staging_folder(state: Path, *, replace: bool) -> Generator[Path]:
     """Where to put what is to come, while nobody uses `state`, which is made. Nothing is left of it at the end. Raises
     InUse; Refused where there is something already, and it may not be replaced; OSError."""
     is_new = not state.exists()
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        with lock.alone(state):
+        with lock.hold_exclusive(state):
             for left in state.glob(f"{STAGE}*"):  # of one that was killed
-                rmtree.remove(left)
-            if not replace and (found := _held(state)):
-                raise Refused(f"{state} is not empty, it has {found[0]}: --replace moves what is there aside")
+                rmtree.remove_tree(left)
+            if not replace and (found := _list_contents(state)):
+                raise BackupError(f"{state} is not empty, it has {found[0]}: --replace moves what is there aside")
             room = Path(tempfile.mkdtemp(prefix=STAGE, dir=state))
             try:
                 yield room
             finally:
-                rmtree.remove(room)
+                rmtree.remove_tree(room)
     except BaseException:
         if is_new:
             with suppress(OSError):  # it is as it was: not there
@@ -49,10 +49,10 @@ def cleared(state: Path, *, replace: bool) -> Generator[Path]:
 
 
 @contextmanager
-def undisturbed() -> Generator[None]:
+def defer_signals() -> Generator[None]:
     """Ctrl-C, and who ends us, come when it is over. Not by a mask: that is one thread's, and there may be others."""
     came: list[int] = []
-    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in ENDING}
+    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in END_SIGNALS}
     try:
         yield
     finally:
@@ -62,22 +62,24 @@ def undisturbed() -> Generator[None]:
             signal.raise_signal(number)
 
 
-def place(come: Path, state: Path) -> Path | None:
+def replace_state(staging: Path, state: Path) -> Path | None:
     """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything. What
     can't be done whole is taken back. Raises Refused and OSError."""
-    fold(state / DATABASE)  # who dies between two renames would leave its log to another database
+    checkpoint(state / DATABASE)  # who dies between two renames would leave its log to another database
     os.sync()  # what has come: a name could be on the disk before what is in it, and so many files take longer each
     moves = _Moves()
-    aside = _aside(state)
+    aside = _make_aside_folder(state)
     try:
         if aside is not None:
-            for name in sorted(_held(state), key=lambda name: name != DATABASE):  # which goes first, before its keys
+            for name in sorted(
+                _list_contents(state), key=lambda name: name != DATABASE
+            ):  # which goes first, before its keys
                 moves.move(state / name, aside / name)
-        for name in sorted(os.listdir(come), key=lambda name: name == DATABASE):  # last: then its keys are there
+        for name in sorted(os.listdir(staging), key=lambda name: name == DATABASE):  # last: then its keys are there
             with suppress(FileNotFoundError, NotADirectoryError):
                 (state / name).rmdir()  # an empty one
-            moves.move(come / name, state / name)
-        sync(state)
+            moves.move(staging / name, state / name)
+        sync_folder(state)
     except BaseException as error:
         _take_back(moves, aside, error)
         raise
@@ -109,25 +111,25 @@ def _take_back(moves: _Moves, aside: Path | None, error: BaseException) -> None:
             aside.rmdir()
     except OSError as another:
         there = f"; what was there is in {aside}" if aside is not None else ""
-        raise Refused(f"not all of it could be put in place, nor taken back: {another}{there}") from error
+        raise BackupError(f"not all of it could be put in place, nor taken back: {another}{there}") from error
     if isinstance(error, OSError):
-        raise Refused(f"it can't be put in place, and nothing was changed: {error}") from error
+        raise BackupError(f"it can't be put in place, and nothing was changed: {error}") from error
 
 
-def _held(state: Path) -> list[str]:
+def _list_contents(state: Path) -> list[str]:
     """What is in it, but for empty folders, what was replaced before, and what is made anew."""
     names = sorted(name for name in os.listdir(state) if not name.startswith((".", REPLACED)))
     return [name for name in names if not (state / name).is_dir() or os.listdir(state / name)]
 
 
-def _aside(state: Path) -> Path | None:
-    if not _held(state):
+def _make_aside_folder(state: Path) -> Path | None:
+    if not _list_contents(state):
         return None
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     return Path(tempfile.mkdtemp(prefix=f"{REPLACED}{stamp}-", dir=state))
 
 
-def sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """See that the names in a folder, which may be a link to one, are on the disk."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -18,31 +18,31 @@ def _table() -> "Table":
     return tables().oauth.key
 
 
-def listed(connection: "Connection") -> list[Any]:
+def list_keys(connection: "Connection") -> list[Any]:
     """All rows (kid, sealed, made_at, retired_at), the newest first."""
     of = _table()
     return list(connection.execute(of.select().order_by(of.c.made_at.desc(), of.c.kid)))
 
 
-def put(connection: "Connection", kid: str, sealed: str, now: float, takes_over: float) -> None:
+def add_key(connection: "Connection", kid: str, sealed: str, now: float, takes_over: float) -> None:
     """A new key: the last one before retires when this one takes over."""
     of = _table()
     connection.execute(of.update().where(of.c.retired_at.is_(None)).values(retired_at=takes_over))
     connection.execute(of.insert().values(kid=kid, sealed=sealed, made_at=now))
 
 
-def sweep(connection: "Connection", before: float) -> None:
+def remove_retired_keys(connection: "Connection", before: float) -> None:
     """Take away those retired before then."""
     of = _table()
     connection.execute(of.delete().where(of.c.retired_at < before))
 
 
-def drop(connection: "Connection") -> None:
+def remove_all_keys(connection: "Connection") -> None:
     """Take all away."""
     connection.execute(_table().delete())
 
 
-def newest(path: Path) -> tuple[str, str, float] | None:
+def read_newest_key(path: Path) -> tuple[str, str, float] | None:
     """Of the key made last in the database at `path`: kid, sealed, made_at. Reads alone, as `store.looked_at` does;
     None where there is none, or no table of them. Raises StateError."""
     import sqlite3  # start-up

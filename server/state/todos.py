@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
 from toolgate.tools import ToolError
-from toolgate.tools.api.context import Step, Task
+from toolgate.tools.api.context import Todo, TodoStep
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
@@ -21,15 +21,15 @@ FORGET = 30 * 86_400.0  # seconds after which the current task of a session that
 
 
 @dataclass(frozen=True, slots=True)
-class Outlined:
+class TodoOutline:
     """A task with its first steps alone: there are `count`, and `done` of them are completed."""
 
-    task: Task
+    task: Todo
     count: int
-    done: int
+    completed: int
 
 
-class Tasks:
+class TodoStore:
     """The `Tasks` of toolgate.tools.api.context, for one principal; `session` is the place's key, "" where there
     is none."""
 
@@ -38,38 +38,38 @@ class Tasks:
         self.principal = principal
         self.session = session
 
-    async def create(self, name: str) -> Task:
+    async def create(self, name: str) -> Todo:
         """Raises ToolError when the principal has too many open tasks."""
 
-        def create(connection: "Connection") -> Task:
+        def create(connection: "Connection") -> Todo:
             _make_room(connection, self.principal)
             task_id = _insert(connection, self.principal, name)
             self._focus(connection, task_id)
-            return self._one(connection, task_id)
+            return self._find(connection, task_id)
 
         return await self.store.transact(create)
 
-    async def add(self, task_id: int, text: str) -> Task:
+    async def add(self, task_id: int, text: str) -> Todo:
         """Append a step; a completed task is open again. Raises KeyError, or ToolError when it has too many
         steps."""
 
-        def add(connection: "Connection") -> Task:
-            taken = len(self._one(connection, task_id).steps)
+        def add(connection: "Connection") -> Todo:
+            taken = len(self._find(connection, task_id).steps)
             if taken >= MAX_STEPS:
                 raise ToolError(f"task {task_id} has {MAX_STEPS} steps, the most there are: create another task")
             row = {"task_id": task_id, "number": taken + 1, "text": text, "completed": False}
             connection.execute(tables().step.insert().values(row))
             _set_completed(connection, task_id, False)
-            return self._one(connection, task_id)
+            return self._find(connection, task_id)
 
         return await self.store.transact(add)
 
-    async def complete(self, task_id: int, step: int | None = None) -> Task:
+    async def complete(self, task_id: int, step: int | None = None) -> Todo:
         """Complete a step, or the task itself, whose steps stay as they are. Raises KeyError; LookupError: no
         such step."""
 
-        def complete(connection: "Connection") -> Task:
-            known = [held.number for held in self._one(connection, task_id).steps]
+        def complete(connection: "Connection") -> Todo:
+            known = [held.number for held in self._find(connection, task_id).steps]
             if step is None:
                 _set_completed(connection, task_id, True)
             elif step in known:
@@ -78,18 +78,18 @@ class Tasks:
                 connection.execute(steps.update().where(this).values(completed=True))
             else:
                 raise LookupError(step)
-            return self._one(connection, task_id)
+            return self._find(connection, task_id)
 
         return await self.store.transact(complete)
 
-    async def switch(self, task_id: int) -> Task:
+    async def switch(self, task_id: int) -> Todo:
         """Make a task current: of the session, and of the principal for those who come later. Raises
         KeyError."""
 
-        def switch(connection: "Connection") -> Task:
-            self._one(connection, task_id)
+        def switch(connection: "Connection") -> Todo:
+            self._find(connection, task_id)
             self._focus(connection, task_id)
-            return self._one(connection, task_id)
+            return self._find(connection, task_id)
 
         return await self.store.transact(switch)
 
@@ -97,14 +97,14 @@ class Tasks:
         """False only where no principal ever had a task. Opens no database."""
         return not self.store.is_empty()
 
-    async def all(self) -> Sequence[Task]:
+    async def all(self) -> Sequence[Todo]:
         return await self.store.transact(lambda connection: self._read(connection, None))
 
-    async def foremost(self, most: int, steps: int) -> tuple[list[Outlined], int]:
+    async def list_first(self, most: int, steps: int) -> tuple[list[TodoOutline], int]:
         """So many tasks with so many steps each, the open ones first, then the current one and the newest; and how many
         tasks there are in all."""
 
-        def look(connection: "Connection") -> tuple[list[Outlined], int]:
+        def look(connection: "Connection") -> tuple[list[TodoOutline], int]:
             from sqlalchemy import func, select  # start-up
 
             task, current = tables().task, self._current(connection)
@@ -114,7 +114,7 @@ class Tasks:
             held = _outlines(connection, [row.id for row in rows], steps)
             total = connection.execute(select(func.count()).select_from(task).where(mine)).scalar_one()
             return [
-                Outlined(Task(row.id, row.name, row.id == current, row.completed, first), count, done)
+                TodoOutline(Todo(row.id, row.name, row.id == current, row.completed, first), count, done)
                 for row in rows
                 for first, count, done in [held.get(row.id, ([], 0, 0))]
             ], total
@@ -124,7 +124,7 @@ class Tasks:
     async def current(self) -> int | None:
         return await self.store.transact(self._current)
 
-    def _one(self, connection: "Connection", task_id: int) -> Task:
+    def _find(self, connection: "Connection", task_id: int) -> Todo:
         if not 0 < task_id < 2**63:  # SQLite has no such integer
             raise KeyError(task_id)
         found = self._read(connection, task_id)
@@ -132,35 +132,35 @@ class Tasks:
             raise KeyError(task_id)
         return found[0]
 
-    def _read(self, connection: "Connection", task_id: int | None) -> list[Task]:
+    def _read(self, connection: "Connection", task_id: int | None) -> list[Todo]:
         task, step = tables().task, tables().step
         wanted = task.c.principal == self.principal
         if task_id is not None:
             wanted &= task.c.id == task_id
-        held: dict[int, list[Step]] = {}
+        held: dict[int, list[TodoStep]] = {}
         for row in connection.execute(step.select().join(task).where(wanted).order_by(step.c.number)):
-            held.setdefault(row.task_id, []).append(Step(row.number, row.text, row.completed))
+            held.setdefault(row.task_id, []).append(TodoStep(row.number, row.text, row.completed))
         current = self._current(connection)
         return [
-            Task(row.id, row.name, row.id == current, row.completed, held.get(row.id, []))
+            Todo(row.id, row.name, row.id == current, row.completed, held.get(row.id, []))
             for row in connection.execute(task.select().where(wanted).order_by(task.c.id))
         ]
 
     def _current(self, connection: "Connection") -> int | None:
         focus = tables().focus
-        rows = connection.execute(focus.select().where(self._mine()))
+        rows = connection.execute(focus.select().where(self._is_own()))
         by_session: dict[str, int] = {row.session: row.task_id for row in rows}
         return by_session.get(self.session, by_session.get(""))
 
     def _focus(self, connection: "Connection", task_id: int) -> None:
         focus, now = tables().focus, time.time()
         forgotten = (focus.c.session != "") & (focus.c.set_at < now - FORGET)
-        connection.execute(focus.delete().where(self._mine() | forgotten))
+        connection.execute(focus.delete().where(self._is_own() | forgotten))
         row = {"principal": self.principal, "task_id": task_id, "set_at": now}
         rows = [{**row, "session": session} for session in {"", self.session}]
         connection.execute(focus.insert(), rows)
 
-    def _mine(self) -> "ColumnElement[bool]":
+    def _is_own(self) -> "ColumnElement[bool]":
         of = tables().focus.c
         return (of.principal == self.principal) & of.session.in_(["", self.session])
 
@@ -172,19 +172,19 @@ def _insert(connection: "Connection", principal: str, name: str) -> int:
     return int(made[0])
 
 
-def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[int, tuple[list[Step], int, int]]:
+def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[int, tuple[list[TodoStep], int, int]]:
     """Of each task that has steps: the first of them, how many there are, and how many of these are completed."""
     from sqlalchemy import func, select  # start-up
 
     step = tables().step
     of_these = step.c.task_id.in_(ids)
     counts = select(step.c.task_id, func.count(), func.sum(step.c.completed)).where(of_these).group_by(step.c.task_id)
-    found: dict[int, tuple[list[Step], int, int]] = {
+    found: dict[int, tuple[list[TodoStep], int, int]] = {
         id: ([], count, int(done)) for id, count, done in connection.execute(counts)
     }
     first = step.select().where(of_these & (step.c.number <= most)).order_by(step.c.number)
     for row in connection.execute(first):
-        found[row.task_id][0].append(Step(row.number, row.text, row.completed))
+        found[row.task_id][0].append(TodoStep(row.number, row.text, row.completed))
     return found
 
 

@@ -26,12 +26,12 @@ from toolgate.server.auth.clients.model import (
     OWN,
     REFRESH,
     SECRETS,
-    Client,
-    shown_name,
+    OAuthClient,
+    display_name,
 )
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.oauth import digest
+from toolgate.server.state.oauth import hash_secret
 
 ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject: a client's own must not look like it
 KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")
@@ -39,7 +39,7 @@ MEMBERS = frozenset(("id", "name", "redirect_uris", "presets", "method", "grant_
 MIN_SECRET = 16  # characters: it is guessed over the network
 
 
-def clients(file: Path) -> dict[str, Client]:
+def read_clients(file: Path) -> dict[str, OAuthClient]:
     """The clients in `file`, by id. Raises UsageError, naming the client and the member."""
     try:
         text = file.read_text("utf-8")
@@ -49,10 +49,10 @@ def clients(file: Path) -> dict[str, Client]:
     listed = content.get("client", content.get("clients")) if isinstance(content, dict) else content
     if not isinstance(listed, list):
         raise UsageError(f"--clients: {file}: a list called 'client' is missing")
-    found: dict[str, Client] = {}
+    found: dict[str, OAuthClient] = {}
     for number, row in enumerate(listed, 1):
         try:
-            made = client(row, file.parent)
+            made = parse_client(row, file.parent)
             if made.id in found:
                 raise ValueError("id: another one has it")
         except (ValueError, OSError) as error:
@@ -61,7 +61,7 @@ def clients(file: Path) -> dict[str, Client]:
     return found
 
 
-def client(row: Any, folder: Path) -> Client:
+def parse_client(row: Any, folder: Path) -> OAuthClient:
     """The client of one row. Raises ValueError and OSError, naming the member."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not ID.fullmatch(row["id"]):
         raise ValueError("id: letters, digits and . _ ~ - only, and not 'p-' in front")
@@ -82,10 +82,10 @@ def client(row: Any, folder: Path) -> Client:
     scope = row.get("scope")
     if scope is not None and not isinstance(scope, str):
         raise ValueError("scope: not text")
-    return Client(
+    return OAuthClient(
         id=row["id"],
         kind="configured",
-        name=shown_name(row.get("name") or row["id"]),
+        name=display_name(row.get("name") or row["id"]),
         redirect_uris=_uris(row, needed=CODE in grants),
         method=method,
         grants=grants,
@@ -99,7 +99,7 @@ def client(row: Any, folder: Path) -> Client:
 def _uris(row: Mapping[str, Any], *, needed: bool) -> tuple[str, ...]:
     uris: list[str] = []
     for uri in _texts(row, "redirect_uris"):
-        fault = redirect_uris.fault(uri, trusted=True)
+        fault = redirect_uris.find_fault(uri, trusted=True)
         if fault is not None:
             raise ValueError(f"redirect_uris: {fault}")
         uris.append(uri)
@@ -127,12 +127,12 @@ def _secret(row: Mapping[str, Any], folder: Path) -> str | None:
     secret = value if given[0] == "secret" else (folder / value).read_text("utf-8").strip()
     if len(secret) < MIN_SECRET:
         raise ValueError(f"{given[0]}: shorter than {MIN_SECRET} characters")
-    return digest(secret)
+    return hash_secret(secret)
 
 
 def _keys(row: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | None]:
     jwks, jwks_uri = row.get("jwks"), row.get("jwks_uri")
-    if jwks is not None and not jose.public_keys(jwks, MAX_KEYS):
+    if jwks is not None and not jose.parse_jwks(jwks, MAX_KEYS):
         raise ValueError("jwks: there is no key in it that can be used")
     if jwks_uri is not None and not (isinstance(jwks_uri, str) and jwks_uri.startswith("https://")):
         raise ValueError("jwks_uri: not an https URL")
