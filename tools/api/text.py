@@ -1,6 +1,7 @@
 """Foreign text made fit for an answer: no control characters, no markup. Pure functions on strings."""
 
 import re
+from collections.abc import Iterable
 
 from toolgate.tools.api.errors import WrongArgumentsError
 
@@ -15,6 +16,7 @@ _CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # C0 and C1 but tab and the 
 _TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?(?:-->|\Z)"  # a comment without an end is one to the end, as in HTML
 
 MAX_DIGITS = 20
+MAX_WORD = 64  # characters of a name that is looked for among others: the search is quadratic
 MAX_BITS = 10_000  # Python prints no number of more than 4300 digits
 
 
@@ -53,6 +55,15 @@ def format_number(number: int | None) -> str:
         return "of thousands of digits"
     digits = str(number)
     return digits if len(digits) <= MAX_DIGITS else f"{digits[:MAX_DIGITS]}…"
+
+
+def closest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that is most like `word`, or None when none is like it. Case is ignored."""
+    import difflib  # start-up: for mistakes only
+
+    by_folded = {choice.casefold(): choice for choice in choices}
+    matches = difflib.get_close_matches(word[:MAX_WORD].casefold(), by_folded, n=1)
+    return by_folded[matches[0]] if matches else None
 
 
 def truncate(text: str, limit: int) -> str:
