@@ -12,8 +12,7 @@ import msgspec
 from toolgate.server.auth.clients.model import OAuthClient, client_from_row, find_client
 from toolgate.server.auth.clients.redirect_uris import display_host
 from toolgate.server.principal import derive_subject
-from toolgate.server.state import client_rows
-from toolgate.server.state import grant_rows as rows
+from toolgate.server.state import client_rows, grant_rows
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
@@ -42,7 +41,7 @@ class GrantSummary:
 
 async def list_denied_tokens(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
     """The ids of all access tokens that are denied and have not expired: for `OwnTokens`."""
-    return await store.transact(lambda connection: rows.list_denied_tokens(connection, now()))
+    return await store.transact(lambda connection: grant_rows.list_denied_tokens(connection, now()))
 
 
 class Grants:
@@ -65,7 +64,7 @@ class Grants:
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
         def look(connection: "Connection") -> list[GrantSummary]:
-            return [self._granted(connection, grant) for grant in rows.list_used_grants(connection, subject, now)]
+            return [self._granted(connection, grant) for grant in grant_rows.list_used_grants(connection, subject, now)]
 
         return await self._store.transact(look)
 
@@ -75,14 +74,14 @@ class Grants:
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
         def end(connection: "Connection") -> list[str] | None:
-            grant = rows.find_grant(connection, id)
+            grant = grant_rows.find_grant(connection, id)
             if grant is None or not grant.is_valid(now) or subject not in (None, grant.subject):
                 return None
-            rows.forget_consents(connection, grant.subject, grant.client)
-            for waiting in rows.list_unrevoked_grants(connection, grant.subject, grant.client):
+            grant_rows.forget_consents(connection, grant.subject, grant.client)
+            for waiting in grant_rows.list_unrevoked_grants(connection, grant.subject, grant.client):
                 if waiting.used_at is None:
-                    rows.revoke_grant(connection, waiting.id, now)
-            return rows.revoke_grant(connection, id, now)
+                    grant_rows.revoke_grant(connection, waiting.id, now)
+            return grant_rows.revoke_grant(connection, id, now)
 
         return self._forget(await self._store.transact(end))
 
@@ -92,11 +91,11 @@ class Grants:
         now = self._now()
 
         def end(connection: "Connection") -> tuple[int, list[str]]:
-            ended = rows.list_unrevoked_grants(connection, subject, client)
-            denied = rows.deny_grantless_tokens(connection, now, subject=subject, client=client)
+            ended = grant_rows.list_unrevoked_grants(connection, subject, client)
+            denied = grant_rows.deny_grantless_tokens(connection, now, subject=subject, client=client)
             for grant in ended:
-                rows.forget_consents(connection, grant.subject, grant.client)
-                denied += rows.revoke_grant(connection, grant.id, now)
+                grant_rows.forget_consents(connection, grant.subject, grant.client)
+                denied += grant_rows.revoke_grant(connection, grant.id, now)
             return len(ended), denied
 
         count, denied = await self._store.transact(end)
@@ -132,8 +131,13 @@ class Grants:
         def remove(connection: "Connection") -> list[str] | None:
             if client_rows.find_client(connection, id) is None:
                 return None
-            ended = (rows.revoke_grant(connection, grant, now) for grant in client_rows.remove_client(connection, id))
-            return [*rows.deny_grantless_tokens(connection, now, client=id), *(jti for jtis in ended for jti in jtis)]
+            ended = (
+                grant_rows.revoke_grant(connection, grant, now) for grant in client_rows.remove_client(connection, id)
+            )
+            return [
+                *grant_rows.deny_grantless_tokens(connection, now, client=id),
+                *(jti for jtis in ended for jti in jtis),
+            ]
 
         return self._forget(await self._store.transact(remove))
 
@@ -141,9 +145,9 @@ class Grants:
         self._deny(denied or ())
         return denied is not None
 
-    def _granted(self, connection: "Connection", grant: rows.Grant) -> GrantSummary:
+    def _granted(self, connection: "Connection", grant: grant_rows.Grant) -> GrantSummary:
         gone = OAuthClient(grant.client, "dynamic", "a client that is gone", (grant.redirect_uri,))
-        person = rows.find_person(connection, grant.subject)
+        person = grant_rows.find_person(connection, grant.subject)
         return GrantSummary(
             id=grant.id,
             client=find_client(connection, self._configured, grant.client) or gone,

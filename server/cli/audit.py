@@ -17,7 +17,7 @@ from toolgate.server.cli.user import DONE, FAULT, format_count, print_table, rej
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.run_loop import run_interruptible
-from toolgate.server.state import key_file as keyfile
+from toolgate.server.state import key_file
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit import reader
@@ -47,17 +47,17 @@ Entry = dict[str, Any]
 
 def audit(config: Config, words: Sequence[str], flags: Mapping[str, Any]) -> int:
     """`toolgate audit [--last N] [--principal WHO] … | verify`. Raises UsageError."""
-    folder, key_file = config.state / "audit", config.state / "keys" / "audit"
+    folder, key_path = config.state / "audit", config.state / "keys" / "audit"
     if words and words[0] != "verify":
         raise UsageError(f"audit: {words[0]!r} is none of its words: say audit, or audit verify")
     reject_extra(words[1:])
     if words and flags:
         raise UsageError(f"--{next(iter(flags))}: all of the record is verified, or none")
-    if not folder.is_dir() and not (words and key_file.exists()):
+    if not folder.is_dir() and not (words and key_path.exists()):
         print("nothing is on record: --audit on records calls", file=sys.stderr)
         return DONE
     try:
-        key = keyfile.read_key(key_file)
+        key = key_file.read_key(key_path)
     except OSError as error:
         print(f"toolgate: without its key the record can't be read: {error}", file=sys.stderr)
         return FAULT

@@ -19,8 +19,8 @@ from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
-from toolgate.server.state.backup import restore as restore_place
 from toolgate.server.state.backup.manifest import BackupError, Manifest
+from toolgate.server.state.backup.restore import defer_signals, replace_state, staging_folder, sync_folder
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.spool import FULL
 
@@ -131,17 +131,17 @@ def _publish(draft: Path, path: Path) -> None:
         raise BackupError(f"{path} is there already, since a moment ago: name another file") from None
     except OSError:  # a file system without links
         draft.rename(path)
-    restore_place.sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _restore_from(state: Path, file: str, replace: bool, progress: TerminalProgress) -> None:
     with (
         open(0, "rb", closefd=False) if file == STREAM else open(file, "rb") as raw,
-        restore_place.staging_folder(state, replace=replace) as room,
+        staging_folder(state, replace=replace) as room,
     ):
         manifest = read.extract_backup(raw, room / "come", progress)
-        with restore_place.defer_signals():
-            aside = restore_place.replace_state(room / "come", state)
+        with defer_signals():
+            aside = replace_state(room / "come", state)
             _report_restore(state, manifest, aside)
 
 

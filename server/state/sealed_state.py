@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import key_file as keyfile
+from toolgate.server.state import key_file
 
 LIFETIME = 15 * 60  # seconds a person may take to answer
 MAX_STATE = 32 * 2**20  # characters of a requestState we look at: what answers one message can carry
@@ -25,12 +25,12 @@ VERSION = b"1"  # authenticated, so that a later format can't be confused with t
 
 
 class Sealer:
-    """`key_file` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
+    """`key_path` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
     `lifetime` seconds; None is for ever. The key may be rotated meanwhile, by another process too. `now` is in seconds
     since the epoch."""
 
-    def __init__(self, key_file: Path, lifetime: float | None = LIFETIME, now: Callable[[], float] = time.time) -> None:
-        self._key_file = key_file
+    def __init__(self, key_path: Path, lifetime: float | None = LIFETIME, now: Callable[[], float] = time.time) -> None:
+        self._key_path = key_path
         self._lifetime = lifetime
         self._now = now
         self._mark: tuple[int, int] | None = None
@@ -74,15 +74,15 @@ class Sealer:
     def _current_cipher(self) -> Any:
         """What seals now."""
         try:
-            mark = keyfile.file_identity(self._key_file)
+            mark = key_file.file_identity(self._key_path)
         except FileNotFoundError:
-            keyfile.load_or_create_key(self._key_file)
-            mark = keyfile.file_identity(self._key_file)
+            key_file.load_or_create_key(self._key_path)
+            mark = key_file.file_identity(self._key_path)
         if mark != self._mark:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # start-up, as above
 
-            self._cipher = AESGCM(keyfile.read_key(self._key_file))
-            self._before = [(AESGCM(key), until) for key, until in keyfile.read_previous_keys(self._key_file)]
+            self._cipher = AESGCM(key_file.read_key(self._key_path))
+            self._before = [(AESGCM(key), until) for key, until in key_file.read_previous_keys(self._key_path)]
             self._mark = mark
         return self._cipher
 

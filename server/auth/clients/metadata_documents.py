@@ -30,7 +30,7 @@ from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableErro
 from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 from toolgate.server.policy.sliding_window import SPAN
-from toolgate.server.state import client_rows as rows
+from toolgate.server.state import client_rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.web.fetch import AddressRefusedError, Page
@@ -106,7 +106,7 @@ class MetadataDocuments:
             return
         if not is_accepted_host(id, self._hosts):
             raise ClientRejectedError("invalid_client", "this server takes no clients from that host")
-        row, now = await self._store.transact(lambda connection: rows.find_client(connection, id)), self._now()
+        row, now = await self._store.transact(lambda connection: client_rows.find_client(connection, id)), self._now()
         if row is not None and row.fresh_until > now:
             return
         fetching = self._fetching(id, self._load, address, held=row is not None)
@@ -176,7 +176,7 @@ class MetadataDocuments:
                 await self._keep(id, _json(page, DOCUMENT), _lifetime(page.headers.get("cache-control", "")))
         except ClientRejectedError:
             now = self._now()
-            await self._store.transact(lambda connection: rows.mark_failing(connection, id, now))
+            await self._store.transact(lambda connection: client_rows.mark_failing(connection, id, now))
             raise
 
     async def _keep(self, id: str, document: Any, lifetime: float, *, is_copy: bool = False) -> None:
@@ -185,8 +185,8 @@ class MetadataDocuments:
         now = self._now()
 
         def put(connection: "Connection") -> None:
-            held = rows.find_client(connection, id)
-            if held is None and not rows.make_room(connection, "document", MAX_DOCUMENTS):
+            held = client_rows.find_client(connection, id)
+            if held is None and not client_rows.make_room(connection, "document", MAX_DOCUMENTS):
                 raise ClientRejectedError("invalid_client", "this server knows too many clients")
             row = {
                 "kind": "document",
@@ -195,7 +195,7 @@ class MetadataDocuments:
                 "fresh_until": now + lifetime,
                 "failing_since": None,
             }
-            rows.save_client(connection, id, **row)
+            client_rows.save_client(connection, id, **row)
 
         await self._store.transact(put)
 

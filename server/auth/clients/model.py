@@ -18,7 +18,7 @@ import msgspec
 
 from toolgate.server.auth.clients import redirect_uris as redirects
 from toolgate.server.auth.tokens import jose
-from toolgate.server.state import client_rows as rows
+from toolgate.server.state import client_rows
 from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def find_client(connection: "Connection", configured: Mapping[str, OAuthClient],
     """The client of that id, of whatever kind. Runs inside a transaction."""
     if id in configured:
         return configured[id]
-    row = rows.find_client(connection, id)
+    row = client_rows.find_client(connection, id)
     return client_from_row(row) if row is not None else None
 
 

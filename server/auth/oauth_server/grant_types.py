@@ -32,8 +32,7 @@ from toolgate.server.auth.oauth_server.authlib import (
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError
 from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_own_resource
 from toolgate.server.principal import derive_subject
-from toolgate.server.state import client_rows
-from toolgate.server.state import grant_rows as rows
+from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.grant_rows import Grant
 from toolgate.server.state.oauth import hash_secret
 
@@ -110,7 +109,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         connection, now, client = self.server.connection, self.server.now, request.client.client
         subject, scope = derive_subject(person.issuer, person.subject), " ".join(self.approved_scopes)
         resource = self.server.issuer.tokens.audience[0]
-        rows.save_person(
+        grant_rows.save_person(
             connection,
             subject,
             issuer=person.issuer,
@@ -120,23 +119,23 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
             seen_at=now,
         )
         key = {"subject": subject, "client": client.id, "redirect_uri": self.redirect_uri, "resource": resource}
-        grant_id = rows.add_grant(connection, now, GRANT_LIFETIME, scope=scope, **key)
-        rows.add_code(
+        grant_id = grant_rows.add_grant(connection, now, GRANT_LIFETIME, scope=scope, **key)
+        grant_rows.add_code(
             connection,
             hash_secret(code),
             grant_id=grant_id,
             challenge=request.payload.data["code_challenge"],
             expires_at=now + CODE_LIFETIME,
         )
-        rows.save_consent(connection, now, scope, **key)
+        grant_rows.save_consent(connection, now, scope, **key)
         client_rows.mark_approved(connection, client.id, now)
 
     def query_authorization_code(self, code: str, client: "AuthlibClient") -> StoredCode | None:
         """The code, when it is this client's and is, or was, a good one. One that is somebody else's stays as it is."""
-        row = rows.find_code(self.server.connection, hash_secret(code))
+        row = grant_rows.find_code(self.server.connection, hash_secret(code))
         if row is None:
             return None
-        grant = rows.find_grant(self.server.connection, row.grant_id)
+        grant = grant_rows.find_grant(self.server.connection, row.grant_id)
         if grant is None or grant.client != client.client.id:
             return None
         check_grant_resource(self.server, grant)
@@ -153,7 +152,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
     def authenticate_user(self, authorization_code: StoredCode) -> Grant:
         check_resource(self)
         self.server.check_room(authorization_code.grant.subject, authorization_code.grant.client)
-        if not rows.redeem_code(self.server.connection, authorization_code.code, self.server.now):
+        if not grant_rows.redeem_code(self.server.connection, authorization_code.code, self.server.now):
             raise OAuthRequestError("invalid_grant")
         return authorization_code.grant
 
@@ -184,13 +183,13 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
     TOKEN_ENDPOINT_AUTH_METHODS = model.METHODS
 
     def authenticate_refresh_token(self, refresh_token: str) -> StoredRefreshToken | None:
-        row = rows.find_refresh_token(self.server.connection, hash_secret(refresh_token))
+        row = grant_rows.find_refresh_token(self.server.connection, hash_secret(refresh_token))
         if row is None:
             grant = refresh_tokens.find_grant_by_mark(self.server.connection, refresh_token)
             if grant is not None and grant.client == self.request.client.client.id:
                 self._end(grant)
             return None
-        grant = rows.find_grant(self.server.connection, row.grant_id)
+        grant = grant_rows.find_grant(self.server.connection, row.grant_id)
         if grant is None or not grant.is_valid(self.server.now):
             return None
         check_grant_resource(self.server, grant)
@@ -225,9 +224,9 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
         now, connection = self.server.now, self.server.connection
         if presented.redeemed_at is None:
             salt = secrets.token_bytes(32)
-            rows.redeem_refresh_token(connection, hash_secret(presented.token), now, salt)
+            grant_rows.redeem_refresh_token(connection, hash_secret(presented.token), now, salt)
             following = refresh_tokens.derive_successor(presented.token, salt, presented.grant)
-            rows.add_refresh_token(connection, hash_secret(following), presented.grant.id)
+            grant_rows.add_refresh_token(connection, hash_secret(following), presented.grant.id)
             return following
         if now - presented.redeemed_at <= GRACE:
             newest = self._newest(presented)
@@ -246,7 +245,7 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
             if salt is None:
                 return token
             token = refresh_tokens.derive_successor(token, salt, presented.grant)
-            row = rows.find_refresh_token(self.server.connection, hash_secret(token))
+            row = grant_rows.find_refresh_token(self.server.connection, hash_secret(token))
             if row is None:
                 return None
             salt = row.salt

@@ -17,8 +17,7 @@ from toolgate.server.auth.oauth_server.requests import OAuthRequestError
 from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, is_own_resource, scopes_for
 from toolgate.server.auth.scopes import READ
 from toolgate.server.principal import derive_subject
-from toolgate.server.state import client_rows
-from toolgate.server.state import grant_rows as rows
+from toolgate.server.state import client_rows, grant_rows
 
 
 class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
@@ -58,7 +57,7 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
             raise OAuthRequestError("invalid_grant", "The person may not come here, or not any more.")
         subject = derive_subject(person.issuer, person.subject)
         self.server.check_room(subject, self.request.client.client.id)
-        rows.save_person(
+        grant_rows.save_person(
             self.server.connection,
             subject,
             issuer=person.issuer,
@@ -77,7 +76,7 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
         whether, the one counts that was verified before."""
         said, verified = self.claims.get("email"), self.claims.get("email_verified")
         if verified is None:
-            row = rows.find_person(self.server.connection, derive_subject(issuer, known_as))
+            row = grant_rows.find_person(self.server.connection, derive_subject(issuer, known_as))
             email = row.email if row is not None else None
         else:
             email = said if isinstance(said, str) and verified in (True, "true") else None

@@ -9,7 +9,7 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING
 
-from toolgate.server.state import grant_rows as rows
+from toolgate.server.state import grant_rows
 from toolgate.server.state.grant_rows import Grant
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def derive_successor(token: str, salt: bytes, grant: Grant) -> str:
 def find_grant_by_mark(connection: "Connection", token: str) -> Grant | None:
     """The grant, if there is one, that made a token which has no row any more."""
     id, _, rest = token.partition(".")
-    grant = rows.find_grant(connection, id)
+    grant = grant_rows.find_grant(connection, id)
     if grant is None:
         return None
     marked = _marked(rest.partition(".")[0], grant)

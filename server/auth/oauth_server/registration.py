@@ -12,7 +12,7 @@ import msgspec
 from toolgate.server.auth.oauth_server import OAuthResponse
 from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS
 from toolgate.server.auth.oauth_server.server import NO_STORE, error_response
-from toolgate.server.state import client_rows as rows
+from toolgate.server.state import client_rows
 from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ TOO_MANY = error_response("too_many_requests", DESCRIPTIONS["too_many_requests"]
 
 def register(server: "AuthlibServer", kept: Mapping[str, Any], secret: str | None) -> OAuthResponse:
     """A new client."""
-    if not rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
+    if not client_rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
         return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
     id = secrets.token_urlsafe(16)
-    rows.save_client(
+    client_rows.save_client(
         server.connection,
         id,
         kind="dynamic",

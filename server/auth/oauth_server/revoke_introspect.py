@@ -11,7 +11,7 @@ from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import IntrospectionEndpoint, RevocationEndpoint
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError
 from toolgate.server.auth.oauth_server.scope_policy import is_own_resource
-from toolgate.server.state import grant_rows as rows
+from toolgate.server.state import grant_rows
 from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def find_token(server: Any, token: str) -> StoredToken | None:
     """The token, access or refresh, whatever the hint said."""
     claims = server.fetched.claims
     if claims is not None:
-        row = rows.find_access_token(server.connection, claims["jti"])
+        row = grant_rows.find_access_token(server.connection, claims["jti"])
         told = {name: claims[name] for name in ("iss", "aud", "sub", "scope", "client_id", "iat", "exp", "jti")}
         over = row is None or row.denied
         return StoredToken(str(claims["client_id"]), {"token_type": "Bearer", **told}, jti=claims["jti"], is_over=over)
-    row = rows.find_refresh_token(server.connection, hash_secret(token))
+    row = grant_rows.find_refresh_token(server.connection, hash_secret(token))
     grant = (
-        rows.find_grant(server.connection, row.grant_id)
+        grant_rows.find_grant(server.connection, row.grant_id)
         if row
         else refresh_tokens.find_grant_by_mark(server.connection, token)
     )
@@ -77,7 +77,7 @@ class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no ty
         if token.grant_id is not None:
             self.server.end_grant(token.grant_id)
         if token.jti is not None:
-            rows.deny_access_token(self.server.connection, token.jti)
+            grant_rows.deny_access_token(self.server.connection, token.jti)
             self.server.denied.append(token.jti)
 
 

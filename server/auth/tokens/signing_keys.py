@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import key_rows as rows
+from toolgate.server.state import key_rows
 from toolgate.server.state.sealed_state import Sealer
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class SigningKeys:
         def add(connection: "Connection") -> tuple[str, _KeyState]:
             now = self._now()
             if drop_old:
-                rows.remove_all_keys(connection)
+                key_rows.remove_all_keys(connection)
             is_first = self._known(connection, now) is None
             kid = self._add(connection, now, takes_over=now if is_first else now + ANNOUNCED)
             return kid, self._load(connection)
@@ -86,7 +86,7 @@ class SigningKeys:
 
     def _load(self, connection: "Connection") -> _KeyState:
         now = self._now()
-        rows.remove_retired_keys(connection, now - KEEP)
+        key_rows.remove_retired_keys(connection, now - KEEP)
         held = self._known(connection, now)
         if held is None:
             self._add(connection, now, takes_over=now)
@@ -100,7 +100,7 @@ class SigningKeys:
 
     def _known(self, connection: "Connection", now: float) -> _KeyState | None:
         """What the rows say now. None: nothing there can sign."""
-        opened = [(row, key) for row in rows.list_keys(connection) if (key := self._opened(row)) is not None]
+        opened = [(row, key) for row in key_rows.list_keys(connection) if (key := self._opened(row)) is not None]
         open = [(row, key) for row, key in opened if row.retired_at is None or now < row.retired_at]
         if not open:
             return None
@@ -111,7 +111,7 @@ class SigningKeys:
 
     def _add(self, connection: "Connection", now: float, takes_over: float) -> str:
         key = jose.generate_key()
-        rows.add_key(connection, key.kid, self._seal.seal(key.to_private_jwk(), PURPOSE, key.kid), now, takes_over)
+        key_rows.add_key(connection, key.kid, self._seal.seal(key.to_private_jwk(), PURPOSE, key.kid), now, takes_over)
         log.info("a new key signs access tokens%s: %s", "" if takes_over <= now else " in minutes", key.kid)
         return key.kid
 

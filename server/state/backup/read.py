@@ -65,7 +65,7 @@ def extract_backup(raw: IO[bytes], folder: Path, progress: TerminalProgress) -> 
 class BackupEntry(ArchiveEntry):
     """No entry of ours needs a header beside its own."""
 
-    MOST = 0
+    MAX_HEADER = 0
 
 
 class _BackupReader:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toolgate.server.state import key_file as keyfile
+from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit.entry import (
     FIRST_PREV,
     HEAD_LENGTH,
@@ -54,7 +54,7 @@ def rotated_files(folder: Path) -> list[str]:
 class AuditLog:
     """`most` bytes a file and `kept` files. Raises OSError where it can't be kept at all."""
 
-    def __init__(self, folder: Path, key_file: Path, max_size: int = FILE_SIZE, max_files: int = FILES) -> None:
+    def __init__(self, folder: Path, key_path: Path, max_size: int = FILE_SIZE, max_files: int = FILES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._path, self._head_path = str(folder / CURRENT), str(folder / HEAD_FILE)
@@ -69,7 +69,7 @@ class AuditLog:
         self._file: int | None = None
         self._seen = (0, 0)  # the inode and size of the file, when all in it was known
         self._newest = (0, FIRST_PREV)
-        self._key = self._open_key(key_file)
+        self._key = self._open_key(key_path)
 
     def add(self, entry: AuditEntry) -> None:
         """Write it soon."""
@@ -122,17 +122,17 @@ class AuditLog:
             log.error("the audit log can't be written, what is called goes on: %s", error)
         self._failing = True
 
-    def _open_key(self, key_file: Path) -> ChainKey:
+    def _open_key(self, key_path: Path) -> ChainKey:
         """The key. The record begins with it: from then on its head says that there is no line yet, and one that says
         nothing was tampered with. Raises OSError."""
         self._open_head()
         assert self._head is not None
-        if key_file.exists():
-            return to_chain_key(keyfile.load_or_create_key(key_file))
+        if key_path.exists():
+            return to_chain_key(key_file.load_or_create_key(key_path))
         fcntl.flock(self._head, fcntl.LOCK_EX)  # of several that begin at once each sees a head, or makes it
         try:
-            is_new = not key_file.exists()
-            key = to_chain_key(keyfile.load_or_create_key(key_file))
+            is_new = not key_path.exists()
+            key = to_chain_key(key_file.load_or_create_key(key_path))
             if is_new and not os.fstat(self._head).st_size:
                 os.pwrite(self._head, format_head(0, FIRST_PREV, key), 0)
             return key

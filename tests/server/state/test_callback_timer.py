@@ -19,14 +19,14 @@ from toolgate.tools.api.context import Callback
 SETTER = """
 import asyncio, sys
 from pathlib import Path
-from toolgate.server.state.callback_timer import Clock
-from toolgate.server.state.callbacks import Callbacks
+from toolgate.server.state.callback_timer import CallbackTimer
+from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.store import StateError, Store
 
 async def main():
     store = Store(Path(sys.argv[1]))
-    clock = Clock(store, lambda firing: None)
-    await Callbacks(store, clock, "a", "its session").set("from the child", 1, 5)
+    clock = CallbackTimer(store, lambda firing: None)
+    await CallbackStore(store, clock, "a", "its session").set("from the child", 1, 5)
     print("set", flush=True)
     sys.stdin.read()
     if sys.argv[2] == "clean":
@@ -349,7 +349,7 @@ def test_a_process_file_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_a_state_that_cannot_be_used_does_not_end_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_module, "LOOK", 0.05)
+    monkeypatch.setattr(clock_module, "MAX_PAUSE", 0.05)
 
     async def body() -> None:
         async with Process(tmp_path) as process:

@@ -256,7 +256,7 @@ def test_an_upgrade_that_cant_be_written_down_changes_nothing_and_keeps_every_co
         event.listen(connection.engine, "commit", full)
 
     with monkeypatch.context() as patch:
-        patch.setattr(upgrading, "migrate", migrated)
+        patch.setattr(upgrading, "run_migrations", migrated)
         with pytest.raises(StateError, match="the disk is full"):
             tasks(tmp_path)
     assert (version(database), rows(database)) == (4, before)
@@ -350,7 +350,7 @@ from toolgate.server.state.store import Store
 
 async def main():
     store = Store(Path(sys.argv[1]))
-    await store.ready()
+    await store.prepare()
     await store.transact(lambda _: None)
     print([name for name in sys.modules if name.startswith("alembic")])
     store.close()

@@ -25,11 +25,11 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.todos import Tasks
+from toolgate.server.state.todos import TodoStore
 
 async def main(folder, principal, count):
     store = Store(Path(folder))
-    tasks = Tasks(store, principal, "")
+    tasks = TodoStore(store, principal, "")
     made = 0
     while count == 0 or made < count:
         try:
@@ -107,7 +107,7 @@ def test_the_state_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_importing_the_state_imports_no_database() -> None:
-    modules = ["store", "tables", "tasks", "plans", "callbacks", "live_processes"]
+    modules = ["store", "tables", "todos", "plans", "callbacks", "live_processes"]
     lines = [f"import toolgate.server.state.{module}" for module in modules]
     lines += ["import toolgate.server.state.callback_timer, toolgate.server.watch, sys"]
     lines += ["print([name for name in ('sqlalchemy', 'sqlite3', 'watchfiles', 'yaml') if name in sys.modules])"]
@@ -191,15 +191,15 @@ CLOSER = """
 import asyncio, sys, time
 from pathlib import Path
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.todos import Tasks
+from toolgate.server.state.todos import TodoStore
 
 async def main():
     store = Store(Path(sys.argv[1]))
     if sys.argv[2] == "warm":  # what the first transaction imports is there
-        await Tasks(store, "b", "").all()
+        await TodoStore(store, "b", "").all()
     print("up", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    under_way = [asyncio.create_task(Tasks(store, "a", "").create(f"task {n}")) for n in range(6)]
+    under_way = [asyncio.create_task(TodoStore(store, "a", "").create(f"task {n}")) for n in range(6)]
     await asyncio.sleep(0.1)
     began = time.monotonic()
     store.close()

@@ -107,8 +107,9 @@ def test_it_goes_without_being_root_too(tmp_path: Path) -> None:
         "import gzip, os, sys, pathlib; from tests.server.workspaces.test_folders import *; os.umask(0o077)\n"
         "base = pathlib.Path(sys.argv[1]); os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "outside = base / 'outside'; outside.mkdir(); (outside / 'precious').touch()\n"
-        "hostile(base / 'it', outside); print(pack(base / 'it', base / 'a').left_out)\n"
-        "rmtree.remove(base / 'it'); unpack(base / 'a', base / 'back'); print(left(base), left(base / 'back'))\n"
+        "hostile(base / 'it', outside); print(pack_folder(base / 'it', base / 'a').omitted)\n"
+        "rmtree.remove_tree(base / 'it');"
+        "unpack_archive(base / 'a', base / 'back'); print(left(base), left(base / 'back'))\n"
     )
     own = tmp_path / "own"
     own.mkdir()
@@ -322,18 +323,17 @@ def test_a_link_is_nobodys_workspace(tmp_path: Path, outside: Path) -> None:
 
 def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> None:
     sandbox: Any = SimpleNamespace(level="uid", limits=Limits(), uids=None)
-    unused: Any = None
-    given: Any = {"alone": True, "outside": unused, "outlet": unused, "group": unused, "resting": unused}
-    quarters = SandboxedEnvironment(sandbox, tmp_path, tmp_path / "spool", memory=False, **given)
+    parts: Any = dict.fromkeys(("server_runner", "make_proxy", "make_group", "idle_sandboxes"))
+    environment = SandboxedEnvironment(sandbox, tmp_path, tmp_path / "spool", is_exclusive=True, memory=False, **parts)
     (tmp_path / "spool").mkdir()
     places = tmp_path / "spool" / "places"
     places.symlink_to(outside)
-    quarters._clear_cwd_folder(time.time() + 60)
+    environment._clear_cwd_folder(time.time() + 60)
     assert left(outside) == ["precious"]
-    quarters._make_folders()
+    environment._make_folders()
     assert stat.S_ISDIR(places.lstat().st_mode) and left(outside) == ["precious"]
     (places / "1").touch()
-    quarters._clear_cwd_folder(time.time() + 60)
+    environment._clear_cwd_folder(time.time() + 60)
     assert left(places) == []
 
 

@@ -46,7 +46,7 @@ def programs(ground: Path) -> Path:
 
 
 def wanted(level: str, **how: object) -> SandboxOptions:
-    asked = {"network": None, "unsandboxed": True, "limits": UNLIMITED, "path": "/nowhere", **how}
+    asked = {"network": None, "allow_none": True, "limits": UNLIMITED, "path": "/nowhere", **how}
     return SandboxOptions(level, **asked)  # type: ignore[arg-type]
 
 
@@ -175,7 +175,7 @@ def test_a_full_disk_takes_no_sandbox_away(ground: Path, level: str) -> None:
         with pytest.raises(OSError, match="No space left"), (full / "rest").open("wb", buffering=0) as rest:
             while True:
                 rest.write(b"x" * 4096)
-        found = choose_sandbox(wanted(level, path=os.environ["PATH"], ground=lambda level: full))
+        found = choose_sandbox(wanted(level, path=os.environ["PATH"], trial_folder=lambda level: full))
         assert found.level == level
     finally:
         subprocess.run(["umount", "-l", full], check=True)
@@ -204,7 +204,7 @@ def test_a_server_over_stdio_takes_nothing_from_one_that_serves_other_users(prog
 def test_root_keeps_its_state_where_every_level_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system, home = tmp_path / "var" / "toolgate", tmp_path / "root"
     monkeypatch.setattr(load, "SYSTEM_STATE", system)
-    monkeypatch.setattr(load, "_home", lambda: home)
+    monkeypatch.setattr(load, "_root_home", lambda: home)
     own = home / ".local" / "share" / "toolgate"
     assert state({"HOME": str(home)}) == state({}) == system
     assert state({"HOME": str(tmp_path)}) == tmp_path / ".local" / "share" / "toolgate", (
@@ -249,7 +249,7 @@ def test_without_namespaces_and_without_root_there_is_none_and_only_where_that_m
         "bwrap: it is not installed: apt-get install bubblewrap",
         "uid: only root can run commands as other users",
     ]
-    for denied in (wanted("auto", unsandboxed=False), wanted("auto", network="public"), wanted("uid")):
+    for denied in (wanted("auto", allow_none=False), wanted("auto", network="public"), wanted("uid")):
         with pytest.raises(SandboxUnavailableError, match="only root"):
             choose_sandbox(denied)
 

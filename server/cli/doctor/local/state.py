@@ -5,7 +5,7 @@ import time
 
 from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
-from toolgate.server.state import key_file as keyfile
+from toolgate.server.state import key_file
 
 DAY = 86_400.0
 EXPIRED_AFTER = 2  # times its age after which a key has had no server to make the next one
@@ -31,7 +31,7 @@ async def signing_key(config: Config) -> CheckFinding:
     file = config.state / "keys" / "signing"
     again = f"{RESTORE_KEYS}; without it a new key is made at the next start, and everybody signs in again"
     try:
-        keyfile.read_key(file)
+        key_file.read_key(file)
         Sealer(file, None).unseal(sealed, PURPOSE, kid)
     except FileNotFoundError:
         raise CheckFailedError(f"{file} is missing: the key that signs tokens can't be opened", again) from None
@@ -56,11 +56,11 @@ async def audit(config: Config) -> CheckFinding:
     """The newest file of the record: all of it may be 160 MiB, and `audit verify` reads that."""
     from toolgate.server.telemetry.audit import reader  # start-up
 
-    folder, key_file = config.state / "audit", config.state / "keys" / "audit"
-    if not await asyncio.to_thread(lambda: folder.is_dir() or key_file.exists()):
+    folder, key_path = config.state / "audit", config.state / "keys" / "audit"
+    if not await asyncio.to_thread(lambda: folder.is_dir() or key_path.exists()):
         raise CheckSkippedError("nothing is on record")
     try:
-        key = keyfile.read_key(key_file)
+        key = key_file.read_key(key_path)
         verdict = await asyncio.to_thread(reader.verify, folder, key, newest=True)
     except (OSError, TimeoutError) as error:
         raise CheckFailedError(f"the record of calls can't be read: {error}", RESTORE_KEYS) from None

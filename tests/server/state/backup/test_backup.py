@@ -247,8 +247,8 @@ def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
     held = state(tmp_path)
     (tmp_path / "b").write_bytes(backed_up(held, workspaces=False))
     done: list[object] = []
-    monkeypatch.setattr(restore, "sync", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
-    monkeypatch.setattr(backup, "_tell", lambda *told: done.extend(told[2:]))
+    monkeypatch.setattr(restore, "sync_folder", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
+    monkeypatch.setattr(backup, "_report_restore", lambda *told: done.extend(told[2:]))
     with backup._interruptible({}) as progress, pytest.raises(KeyboardInterrupt):
         backup._restore_from(held, str(tmp_path / "b"), True, progress)
     (aside,) = held.glob(f"{restore.REPLACED}*")
