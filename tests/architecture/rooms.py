@@ -106,11 +106,10 @@ def folders() -> list[Path]:
     return sorted({path.parent for path in sources() if "migrations" not in path.parts})
 
 
-def describe(folder: Path) -> str:
-    """The first sentence of a folder's docstring, or nothing."""
-    init = ROOT / folder / "__init__.py"
-    text = ast.get_docstring(ast.parse(init.read_text())) if init.is_file() else None
-    return (text or "").split("\n\n")[0].replace("\n", " ")
+def describe(path: Path) -> str:
+    """The first sentence of a module's docstring, or nothing."""
+    text = ast.get_docstring(parse(path)) if (ROOT / path).is_file() else None
+    return " ".join((text or "").split("\n\n")[0].split())
 
 
 def arrows() -> dict[tuple[str, str], list[str]]:

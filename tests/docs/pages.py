@@ -1,4 +1,4 @@
-"""The pages for people, README.md and docs/: their blocks of code, links and headings. Knows nothing of what they say.
+"""Read the pages for people, README.md and its like and docs/: their blocks of code, links and headings.
 
 The line that opens a block says what becomes of it. Behind the language may stand
 
@@ -77,7 +77,13 @@ class Page:
 
 @cache
 def pages() -> tuple[Page, ...]:
-    return tuple(map(Page, (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))))
+    return tuple(
+        map(
+            Page,
+            [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+            + sorted((ROOT / "docs").glob("*.md")),
+        )
+    )
 
 
 @cache

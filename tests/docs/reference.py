@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.matrix import write_table
+from tests.architecture import rooms
 from tests.clients.raw_client import ROOT
 from toolgate.server import client_config
 from toolgate.server.builtin_tools import TOOLS
@@ -18,7 +19,7 @@ from toolgate.server.config.options import OPTIONS, Option
 from toolgate.tools.api.schema import NEWS
 from toolgate.tools.api.tool import Tool
 
-PART = re.compile(r"(<!-- ([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)
+PART = re.compile(r"(<!-- (?!path|end)([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)  # paths: `make walk`
 DEFAULT = re.compile(r" \(default:? ([^)]+)\)")
 DOCTOR = "; toolgate doctor"  # told once, where it belongs
 PUBLIC = "https://tools.example.com"
@@ -140,6 +141,17 @@ def _hints(tool: Tool) -> str:
     )
 
 
+# -- rooms
+
+
+def _rooms() -> str:
+    """A row a folder and a loose file, with the first sentence of its docstring."""
+    loose = [path for path in rooms.sources() if len(path.parts) == 2 and path.name != "__init__.py"]
+    rows = [(f"`{path}/`", rooms.describe(path / "__init__.py")) for path in rooms.folders()]
+    rows += [(f"`{path}`", rooms.describe(path)) for path in loose]
+    return _table(("room", "what it does"), sorted(rows))
+
+
 # -- clients
 
 
@@ -167,11 +179,12 @@ PARTS: dict[str, Callable[[str], str]] = {
     "tool": _tool,
     "client": _client,
     "agents": lambda _: write_table(),
+    "rooms": lambda _: _rooms(),
 }
 
 
 def main() -> None:
-    for page in sorted(Path(ROOT, "docs").glob("*.md")):
+    for page in (ROOT / "CONTRIBUTING.md", *sorted(Path(ROOT, "docs").glob("*.md"))):
         text = page.read_text()
         if written(text) != text:
             page.write_text(written(text))
