@@ -68,7 +68,7 @@ def test_a_proxy_that_passes_the_word_on_is_not_believed_to_wait() -> None:
 
 
 def test_where_many_send_for_nothing_one_more_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "AT_ONCE", 0)
+    monkeypatch.setattr(drain, "MAX_DRAINS", 0)
     assert happened(("content-length", "200000")) == [401, "body"]
 
 
@@ -79,7 +79,7 @@ def test_no_more_is_read_for_nothing_than_four_times_what_is_ever_taken() -> Non
 
 
 def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "TIME", 0.05)
+    monkeypatch.setattr(drain, "DRAIN_TIME", 0.05)
     told: list[Any] = []
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:

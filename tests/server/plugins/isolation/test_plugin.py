@@ -216,7 +216,7 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
             f"ctx.{name} can't be had in a plugin's own process"
             for name in ("web.workers", "workspace.output_path", "workspace.close")
         ],
-        "web": "Refused",
+        "web": "AddressRefusedError",
         "skills": True,
         "principal": "local",
         "hold": 43.0,
@@ -314,7 +314,7 @@ def test_where_a_plugin_moves_its_caller_its_commands_run(start: Start, tmp_path
     @tool
     async def move(ctx: Context) -> str:
         "Move."
-        ctx.place.cwd = ctx.workspace.root / "inner"
+        ctx.caller_state.cwd = ctx.workspace.root / "inner"
         return ""
     """
     server = isolated(start, tmp_path, body)

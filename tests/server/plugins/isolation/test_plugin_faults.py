@@ -276,7 +276,7 @@ ALONE = """
     async def follow(path: str, ctx: Context) -> str:
         "Wait for two changes."
         seen = []
-        async for change in ctx.changes(Path(path)):
+        async for change in ctx.watch_path(Path(path)):
             seen.append(change)
             if len(seen) == 2:
                 break
@@ -312,7 +312,7 @@ async def alone(folder: Path, rest: float = 30.0) -> AsyncIterator[tuple[Mapping
     try:
         async with asyncio.timeout(PATIENCE):
             plugin = await isolation.load(plugin_folder(folder, ALONE) / "it.py")
-            belongings = dataclasses.replace(app.server.of_principal("local"), changes=changes)
+            belongings = dataclasses.replace(app.server.of_principal("local"), watch_path=changes)
             yield {part.key: part for part in plugin.parts}, Context(belongings, NoClient())
     finally:
         await isolation.close()
