@@ -37,7 +37,7 @@ HOMES = {
     "httptools": "transports/http/server.py",
     "sqlalchemy": "server/state/",
     "sse_starlette": "transports/sse.py",
-    "starlette": "server/http_app.py",
+    "starlette": ("server/http_app.py", "transports/web/"),
     "trafilatura": "tools/web/article.py",
     "uritemplate": "tools/api/uri_templates.py",
     "uvicorn": "transports/http/server.py",
@@ -227,6 +227,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "egress/http.py",
         "collector.py",
     }  # themselves loaded only when HTTP is served, or the browser runs
+    only_http |= {str(path) for path in sources("transports/web")}
     for path in sources("server") + sources("tools") + sources("transports"):
         if str(path).endswith(tuple(only_http)) or "migrations" in path.parts:  # Alembic loads those
             continue

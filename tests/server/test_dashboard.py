@@ -131,7 +131,7 @@ def test_the_audit_log_is_read_once_for_who_looks_often(tmp_path: Path, monkeypa
             found = await asyncio.gather(*(overview.audit_entries(who) for who in ("u-a", "u-b") * 4))
             assert [lines[0]["principal"] for lines in found] == ["u-a", "u-b"] * 4
             assert (trail.reads, trail.most) == (2, 1)
-            monkeypatch.setattr(overview_of, "KEPT", 0.0)
+            monkeypatch.setattr(overview_of, "AUDIT_CACHE_TIME", 0.0)
             await overview.audit_entries("u-a")
             assert trail.reads == 3
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from toolgate.transports.web.consent import describe_scope
-from toolgate.transports.web.http import WebRequest, WebResponse
+from toolgate.transports.web.http import read_form, with_headers
 from toolgate.transports.web.sign_in_context import SignInContext
 
 REVOKED = "Taken back. What that app got by it no longer works."  # for people
@@ -17,17 +20,17 @@ class AccountPage:
         self._context = context
         self._sentences = sentences
 
-    async def page(self, incoming: WebRequest) -> WebResponse:
-        return await self._page(incoming)
+    async def page(self, request: Request) -> Response:
+        return await self._page(request)
 
     async def _page(
-        self, incoming: WebRequest, status: int = 200, done: str | None = None, problem: str | None = None
-    ) -> WebResponse:
-        visitor = await self._context.identify_visitor(incoming)
+        self, request: Request, status: int = 200, done: str | None = None, problem: str | None = None
+    ) -> Response:
+        visitor = await self._context.identify_visitor(request)
         if visitor.person is None:
             return self._context.redirect_to("login")
-        csrf, cookies = self._context.csrf_token(incoming, visitor, "account", "")
-        grants = await self._context.authorization.grants(visitor.person)
+        csrf, cookies = self._context.csrf_token(request, visitor, "account", "")
+        grants = await self._context.authorization.list_grants(visitor.person)
         page = self._context.pages.render(
             "account",
             status,
@@ -39,17 +42,17 @@ class AccountPage:
             done=done,
             problem=problem,
         )
-        return page.with_headers(*cookies)
+        return with_headers(page, *cookies)
 
-    async def revoke(self, incoming: WebRequest) -> WebResponse:
+    async def revoke(self, request: Request) -> Response:
         """Answered with the page itself: in a URL, any link could say that something was taken back."""
-        fields = dict(incoming.read_form())
-        visitor = await self._context.identify_visitor(incoming)
+        fields = dict(await read_form(request))
+        visitor = await self._context.identify_visitor(request)
         if visitor.person is None:
             return self._context.redirect_to("login")
-        if not self._context.has_valid_csrf(incoming, visitor, fields, "account", ""):
+        if not self._context.has_valid_csrf(request, visitor, fields, "account", ""):
             return await self._page(
-                incoming, 403, problem=self._context.describe_csrf_failure(incoming, visitor, "account", "")
+                request, 403, problem=self._context.describe_csrf_failure(request, visitor, "account", "")
             )
-        ended = await self._context.authorization.withdraw(visitor.person, fields.get("grant", ""))
-        return await self._page(incoming, done=REVOKED if ended else ALREADY_REVOKED)
+        ended = await self._context.authorization.revoke_grant(visitor.person, fields.get("grant", ""))
+        return await self._page(request, done=REVOKED if ended else ALREADY_REVOKED)

@@ -8,11 +8,14 @@ link could have somebody's browser give a shell to whoever uses the app (RFC 970
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.pending_logins import PendingLogin
 from toolgate.server.auth.oauth_server import ConsentRequest
 from toolgate.server.auth.scopes import READ, SHELL
-from toolgate.transports.web.http import BadFormError, WebRequest, WebResponse, parse_fields
+from toolgate.transports.web.http import BadFormError, parse_fields, query_string, read_form, read_query, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, Visitor
 from toolgate.transports.web.sign_in_context import SignInContext
 
@@ -31,86 +34,86 @@ class ConsentPages:
         self,
         context: SignInContext,
         sentences: Mapping[str, str],
-        send_to_provider: Callable[[PendingLogin, WebRequest], Awaitable[WebResponse]],
+        send_to_provider: Callable[[PendingLogin, Request], Awaitable[Response]],
     ) -> None:
         self._context = context
         self._sentences = sentences
         self._send_to_provider = send_to_provider
 
-    async def authorize(self, incoming: WebRequest) -> WebResponse:
+    async def authorize(self, request: Request) -> Response:
         """A client's request. By GET alone: RFC 6749 section 3.1 asks for no more."""
-        outcome = await self._context.authorization.ask(incoming.query, self._context.client_address(incoming))
+        outcome = await self._context.authorization.open_consent(
+            query_string(request), self._context.client_address(request)
+        )
         if not isinstance(outcome, ConsentRequest):
             return self._context.show_outcome(outcome)
-        person = (await self._context.identify_visitor(incoming)).person
+        person = (await self._context.identify_visitor(request)).person
         if person is None:
             return self._context.redirect_to("login", question=outcome.id)
-        if not _is_local(outcome) and not _forces_prompt(incoming.query):
-            granted = await self._context.authorization.remembered(outcome.id, person)
+        if not _is_local(outcome) and not _forces_prompt(query_string(request)):
+            granted = await self._context.authorization.find_remembered_scopes(outcome.id, person)
             if granted is not None and SHELL not in granted:
                 return await self._context.answer_question(outcome.id, person, granted)
         return self._context.redirect_to("consent", question=outcome.id)
 
-    async def consent_page(self, incoming: WebRequest) -> WebResponse:
-        return await self._page(incoming, _ConsentParams.from_fields(incoming.read_query()))
+    async def consent_page(self, request: Request) -> Response:
+        return await self._page(request, _ConsentParams.from_fields(read_query(request)))
 
-    async def consent(self, incoming: WebRequest) -> WebResponse:
+    async def consent(self, request: Request) -> Response:
         """The person's answer; a box at least stays ticked, or they are asked again."""
-        form = incoming.read_form(SCOPE)
+        form = await read_form(request, SCOPE)
         fields, ticked = dict(form), [value for name, value in form if name == "scope"]
         asked = _ConsentParams.from_fields(fields)
-        visitor = await self._visitor(incoming, asked)
-        if not self._context.has_valid_csrf(incoming, visitor, fields, *asked.page):
+        visitor = await self._visitor(request, asked)
+        if not self._context.has_valid_csrf(request, visitor, fields, *asked.page):
             return await self._page(
-                incoming, asked, 403, self._context.describe_csrf_failure(incoming, visitor, *asked.page)
+                request, asked, 403, self._context.describe_csrf_failure(request, visitor, *asked.page)
             )
         if fields.get("decision") != "approve":
-            return await self._answer(incoming, asked.question, None, frozenset())
-        question = await self._context.authorization.question(asked.question)
+            return await self._answer(request, asked.question, None, frozenset())
+        question = await self._context.authorization.find_consent(asked.question)
         granted = frozenset(ticked).intersection(question.scopes if question is not None else ticked)
         if not granted:
-            return await self._page(incoming, asked, 400, NOTHING_TICKED)
+            return await self._page(request, asked, 400, NOTHING_TICKED)
         if visitor.person is not None:
-            return await self._answer(incoming, asked.question, visitor.person, granted)
+            return await self._answer(request, asked.question, visitor.person, granted)
         if question is None:
             return self._context.question_gone_page(asked.question)
         return await self._send_to_provider(
-            PendingLogin(asked.via, asked.question, granted, bool(asked.switch)), incoming
+            PendingLogin(asked.via, asked.question, granted, bool(asked.switch)), request
         )
 
-    async def _answer(
-        self, incoming: WebRequest, id: str, person: Person | None, scopes: frozenset[str]
-    ) -> WebResponse:
+    async def _answer(self, request: Request, id: str, person: Person | None, scopes: frozenset[str]) -> Response:
         """Once, however often somebody clicks."""
 
-        async def answer() -> WebResponse:
-            if await self._context.authorization.question(id) is None:
+        async def answer() -> Response:
+            if await self._context.authorization.find_consent(id) is None:
                 return self._context.question_gone_page(id)
             return await self._context.answer_question(id, person, scopes)
 
-        return await self._context.replays.answer_once(id, incoming.body, answer)
+        return await self._context.replays.answer_once(id, await request.body(), answer)
 
-    async def _visitor(self, incoming: WebRequest, asked: "_ConsentParams") -> Visitor:
+    async def _visitor(self, request: Request, asked: "_ConsentParams") -> Visitor:
         """Who answers: nobody yet where they leave their session to sign in as somebody else."""
-        visitor = await self._context.identify_visitor(incoming)
+        visitor = await self._context.identify_visitor(request)
         switches = asked.switch and visitor.key and asked.via in self._context.sign_in.providers
         return ANONYMOUS if switches else visitor
 
     async def _page(
-        self, incoming: WebRequest, asked: "_ConsentParams", status: int = 200, problem: str | None = None
-    ) -> WebResponse:
+        self, request: Request, asked: "_ConsentParams", status: int = 200, problem: str | None = None
+    ) -> Response:
         """The question, for who is signed in, or will be by `via` after it (AZ-08)."""
         id = asked.question
-        question = await self._context.authorization.question(id)
+        question = await self._context.authorization.find_consent(id)
         if question is None:
             return self._context.question_gone_page(id)
-        visitor = await self._visitor(incoming, asked)
+        visitor = await self._visitor(request, asked)
         provider = self._context.sign_in.providers.get(asked.via) if visitor.person is None else None
         if visitor.person is None and provider is None:
             return self._context.redirect_to("login", question=id)
         shown = asked if provider else _ConsentParams(id)
-        csrf, cookies = self._context.csrf_token(incoming, visitor, *shown.page)
-        held = await self._context.authorization.grants(visitor.person) if visitor.person is not None else []
+        csrf, cookies = self._context.csrf_token(request, visitor, *shown.page)
+        held = await self._context.authorization.list_grants(visitor.person) if visitor.person is not None else []
         page = self._context.pages.render(
             "consent",
             status,
@@ -128,7 +131,7 @@ class ConsentPages:
             csrf=csrf,
             problem=problem,
         )
-        return page.with_headers(*cookies)
+        return with_headers(page, *cookies)
 
 
 @dataclass(frozen=True, slots=True)

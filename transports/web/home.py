@@ -4,24 +4,26 @@ button beside each thing. Knows forms; what is going on, home_data.py knows.
 All of it works without a script; with one, home_events.py brings what changes.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from toolgate.server import VERSION
 from toolgate.server.auth.tokens.access_tokens import OURS
 from toolgate.server.principal import LOCAL_NAME, Principal, derive_subject
 from toolgate.transports.web import elicitation_form
 from toolgate.transports.web.home_data import HomeData
-from toolgate.transports.web.http import Handle, WebEndpoint, WebRequest, WebResponse, json_response
+from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
 from toolgate.transports.web.templates import FILES, SCRIPT_POLICY
 
 PAGE = ("home", "")  # what its forms are bound to
 MAX_ANSWER = 2**20  # bytes of a form: four texts of the most that one may have, of four bytes each, all written as %XX
 MAX_BOXES = 1_000  # fields of it
-VARY_ACCEPT = ("vary", "accept")
+VARY_ACCEPT = {"vary": "accept"}
 SANDBOXES = {  # the level of the sandbox, for people
     "bwrap": "Commands run in a sandbox of their own.",
     "uid": "Commands run as a user of their own, apart from everybody else’s.",
@@ -56,7 +58,7 @@ Act = Callable[[Visitor, str, Mapping[str, str]], Awaitable[ActionResult]]
 
 
 class HomePage:
-    """`who(incoming)` says who looks; None where nobody signs in here: then nobody sees more than a stranger, unless
+    """`who(request)` says who looks; None where nobody signs in here: then nobody sees more than a stranger, unless
     `is_open`, with which whoever comes is the local user."""
 
     def __init__(
@@ -64,7 +66,7 @@ class HomePage:
         context: PageContext,
         facts: ServerFacts,
         data: HomeData,
-        identify: Callable[[WebRequest], Awaitable[Visitor]] | None = None,
+        identify: Callable[[Request], Awaitable[Visitor]] | None = None,
         *,
         is_open: bool = False,
     ) -> None:
@@ -95,29 +97,29 @@ class HomePage:
             show = self._file(name)
             yield f"/{name}", WebEndpoint({"GET": show, "HEAD": show}, self.context.error_page)
 
-    async def identify_visitor(self, incoming: WebRequest) -> Visitor | None:
+    async def identify_visitor(self, request: Request) -> Visitor | None:
         """Who looks, if it is somebody who may see more than a stranger. Raises BadForm."""
         if self._is_open:
             return ANONYMOUS
-        visitor = await self._who(incoming) if self._who is not None else ANONYMOUS
+        visitor = await self._who(request) if self._who is not None else ANONYMOUS
         return visitor if visitor.person is not None else None
 
     async def part_values(self, visitor: Visitor, csrf: str) -> dict[str, Any]:
         """What the macros of the page are given. Raises StateError."""
         return {"csrf": csrf, **await self.data.read(principal_of(visitor), visitor.person)}
 
-    async def _page(self, incoming: WebRequest, told: ActionResult | None = None) -> WebResponse:
-        if b"text/html" not in incoming.headers.get(b"accept", b""):
-            return json_response(self._facts(), 200, VARY_ACCEPT, ("cache-control", "no-store"))
-        visitor = await self.identify_visitor(incoming)
+    async def _page(self, request: Request, told: ActionResult | None = None) -> Response:
+        if not accepts(request, "text/html"):
+            return json_response(self._facts(), 200, {**VARY_ACCEPT, "cache-control": "no-store"})
+        visitor = await self.identify_visitor(request)
         shown: dict[str, Any] = {"signed": visitor is not None, "person": None}
         cookies: list[tuple[str, str]] = []
         if visitor is not None:
-            csrf, cookies = self.context.csrf_token(incoming, visitor, *PAGE)
+            csrf, cookies = self.context.csrf_token(request, visitor, *PAGE)
             trail, trail_fault = await self._trail(principal_of(visitor))
             shown |= {"it": {**await self.part_values(visitor, csrf), "live": False}}
             shown |= {"person": visitor.person, "trail": trail, "trail_fault": trail_fault}
-            shown |= {"sign_out": self.context.csrf_token(incoming, visitor, "logout", "")[0] if visitor.key else ""}
+            shown |= {"sign_out": self.context.csrf_token(request, visitor, "logout", "")[0] if visitor.key else ""}
         page = self.context.pages.render(
             "home",
             told.status if told is not None else 200,
@@ -130,7 +132,8 @@ class HomePage:
             told=told,
             **shown,
         )
-        return page.replace_headers(SCRIPT_POLICY).with_headers(VARY_ACCEPT, *cookies)
+        page.headers.update({**SCRIPT_POLICY, **VARY_ACCEPT})
+        return with_headers(page, *cookies)
 
     async def _trail(self, principal: str) -> tuple[list[dict[str, Any]], bool]:
         """The lines, and whether they could not be had."""
@@ -147,9 +150,9 @@ class HomePage:
 
     # -- what the buttons do
 
-    async def _admit(self, incoming: WebRequest) -> WebResponse | None:
+    async def _admit(self, request: Request) -> Response | None:
         """What a stranger is answered, of whom no form is read."""
-        if await self.identify_visitor(incoming) is not None:
+        if await self.identify_visitor(request) is not None:
             return None
         return (
             self.context.redirect_to("login")
@@ -157,20 +160,20 @@ class HomePage:
             else self.context.error_page(403, "nobody signs in here")
         )
 
-    async def _act(self, incoming: WebRequest) -> WebResponse:
+    async def _act(self, request: Request) -> Response:
         """Answered with the page itself, or with a word to its script."""
-        visitor = await self.identify_visitor(incoming)
+        visitor = await self.identify_visitor(request)
         if visitor is None:  # since it was admitted
             return self.context.redirect_to("login")
-        fields = await asyncio.to_thread(incoming.read_form, most=MAX_BOXES)  # up to 0.1 s
-        told = await self._perform(incoming, visitor, dict(fields))
-        if b"text/html" in incoming.headers.get(b"accept", b""):
-            return await self._page(incoming, told)
-        return json_response({"told": told.text}, told.status, ("cache-control", "no-store"))
+        fields = await read_form(request, most=MAX_BOXES)
+        told = await self._perform(request, visitor, dict(fields))
+        if accepts(request, "text/html"):
+            return await self._page(request, told)
+        return json_response({"told": told.text}, told.status, {"cache-control": "no-store"})
 
-    async def _perform(self, incoming: WebRequest, visitor: Visitor, fields: Mapping[str, str]) -> ActionResult:
-        if not self.context.has_valid_csrf(incoming, visitor, fields, *PAGE):
-            return ActionResult(self.context.describe_csrf_failure(incoming, visitor, *PAGE), 403)
+    async def _perform(self, request: Request, visitor: Visitor, fields: Mapping[str, str]) -> ActionResult:
+        if not self.context.has_valid_csrf(request, visitor, fields, *PAGE):
+            return ActionResult(self.context.describe_csrf_failure(request, visitor, *PAGE), 403)
         verbs = [verb for verb in self._verbs if verb in fields]
         if len(verbs) != 1:
             return ActionResult("The form does not say what to do.", 400)
@@ -217,15 +220,15 @@ class HomePage:
         )
 
     def _file(self, name: str) -> Handle:
-        async def show(_incoming: WebRequest) -> WebResponse:
+        async def show(_request: Request) -> Response:
             return self.context.pages.static_file(name)
 
         return show
 
 
-def _json_error(status: int, text: str) -> WebResponse:
+def _json_error(status: int, text: str) -> Response:
     """To the page's script, which shows it."""
-    return json_response({"told": format_sentence(text)}, status, ("cache-control", "no-store"))
+    return json_response({"told": format_sentence(text)}, status, {"cache-control": "no-store"})
 
 
 def principal_of(visitor: Visitor) -> str:

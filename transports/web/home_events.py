@@ -17,13 +17,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
+from starlette.requests import Request
+
 from toolgate.server.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
 from toolgate.transports.web.home import PAGE, HomePage, principal_of
 from toolgate.transports.web.home_cache import HomeCache
-from toolgate.transports.web.http import BadFormError, WebRequest
+from toolgate.transports.web.http import BadFormError
 from toolgate.transports.web.page_context import FORM_TIME, Visitor
 
 MAX_EACH = 8  # pages of one person that are live at once; one more is not
@@ -53,12 +55,12 @@ class HomeEvents:
         if scope["method"] != "GET":
             await refuse(send, 405, "GET", [(b"allow", b"GET")])
             return
-        incoming = WebRequest("GET", scope["path"], "", scope["toolgate.headers"], (scope.get("client") or ("", 0))[0])
-        if incoming.headers.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
+        request = Request({**scope, "headers": [*scope["toolgate.headers"].items()]})
+        if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             await refuse(send, 403, "this is for the first page alone")
             return
         try:
-            visitor = await self._home.identify_visitor(incoming)
+            visitor = await self._home.identify_visitor(request)
         except (BadFormError, StateError) as error:
             await refuse(send, error.status if isinstance(error, BadFormError) else 503, str(error))
             return
@@ -68,9 +70,9 @@ class HomeEvents:
         if self._is_ending:
             await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
             return
-        await self._serve(incoming, visitor, receive, send)
+        await self._serve(request, visitor, receive, send)
 
-    async def _serve(self, incoming: WebRequest, visitor: Visitor, receive: Receive, send: Send) -> None:
+    async def _serve(self, request: Request, visitor: Visitor, receive: Receive, send: Send) -> None:
         principal = principal_of(visitor)
         if self._open[principal] >= MAX_EACH or self._open.total() >= MAX_ALL:
             await refuse(send, 429, "too many pages are open", [(b"retry-after", b"30")])
@@ -78,7 +80,7 @@ class HomeEvents:
         self._open[principal] += 1
         seen = self._looks.setdefault(principal, HomeCache(self._home, visitor))
         try:
-            await self._pour(HomeEventStream(self._home, incoming, visitor, seen, self._look), receive, send)
+            await self._pour(HomeEventStream(self._home, request, visitor, seen, self._look), receive, send)
         finally:
             self._open[principal] -= 1
             if not self._open[principal]:
@@ -120,14 +122,14 @@ class HomeEvents:
 class HomeEventStream:
     """One open page: what it has been told already."""
 
-    def __init__(self, home: HomePage, incoming: WebRequest, visitor: Visitor, seen: HomeCache, look: float) -> None:
+    def __init__(self, home: HomePage, request: Request, visitor: Visitor, seen: HomeCache, look: float) -> None:
         self._home = home
-        self._incoming = incoming
+        self._request = request
         self._visitor = visitor
         self._seen = seen
         self._look = look
         self._principal = principal_of(visitor)
-        self._csrf, self.cookies = home.context.csrf_token(incoming, visitor, *PAGE)
+        self._csrf, self.cookies = home.context.csrf_token(request, visitor, *PAGE)
         self._news = asyncio.Event()
         self._look_at = 0.0  # when to look again whatever is told, in seconds of the monotonic clock
         self._changed_at = time.monotonic()  # what was seen before that is not shown
@@ -170,7 +172,7 @@ class HomeEventStream:
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._look
             try:
-                if await self._home.identify_visitor(self._incoming) != self._visitor:
+                if await self._home.identify_visitor(self._request) != self._visitor:
                     return None
                 events[:0] = await self._changed_parts()
             except BadFormError:

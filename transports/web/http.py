@@ -1,6 +1,4 @@
-"""One request of a browser or an OAuth client, whole, and the answer to it: forms, cookies, headers. Knows HTTP; knows
-neither OAuth nor pages.
-"""
+"""Answer the requests of browsers and OAuth clients: forms, cookies, and an endpoint that bounds what it reads."""
 
 import asyncio
 import hashlib
@@ -9,108 +7,106 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from toolgate.server.budget import Budget
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
-from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send
+from toolgate.transports.http.host_origin import Message, Receive, Scope, Send
 
 MAX_FORM = 64 * 1024  # bytes: the largest is a signed assertion of 16 KiB
-MAX_FORMS = 8 * 2**20  # bytes of the forms that one path is being sent: 128, each of which counts as the largest
+MAX_FORMS = 8 * 2**20  # bytes of all forms that one path receives at a time: 128, each counted as the largest
 MAX_FIELDS = 100
-FORM = b"application/x-www-form-urlencoded"
-NONE: frozenset[str] = frozenset()
+FORM_TYPE = "application/x-www-form-urlencoded"
+CORS = {  # any page of any origin may read the answer
+    "access-control-allow-origin": "*",
+    "access-control-allow-headers": "authorization, content-type, mcp-protocol-version",
+    "access-control-max-age": "600",
+}
 
 log = logging.getLogger("toolgate.http")
 
 
 class BadFormError(Exception):
-    """The body, or the query, is not one to be read; the text says why."""
+    """A form or query that is refused; the text says why."""
 
     status = 400
 
 
-@dataclass(frozen=True, slots=True)
-class WebRequest:
-    """`peer` is the other end of the connection, which may be a proxy."""
-
-    method: str
-    path: str
-    query: str
-    headers: Headers
-    peer: str
-    body: bytes = b""
-
-    def cookie(self, name: str) -> str:
-        """Its value, or ""; of two with one name the first counts, as in browsers the more specific comes first."""
-        found = re.search(rb"(?:^|;)\s*" + re.escape(name.encode()) + rb"=([^;]*)", self.headers.get(b"cookie", b""))
-        return found[1].strip().decode("latin-1") if found is not None else ""
-
-    def read_form(self, repeatable: frozenset[str] = NONE, most: int = MAX_FIELDS) -> list[tuple[str, str]]:
-        """The fields of a urlencoded body, in order. Raises BadForm, also for a field that is there twice."""
-        kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != FORM or self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise BadFormError("the body must be application/x-www-form-urlencoded")
-        try:
-            return parse_fields(self.body.decode(), repeatable, most)
-        except UnicodeDecodeError:
-            raise BadFormError("the body is not UTF-8") from None
-
-    def read_query(self) -> dict[str, str]:
-        """The query's parameters. Raises BadForm."""
-        return dict(parse_fields(self.query))
+def content_type(request: Request) -> str:
+    """Return the media type of the body in lower case, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def parse_fields(text: str, repeatable: frozenset[str] = NONE, most: int = MAX_FIELDS) -> list[tuple[str, str]]:
-    """The fields of a urlencoded text. Raises BadForm."""
+def accepts(request: Request, media_type: str) -> bool:
+    return media_type in request.headers.get("accept", "")
+
+
+def read_query(request: Request) -> dict[str, str]:
+    """Return the parameters of the query. Raises BadFormError."""
+    return dict(parse_fields(query_string(request)))
+
+
+def query_string(request: Request) -> str:
+    return str(request.scope["query_string"], "latin-1")
+
+
+async def read_form(
+    request: Request, repeatable: frozenset[str] = frozenset(), most: int = MAX_FIELDS
+) -> list[tuple[str, str]]:
+    """Return the fields of a urlencoded body, in order. Raises BadFormError, also for a field that came twice."""
+    if content_type(request) != FORM_TYPE or request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise BadFormError(f"the body must be {FORM_TYPE}")
     try:
-        found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most)
+        text = (await request.body()).decode()
+    except UnicodeDecodeError:
+        raise BadFormError("the body is not UTF-8") from None
+    if len(text) <= MAX_FORM:
+        return parse_fields(text, repeatable, most)
+    return await asyncio.to_thread(parse_fields, text, repeatable, most)  # up to 0.1 s
+
+
+def parse_fields(text: str, repeatable: frozenset[str] = frozenset(), most: int = MAX_FIELDS) -> list[tuple[str, str]]:
+    """Return the fields of a urlencoded text. Raises BadFormError."""
+    try:
+        fields = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most)
     except UnicodeDecodeError:
         raise BadFormError("a parameter is not UTF-8") from None
     except ValueError:
         raise BadFormError("there are too many parameters") from None
-    if any("\0" in name or "\0" in value for name, value in found):
-        raise BadFormError("a parameter has a NUL in it")
-    names = [name for name, _ in found if name not in repeatable]
+    if any("\0" in name or "\0" in value for name, value in fields):
+        raise BadFormError("a parameter contains a NUL character")
+    names = [name for name, _ in fields if name not in repeatable]
     if len(names) != len(set(names)):
-        raise BadFormError("a parameter is there twice")
-    return found
+        raise BadFormError("a parameter came twice")
+    return fields
 
 
-@dataclass(frozen=True, slots=True)
-class WebResponse:
-    status: int
-    body: bytes = b""
-    headers: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-
-    def with_headers(self, *headers: tuple[str, str]) -> "WebResponse":
-        return replace(self, headers=[*self.headers, *headers])
-
-    def replace_headers(self, *headers: tuple[str, str]) -> "WebResponse":
-        """With these headers in place of any of their names."""
-        names = {name.lower() for name, _ in headers}
-        return replace(self, headers=[*(held for held in self.headers if held[0].lower() not in names), *headers])
+def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json.dumps(body), status, headers, "application/json")
 
 
-def json_response(body: Any, status: int = 200, *headers: tuple[str, str]) -> WebResponse:
-    """JSON."""
-    return WebResponse(status, json.dumps(body).encode(), [("content-type", "application/json"), *headers])
-
-
-def redirect(location: str, status: int = 303) -> WebResponse:
-    """To `location`, by GET: 303, so that no form is ever sent on (RFC 9700 section 4.12)."""
+def redirect(location: str) -> Response:
+    """Redirect to `location` by GET: with 303 a browser never sends the form on (RFC 9700 section 4.12)."""
     safe = "".join(character for character in location if character.isprintable())
-    told = [("location", safe), ("cache-control", "no-store"), ("referrer-policy", "no-referrer")]
-    return WebResponse(status, b"", told)
+    headers = {"location": safe.encode("latin-1", "replace").decode("latin-1")}
+    return Response(None, 303, headers | {"cache-control": "no-store", "referrer-policy": "no-referrer"})
+
+
+def with_headers(response: Response, *headers: tuple[str, str]) -> Response:
+    """Add headers to a response, beside those of the same name."""
+    for name, value in headers:
+        response.headers.append(name, value)
+    return response
 
 
 class Cookies:
-    """The cookies of one public URL: over https bound to its host (`__Host-`), on http loopback named by its port,
-    since ports share their cookies; and where it has a path, named by that, since another server may have another."""
+    """The cookies of one public URL. Over https they are bound to its host (`__Host-`). On http loopback the name has
+    the port, since ports share cookies. A path is in the name too: another path may be another server."""
 
     def __init__(self, public_url: str) -> None:
         parts = urlsplit(public_url)
@@ -119,39 +115,47 @@ class Cookies:
         self._prefix = "__Host-toolgate-" if self._secure else f"toolgate-{parts.port or 80}-"
         self._prefix += f"{short_hash(path)}-" if path else ""
 
-    def get(self, incoming: WebRequest, name: str) -> str:
-        """ "" where there is none, or none that was made here: all of ours are 43 characters of base64url."""
-        value = incoming.cookie(self._prefix + name)
-        return value if len(value) == 43 and value.replace("-", "").replace("_", "").isalnum() else ""
+    def get(self, request: Request, name: str) -> str:
+        """Return the cookie's value; "" if it is missing or not ours: ours are 43 characters of base64url. Of two with
+        one name the first counts: browsers send the more specific one first."""
+        pattern = r"(?:^|;)\s*" + re.escape(self._prefix + name) + r"=([^;]*)"
+        found = re.search(pattern, request.headers.get("cookie", ""))
+        value = found[1].strip() if found is not None else ""
+        return value if re.fullmatch(r"[A-Za-z0-9_-]{43}", value) else ""
 
     def set(self, name: str, value: str, seconds: float) -> tuple[str, str]:
+        """Return the header that sets the cookie."""
         secure = "; Secure" if self._secure else ""
-        told = f"{self._prefix}{name}={value}; Path=/; Max-Age={int(seconds)}; HttpOnly; SameSite=Lax{secure}"
-        return "set-cookie", told
+        attributes = f"Path=/; Max-Age={int(seconds)}; HttpOnly; SameSite=Lax{secure}"
+        return "set-cookie", f"{self._prefix}{name}={value}; {attributes}"
 
     def clear(self, name: str) -> tuple[str, str]:
+        """Return the header that removes the cookie."""
         return self.set(name, "", 0)
 
 
 def new_secret() -> str:
-    """A secret of 256 bits, as our cookies hold."""
+    """Return 256 random bits, as a cookie holds them."""
     return secrets.token_urlsafe(32)
 
 
 def short_hash(text: str) -> str:
-    """A short name for what a cookie belongs to: tabs do not share theirs."""
+    """Return a short name for what a cookie belongs to, so that tabs do not share one."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-Handle = Callable[[WebRequest], Awaitable[WebResponse]]
-Refuse = Callable[[int, str], WebResponse]
-Admit = Callable[[WebRequest], Awaitable[WebResponse | None]]
+Handle = Callable[[Request], Awaitable[Response]]
+Refuse = Callable[[int, str], Response]
+Admit = Callable[[Request], Awaitable[Response | None]]
 
 
 class WebEndpoint:
-    """An ASGI application: the handlers of one path, by method. `refuse` makes the answer of what went wrong, or
-    `refuse_data` for who asks for JSON. A body has at most `limit` bytes, and is not read where `admit(incoming)` has
-    an answer without it. Where too many are being sent, the oldest give way: a small one that comes at once never does.
+    """An ASGI application that answers one path, with a handler for each method.
+
+    `refuse` makes the answer to a faulty request, `refuse_data` the one for clients that accept JSON. A body has at
+    most `limit` bytes. It is not read if `admit(request)` returns an answer without it. If too many are being sent,
+    the oldest give way; a small one that comes at once is always read. `shared` allows the pages of every origin, so
+    nothing here may depend on cookies.
     """
 
     def __init__(
@@ -164,87 +168,71 @@ class WebEndpoint:
         limit: int = MAX_FORM,
         admit: Admit | None = None,
     ) -> None:
-        self._handlers = dict(handlers)
+        self._handlers = handlers
         self._refuse_page = refuse
         self._refuse_data = refuse_data or refuse
         self._limit = limit
-        self._shared = shared  # any page of any origin may read the answers: nothing here goes by cookies
         self._admit = admit
         self._bodies = bodies.BodyReader(Budget(MAX_FORMS, MAX_FORMS, renews=True), least=MAX_FORM)
         self._allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
+        self._headers = {"x-content-type-options": "nosniff"}
+        if shared:
+            self._headers |= {**CORS, "access-control-allow-methods": self._allowed}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handle = self._handlers.get(scope["method"])
-        headers: Headers = scope["toolgate.headers"]
-        if handle is None:
-            status = 204 if scope["method"] == "OPTIONS" else 405
-            answer = WebResponse(204) if status == 204 else self._refuse(headers, 405, f"only {self._allowed}")
-            await self._send(send, answer.with_headers(("allow", self._allowed)), scope["method"])
-            return
-        peer = scope.get("client") or ("", 0)
-        query = scope["query_string"].decode("latin-1")
-        incoming = WebRequest(scope["method"], scope["path"], query, headers, peer[0])
+        request = Request({**scope, "headers": [*scope["toolgate.headers"].items()]}, receive)  # each header once
         try:
-            answer = await self._respond(handle, incoming, receive)
+            response = await self._respond(request)
         except bodies.ClientDisconnectedError:
             return
-        await self._send(send, answer, scope["method"])
+        response.headers.update(self._headers)
+        await response(scope, receive, send)
 
-    async def _read_and_respond(self, handle: Handle, incoming: WebRequest, receive: Receive) -> WebResponse:
-        """Have a form read and handled. Raises Gone, BadForm, StateError."""
-        answer = await self._admit(incoming) if self._admit is not None else None
-        if answer is not None:
-            return answer
-        try:
-            body = await self._bodies.read("", incoming.headers, receive, limit=self._limit)
-        except bodies.BodyTooLargeError:
-            return self._refuse(incoming.headers, 413, f"more than {self._limit} bytes")
-        except bodies.BodyTooSlowError:
-            return self._refuse(incoming.headers, 408, "the body did not come in time")
-        except bodies.BodyBudgetError:
-            return self._refuse(incoming.headers, 503, "too much is being sent at once").with_headers(
-                ("retry-after", "1")
+    async def _respond(self, request: Request) -> Response:
+        handle = self._handlers.get(request.method)
+        if handle is None:
+            is_preflight = request.method == "OPTIONS"
+            response = (
+                Response(status_code=204) if is_preflight else self._refuse(request, 405, f"only {self._allowed}")
             )
+            return with_headers(response, ("allow", self._allowed))
         try:
-            return await handle(replace(incoming, body=body.data))
+            return await (self._read_and_respond if request.method == "POST" else handle)(request)
+        except bodies.ClientDisconnectedError:
+            raise
+        except BadFormError as error:
+            return self._refuse(request, error.status, str(error))
+        except StateError as error:
+            return self._refuse(request, 503, str(error))
+        except Exception:
+            reference = secrets.token_hex(4)
+            log.exception("%s %s failed (%s)", request.method, request.scope["path"], reference)
+            return self._refuse(request, 500, f"an internal error occurred; the server's log has it under {reference}")
+
+    async def _read_and_respond(self, request: Request) -> Response:
+        """Read the form and handle it. Raises ClientDisconnectedError, BadFormError, StateError."""
+        response = await self._admit(request) if self._admit is not None else None
+        if response is not None:
+            return response
+        try:
+            headers = request.scope["toolgate.headers"]
+            body = await self._bodies.read("", headers, request.receive, limit=self._limit)
+        except bodies.BodyTooLargeError:
+            return self._refuse(request, 413, f"the body has more than {self._limit} bytes")
+        except bodies.BodyTooSlowError:
+            return self._refuse(request, 408, "the body did not come in time")
+        except bodies.BodyBudgetError:
+            return with_headers(self._refuse(request, 503, "too much is being sent at once"), ("retry-after", "1"))
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body.data}
+
+        try:
+            return await self._handlers["POST"](Request(request.scope, receive))
         finally:
             if body.claim is not None:
                 body.claim.release()
 
-    async def _respond(self, handle: Handle, incoming: WebRequest, receive: Receive) -> WebResponse:
-        try:
-            if incoming.method == "POST":
-                return await self._read_and_respond(handle, incoming, receive)
-            return await handle(incoming)
-        except bodies.ClientDisconnectedError:
-            raise
-        except BadFormError as error:
-            return self._refuse(incoming.headers, error.status, str(error))
-        except StateError as error:
-            return self._refuse(incoming.headers, 503, str(error))
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            reference = secrets.token_hex(4)
-            log.exception("%s %s failed (%s)", incoming.method, incoming.path, reference)
-            text = f"something went wrong here; the server's log has it under {reference}"
-            return self._refuse(incoming.headers, 500, text)
-
-    def _refuse(self, headers: Headers, status: int, text: str) -> WebResponse:
-        refuse = self._refuse_data if b"application/json" in headers.get(b"accept", b"") else self._refuse_page
+    def _refuse(self, request: Request, status: int, text: str) -> Response:
+        refuse = self._refuse_data if accepts(request, "application/json") else self._refuse_page
         return refuse(status, text)
-
-    async def _send(self, send: Send, answer: WebResponse, method: str) -> None:
-        headers = [*answer.headers, ("x-content-type-options", "nosniff")]
-        if self._shared:
-            headers += [
-                ("access-control-allow-origin", "*"),
-                ("access-control-allow-methods", self._allowed),
-                ("access-control-allow-headers", "authorization, content-type, mcp-protocol-version"),
-                ("access-control-max-age", "600"),
-            ]
-        if answer.status != 204:
-            headers.append(("content-length", str(len(answer.body))))
-        told = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
-        await send({"type": "http.response.start", "status": HTTPStatus(answer.status).value, "headers": told})
-        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})

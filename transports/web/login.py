@@ -5,12 +5,15 @@ forms and cookies; who somebody is, the ways of server/auth/login/methods.py say
 import hmac
 from collections.abc import Mapping
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from toolgate.server.auth.login.accounts import Person, SignInError, normalize_name_or_empty
 from toolgate.server.auth.login.methods import ACCEPTED, PASSWORD, REFUSED, THROTTLED
 from toolgate.server.auth.login.pending_logins import LIFETIME, PendingLogin, TooManyLoginsError, derive_state
 from toolgate.server.auth.login.providers import NOT_ALLOWED, IdentityProvider
 from toolgate.server.auth.login.throttle import ThrottledError
-from toolgate.transports.web.http import WebRequest, WebResponse, redirect, short_hash
+from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext
 
@@ -36,40 +39,40 @@ class LoginPages:
 
     # -- with a name and a password
 
-    async def login_page(self, incoming: WebRequest) -> WebResponse:
-        asked = incoming.read_query()
+    async def login_page(self, request: Request) -> Response:
+        asked = read_query(request)
         question, switch = asked.get("question", ""), "switch" in asked
-        if not switch and (await self._context.identify_visitor(incoming)).person is not None:
+        if not switch and (await self._context.identify_visitor(request)).person is not None:
             return self._onward(question)
         only = list(self._sign_in.providers)
         if question and self._sign_in.accounts is None and len(only) == 1:
             return self._context.redirect_to("consent", question=question, via=only[0], switch="1" if switch else "")
-        return await self._page(incoming, question, switch=switch)
+        return await self._page(request, question, switch=switch)
 
-    async def login(self, incoming: WebRequest) -> WebResponse:
-        fields = dict(incoming.read_form())
+    async def login(self, request: Request) -> Response:
+        fields = dict(await read_form(request))
         question, name, switch = fields.get("question", ""), fields.get("username", ""), bool(fields.get("switch"))
-        if not self._context.has_valid_csrf(incoming, ANONYMOUS, fields, "login", question):
-            problem = self._context.describe_csrf_failure(incoming, ANONYMOUS, "login", question)
-            return await self._page(incoming, question, 403, problem, name, switch)
+        if not self._context.has_valid_csrf(request, ANONYMOUS, fields, "login", question):
+            problem = self._context.describe_csrf_failure(request, ANONYMOUS, "login", question)
+            return await self._page(request, question, 403, problem, name, switch)
         if fields.get("via") in self._sign_in.providers and not question:
-            return await self.send_to_provider(PendingLogin(fields["via"], "", frozenset(), switch), incoming)
+            return await self.send_to_provider(PendingLogin(fields["via"], "", frozenset(), switch), request)
         try:
-            person, problem = await self._check_and_record(incoming, fields)
+            person, problem = await self._check_and_record(request, fields)
         except ThrottledError as error:
             wait = f"There were too many tries. Wait {error.wait} second{'s' * (error.wait > 1)}, then try again."
-            page = await self._page(incoming, question, 429, wait, name, switch)
-            return page.with_headers(("retry-after", str(error.wait)))
+            page = await self._page(request, question, 429, wait, name, switch)
+            return with_headers(page, ("retry-after", str(error.wait)))
         if person is None:
-            return await self._page(incoming, question, 403, problem, name, switch)
-        onward = await self._context.start_session(incoming, person, self._onward(question))
-        return onward.with_headers(*await self._device_cookies(person))
+            return await self._page(request, question, 403, problem, name, switch)
+        onward = await self._context.start_session(request, person, self._onward(question))
+        return with_headers(onward, *await self._device_cookies(person))
 
-    async def _check_and_record(self, incoming: WebRequest, fields: Mapping[str, str]) -> tuple[Person | None, str]:
+    async def _check_and_record(self, request: Request, fields: Mapping[str, str]) -> tuple[Person | None, str]:
         """As `_known`, and the log has it. Raises Throttled."""
-        name, address = fields.get("username", ""), self._context.client_address(incoming)
+        name, address = fields.get("username", ""), self._context.client_address(request)
         way = "pairing" if "code" in fields else PASSWORD
-        device = self._context.cookies.get(incoming, _device_cookie(name))
+        device = self._context.cookies.get(request, _device_cookie(name))
         try:
             person, problem = await self._check_credentials(fields, address, device)
         except ThrottledError:
@@ -111,17 +114,17 @@ class LoginPages:
 
     async def _page(
         self,
-        incoming: WebRequest,
+        request: Request,
         id: str,
         status: int = 200,
         problem: str | None = None,
         name: str = "",
         switch: bool = False,
-    ) -> WebResponse:
-        question = await self._context.authorization.question(id) if id else None
+    ) -> Response:
+        question = await self._context.authorization.find_consent(id) if id else None
         if id and question is None:
             return self._context.question_gone_page(id)
-        csrf, cookies = self._context.csrf_token(incoming, ANONYMOUS, "login", id)
+        csrf, cookies = self._context.csrf_token(request, ANONYMOUS, "login", id)
         page = self._context.pages.render(
             "pairing" if await self._sign_in.offer_pairing() else "login",
             status,
@@ -134,36 +137,36 @@ class LoginPages:
             csrf=csrf,
             problem=problem,
         )
-        return page.with_headers(*cookies)
+        return with_headers(page, *cookies)
 
     # -- at somebody else's page
 
-    async def send_to_provider(self, departure: PendingLogin, incoming: WebRequest) -> WebResponse:
+    async def send_to_provider(self, departure: PendingLogin, request: Request) -> Response:
         provider = self._sign_in.providers.get(departure.provider)
         if provider is None:
             return self._context.redirect_to("login", question=departure.consent_id)
         try:
-            ticket = await self._sign_in.pending_logins.start(departure, self._context.client_address(incoming))
+            ticket = await self._sign_in.pending_logins.start(departure, self._context.client_address(request))
         except TooManyLoginsError:
             again = self._context.path_of("login", question=departure.consent_id)
             page = self._context.pages.notice(
                 429, "Not just now", BUSY, isolated=False, again=again, again_label="Try again"
             )
-            return page.with_headers(("retry-after", "60"))
+            return with_headers(page, ("retry-after", "60"))
         try:
             address = await provider.authorize_url(self._callback_url(provider), ticket, departure.select_account)
         except SignInError as error:
             return self._failure_page(error, departure)
-        return redirect(address).with_headers(
-            self._context.cookies.set(_login_cookie(derive_state(ticket)), ticket, LIFETIME)
+        return with_headers(
+            redirect(address), self._context.cookies.set(_login_cookie(derive_state(ticket)), ticket, LIFETIME)
         )
 
-    async def callback(self, back: str, incoming: WebRequest) -> WebResponse:
+    async def callback(self, back: str, request: Request) -> Response:
         """The browser comes back to `back`: only with the cookie that it left with (AZ-08, MCP-02), and from the
         provider it was sent to."""
-        answer = incoming.read_query()
+        answer = read_query(request)
         state = answer.get("state", "")
-        ticket = self._context.cookies.get(incoming, _login_cookie(state))
+        ticket = self._context.cookies.get(request, _login_cookie(state))
         departure = None
         if ticket and hmac.compare_digest(derive_state(ticket).encode(), state.encode()):
             departure = await self._sign_in.pending_logins.redeem(ticket)
@@ -175,15 +178,15 @@ class LoginPages:
         try:
             person = await provider.complete_sign_in(answer, self._callback_url(provider), ticket)
         except SignInError as error:
-            self._sign_in.record(REFUSED, provider.key, self._context.client_address(incoming))
-            return self._failure_page(error, departure).with_headers(clear)
-        self._sign_in.record(ACCEPTED, provider.key, self._context.client_address(incoming), person.name)
+            self._sign_in.record(REFUSED, provider.key, self._context.client_address(request))
+            return with_headers(self._failure_page(error, departure), clear)
+        self._sign_in.record(ACCEPTED, provider.key, self._context.client_address(request), person.name)
         onward = self._context.redirect_to(HOME_PAGE)
         if departure.consent_id:
             onward = await self._context.answer_question(departure.consent_id, person, departure.scopes)
-        return (await self._context.start_session(incoming, person, onward)).with_headers(clear)
+        return with_headers(await self._context.start_session(request, person, onward), clear)
 
-    def _failure_page(self, error: SignInError, departure: PendingLogin) -> WebResponse:
+    def _failure_page(self, error: SignInError, departure: PendingLogin) -> Response:
         other = "1" if str(error) == NOT_ALLOWED else ""  # else the provider sends the same one again, unasked
         again = self._context.path_of("login", question=departure.consent_id, switch=other)
         return self._context.pages.notice(
@@ -192,20 +195,20 @@ class LoginPages:
 
     # -- and out
 
-    async def logout_page(self, incoming: WebRequest) -> WebResponse:
-        visitor = await self._context.identify_visitor(incoming)
-        csrf, cookies = self._context.csrf_token(incoming, visitor, "logout", "")
+    async def logout_page(self, request: Request) -> Response:
+        visitor = await self._context.identify_visitor(request)
+        csrf, cookies = self._context.csrf_token(request, visitor, "logout", "")
         page = self._context.pages.render("logout", person=visitor.person, can_sign_out=visitor.key != "", csrf=csrf)
-        return page.with_headers(*cookies)
+        return with_headers(page, *cookies)
 
-    async def logout(self, incoming: WebRequest) -> WebResponse:
+    async def logout(self, request: Request) -> Response:
         """From its own page or the account's: both are bound to the same session."""
-        fields = dict(incoming.read_form())
-        visitor = await self._context.identify_visitor(incoming)
-        bound = any(self._context.has_valid_csrf(incoming, visitor, fields, page, "") for page in ("logout", "account"))
+        fields = dict(await read_form(request))
+        visitor = await self._context.identify_visitor(request)
+        bound = any(self._context.has_valid_csrf(request, visitor, fields, page, "") for page in ("logout", "account"))
         if not bound or (visitor.person is not None and not visitor.key):  # nor can we where a proxy says who it is
             return self._context.redirect_to("logout")
-        await self._sign_in.sessions.end(self._context.cookies.get(incoming, SESSION))
+        await self._sign_in.sessions.end(self._context.cookies.get(request, SESSION))
         told = self._context.pages.notice(
             200,
             "You are signed out",
@@ -213,9 +216,9 @@ class LoginPages:
             again=self._context.path_of("login"),
             again_label="Sign in",
         )
-        return told.with_headers(self._context.cookies.clear(SESSION))
+        return with_headers(told, self._context.cookies.clear(SESSION))
 
-    def _onward(self, question: str) -> WebResponse:
+    def _onward(self, question: str) -> Response:
         return (
             self._context.redirect_to("consent", question=question)
             if question

@@ -6,9 +6,13 @@ Source: RFC 6749, 7009, 7591, 7662, 8414; OpenID Connect Discovery 1.0 for the s
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from toolgate.server.auth.login.methods import SignInMethods
+from toolgate.server.auth.oauth_server import OAuthResponse
+from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.tokens.signing_keys import CACHED
 from toolgate.server.protocol.messages import decode_value
 from toolgate.transports.web.account import AccountPage
@@ -17,19 +21,20 @@ from toolgate.transports.web.http import (
     BadFormError,
     Handle,
     WebEndpoint,
-    WebRequest,
-    WebResponse,
+    content_type,
     json_response,
     parse_fields,
+    query_string,
+    read_form,
 )
 from toolgate.transports.web.login import LoginPages
 from toolgate.transports.web.sign_in_context import SignInContext
 from toolgate.transports.web.templates import STYLE
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
-CACHE_HOUR = ("cache-control", "public, max-age=3600")
-CACHE_KEYS = ("cache-control", f"public, max-age={CACHED}")  # a new key is announced this long before it signs
-NO_STORE = (("cache-control", "no-store"), ("pragma", "no-cache"))  # RFC 6749 section 5.1
+CACHE_HOUR = {"cache-control": "public, max-age=3600"}
+CACHE_KEYS = {"cache-control": f"public, max-age={CACHED}"}  # a new key is announced this long before it signs
+NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}  # RFC 6749 section 5.1
 REPEATABLE = frozenset(("resource", "audience"))  # may be there more than once (RFC 8707, RFC 8693)
 
 
@@ -41,7 +46,7 @@ class OAuthRoutes:
         self,
         public_url: str,
         server: str,
-        authorization: Any,
+        authorization: AuthorizationService,
         sign_in: SignInMethods,
         sentences: Mapping[str, str],
         resources: tuple[str, ...] = (),
@@ -105,38 +110,36 @@ class OAuthRoutes:
         }
         return {path: WebEndpoint(methods, self.context.error_page) for path, methods in handlers.items()}
 
-    async def _metadata(self, _incoming: WebRequest) -> WebResponse:
+    async def _metadata(self, _request: Request) -> Response:
         return json_response(await self._authorization.metadata(), 200, CACHE_HOUR)
 
-    async def _jwks(self, _incoming: WebRequest) -> WebResponse:
+    async def _jwks(self, _request: Request) -> Response:
         return json_response(await self._authorization.jwks(), 200, CACHE_KEYS)
 
-    async def _style(self, _incoming: WebRequest) -> WebResponse:
+    async def _style(self, _request: Request) -> Response:
         return self.context.pages.static_file(STYLE)
 
-    def _form(self, ask: Callable[..., Awaitable[Any]]) -> Handle:
+    def _form(self, ask: Callable[..., Awaitable[OAuthResponse]]) -> Handle:
         """An endpoint that takes a form: parameters from its body only (RFC 6749 section 3.2), and never a secret from
         the query."""
 
-        async def handle(incoming: WebRequest) -> WebResponse:
-            if parse_fields(incoming.query):
+        async def handle(request: Request) -> Response:
+            if parse_fields(query_string(request)):
                 raise BadFormError("parameters belong into the body")
-            form = [
-                (name, value) for name, value in incoming.read_form(REPEATABLE) if value
-            ]  # without a value: not there
-            return _answer(await ask(form, HeaderMapping(incoming), self.context.client_address(incoming)))
+            given = await read_form(request, REPEATABLE)
+            form = [(name, value) for name, value in given if value]  # one without a value counts as missing
+            return _answer(await ask(form, request.headers, self.context.client_address(request)))
 
         return handle
 
-    async def _register(self, incoming: WebRequest) -> WebResponse:
-        kind = incoming.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != b"application/json":
+    async def _register(self, request: Request) -> Response:
+        if content_type(request) != "application/json":
             raise BadFormError("the body must be application/json")
         try:
-            body = decode_value(incoming.body)
+            body = decode_value(await request.body())
         except (ValueError, RecursionError):
             raise BadFormError("the body is not JSON") from None
-        return _answer(await self._authorization.register(body, self.context.client_address(incoming)))
+        return _answer(await self._authorization.register(body, self.context.client_address(request)))
 
 
 def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
@@ -145,27 +148,11 @@ def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
     return {**shown, "POST": answer} if answer is not None else shown
 
 
-class HeaderMapping(Mapping[str, str]):
-    """A request's headers, whatever the case of the name."""
-
-    def __init__(self, incoming: WebRequest) -> None:
-        self._headers = incoming.headers
-
-    def __getitem__(self, name: str) -> str:
-        return self._headers[name.lower().encode()].decode("latin-1")
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._headers)
-
-    def __len__(self) -> int:
-        return len(self._headers)
-
-
-def _answer(answer: Any) -> WebResponse:
+def _answer(answer: OAuthResponse) -> Response:
     """An Answer of server/auth/oauth_server."""
-    return json_response(answer.body, answer.status, *answer.headers.items()).replace_headers(*NO_STORE)
+    return json_response(answer.body, answer.status, {**answer.headers, **NO_STORE})
 
 
-def _error(status: int, text: str) -> WebResponse:
+def _error(status: int, text: str) -> Response:
     error = "invalid_request" if status < 500 else "temporarily_unavailable" if status == 503 else "server_error"
-    return json_response({"error": error, "error_description": text}, status, *NO_STORE)
+    return json_response({"error": error, "error_description": text}, status, NO_STORE)

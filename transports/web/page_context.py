@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from toolgate.server.auth.login.accounts import Person
-from toolgate.transports.web.http import Cookies, WebRequest, WebResponse, new_secret, redirect, short_hash
+from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
 from toolgate.transports.web.templates import PageTemplates
 
 FORM_TIME = 3600.0  # seconds a form that waits for its first key press still holds
@@ -42,30 +45,30 @@ class PageContext:
         self.pages = PageTemplates(self.base, server)
         self.cookies = Cookies(public_url)
 
-    def csrf_token(self, incoming: WebRequest, visitor: Visitor, *page: str) -> tuple[str, list[tuple[str, str]]]:
+    def csrf_token(self, request: Request, visitor: Visitor, *page: str) -> tuple[str, list[tuple[str, str]]]:
         """The token of a form of `page` (its name, its question, …), and the cookies it needs."""
         if visitor.key:
             return _token(visitor.key, visitor, page), []
         name = _form_cookie(page)
-        secret = self.cookies.get(incoming, name) or new_secret()
+        secret = self.cookies.get(request, name) or new_secret()
         return _token(secret, visitor, page), [self.cookies.set(name, secret, FORM_TIME)]
 
-    def has_valid_csrf(self, incoming: WebRequest, visitor: Visitor, fields: Mapping[str, str], *page: str) -> bool:
+    def has_valid_csrf(self, request: Request, visitor: Visitor, fields: Mapping[str, str], *page: str) -> bool:
         """Whether a form came from that page, as it was shown to this browser."""
-        if incoming.headers.get(b"sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
-        secret = visitor.key or self.cookies.get(incoming, _form_cookie(page))
+        secret = visitor.key or self.cookies.get(request, _form_cookie(page))
         token = _token(secret, visitor, page)
         return bool(secret) and hmac.compare_digest(token.encode(), fields.get("csrf", "").encode())
 
-    def describe_csrf_failure(self, incoming: WebRequest, visitor: Visitor, *page: str) -> str:
+    def describe_csrf_failure(self, request: Request, visitor: Visitor, *page: str) -> str:
         """What to say of a form that is not bound."""
-        return STALE if visitor.key or self.cookies.get(incoming, _form_cookie(page)) else NO_COOKIE
+        return STALE if visitor.key or self.cookies.get(request, _form_cookie(page)) else NO_COOKIE
 
-    def error_page(self, status: int, text: str) -> WebResponse:
+    def error_page(self, status: int, text: str) -> Response:
         return self.pages.notice(status, "That did not work", format_sentence(text), isolated=False)
 
-    def redirect_to(self, page: str, **asked: str) -> WebResponse:
+    def redirect_to(self, page: str, **asked: str) -> Response:
         return redirect(self.path_of(page, **asked))
 
     def path_of(self, page: str, **asked: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from toolgate.transports.web.http import WebResponse
+from starlette.responses import Response
 
 DOUBLE_CLICK = 10.0  # seconds in which the very same form is a second click, and no second answer
 ANSWERED_TIME = 600.0  # seconds a question could have waited: until then it was answered, and has not expired
@@ -20,7 +20,7 @@ class AnsweredForm:
     until: float
     form: bytes
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    outcome: WebResponse | None = None
+    outcome: Response | None = None
 
 
 class AnsweredQuestions:
@@ -39,9 +39,7 @@ class AnsweredQuestions:
         _make_room(self._times)
         self._times[question] = self._now()
 
-    async def answer_once(
-        self, question: str, form: bytes, answer: Callable[[], Awaitable[WebResponse]]
-    ) -> WebResponse:
+    async def answer_once(self, question: str, form: bytes, answer: Callable[[], Awaitable[Response]]) -> Response:
         """What `answer()` gives to this form; within ten seconds the very same form gets it again, also while the
         first is still being answered. Only what leads on (303) is kept."""
         now, digest = self._now(), hashlib.sha256(form).digest()
@@ -57,7 +55,7 @@ class AnsweredQuestions:
             if held.outcome is not None:
                 return held.outcome
             got = await answer()
-            if got.status == 303:
+            if got.status_code == 303:
                 held.outcome = got
             return got
 

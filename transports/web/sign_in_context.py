@@ -2,13 +2,17 @@
 page in particular.
 """
 
-from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import HEADER, REFUSED, SignInMethods
 from toolgate.server.auth.login.sessions import LIFETIME
 from toolgate.server.auth.oauth_server import AuthorizationErrorPage, Redirect
-from toolgate.transports.web.http import BadFormError, WebRequest, WebResponse, redirect
+from toolgate.server.auth.oauth_server.service import AuthorizationService
+from toolgate.transports.http.host_origin import Headers
+from toolgate.transports.web.http import BadFormError, redirect, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
 from toolgate.transports.web.replays import AnsweredQuestions
 
@@ -24,44 +28,47 @@ class UntrustedIdentityError(BadFormError):
 class SignInContext(PageContext):
     """`public_url` has no trailing slash. `authorization` answers questions (server/auth/oauth_server)."""
 
-    def __init__(self, public_url: str, server: str, authorization: Any, sign_in: SignInMethods) -> None:
+    def __init__(
+        self, public_url: str, server: str, authorization: AuthorizationService, sign_in: SignInMethods
+    ) -> None:
         super().__init__(public_url, server)
         self.authorization = authorization
         self.sign_in = sign_in
         self.replays = AnsweredQuestions()
 
-    async def identify_visitor(self, incoming: WebRequest) -> Visitor:
+    async def identify_visitor(self, request: Request) -> Visitor:
         """Who is looking. Raises Turned."""
         if self.sign_in.trusted_header is not None:
+            headers: Headers = request.scope["toolgate.headers"]
             try:
-                named = self.sign_in.trusted_header.read_person(incoming.headers, incoming.peer)
+                named = self.sign_in.trusted_header.read_person(headers, _peer(request))
             except SignInError as error:
-                said = incoming.headers.get(self.sign_in.trusted_header.header.encode(), b"")
-                self.sign_in.record(REFUSED, HEADER, self.client_address(incoming), said.decode("utf-8", "replace"))
+                said = headers.get(self.sign_in.trusted_header.header.encode(), b"")
+                self.sign_in.record(REFUSED, HEADER, self.client_address(request), said.decode("utf-8", "replace"))
                 raise UntrustedIdentityError(str(error)) from None
             if named is not None:
                 return Visitor(named)
-        login = await self.sign_in.find_session(self.cookies.get(incoming, SESSION))
+        login = await self.sign_in.find_session(self.cookies.get(request, SESSION))
         return ANONYMOUS if login is None else Visitor(login.person, login.form_key)
 
-    def client_address(self, incoming: WebRequest) -> str:
+    def client_address(self, request: Request) -> str:
         """Where a request came from, through whatever proxies there are."""
-        forwarded = incoming.headers.get(b"x-forwarded-for", b"").decode("latin-1")
-        return self.sign_in.proxies.client_address(incoming.peer, forwarded)
+        forwarded = request.headers.get("x-forwarded-for", "")
+        return self.sign_in.proxies.client_address(_peer(request), forwarded)
 
-    async def start_session(self, incoming: WebRequest, person: Person, onward: WebResponse) -> WebResponse:
+    async def start_session(self, request: Request, person: Person, onward: Response) -> Response:
         """Go `onward` with a new session, whatever the browser came with (SEC-11)."""
-        secret = await self.sign_in.sessions.start(person, self.cookies.get(incoming, SESSION))
-        return onward.with_headers(self.cookies.set(SESSION, secret, LIFETIME))
+        secret = await self.sign_in.sessions.start(person, self.cookies.get(request, SESSION))
+        return with_headers(onward, self.cookies.set(SESSION, secret, LIFETIME))
 
-    async def answer_question(self, question: str, person: Person | None, scopes: frozenset[str]) -> WebResponse:
+    async def answer_question(self, question: str, person: Person | None, scopes: frozenset[str]) -> Response:
         """Answer a question, and send the browser back with that."""
-        outcome = await self.authorization.answer(question, person, scopes)
+        outcome = await self.authorization.answer_consent(question, person, scopes)
         if isinstance(outcome, Redirect):
             self.replays.mark_answered(question)
         return self.show_outcome(outcome)
 
-    def show_outcome(self, outcome: Redirect | AuthorizationErrorPage) -> WebResponse:
+    def show_outcome(self, outcome: Redirect | AuthorizationErrorPage) -> Response:
         """Send the browser back to the client, or say why not."""
         if isinstance(outcome, Redirect):
             return self._continue_page(outcome) if outcome.host else redirect(outcome.location)
@@ -77,7 +84,7 @@ class SignInContext(PageContext):
             commands=advice.commands if advice is not None else (),
         )
 
-    def _continue_page(self, outcome: Redirect) -> WebResponse:
+    def _continue_page(self, outcome: Redirect) -> Response:
         """The page from which a person goes on by themselves."""
         return self.pages.notice(
             400,
@@ -90,7 +97,7 @@ class SignInContext(PageContext):
             again_label=f"Continue to {outcome.host}",
         )
 
-    def question_gone_page(self, question: str) -> WebResponse:
+    def question_gone_page(self, question: str) -> Response:
         """For a question that waits no more."""
         if question in self.replays:
             return self.pages.notice(
@@ -106,3 +113,8 @@ class SignInContext(PageContext):
             "Go back to the app and connect again.",
             isolated=False,
         )
+
+
+def _peer(request: Request) -> str:
+    """Return the address at the other end of the connection, which may be a proxy's."""
+    return request.client.host if request.client is not None else ""

@@ -8,8 +8,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import Response
+
 from toolgate.server.calls.display import escape_invisible
-from toolgate.transports.web.http import WebResponse
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"
@@ -19,22 +20,19 @@ FILES = {  # what pages load, beside the templates → what it is
     "home.js": "text/javascript",
 }
 POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-SCRIPT_POLICY = (
-    "content-security-policy",
-    f"{POLICY}; script-src 'self'; connect-src 'self'",
-)  # of a page with our own script
+SCRIPT_POLICY = {"content-security-policy": f"{POLICY}; script-src 'self'; connect-src 'self'"}  # runs our own script
 # No form-action: Chromium holds it against every redirect that follows a form, and the last one is to the client.
-HEADERS = (
-    ("content-type", "text/html; charset=utf-8"),
-    ("cache-control", "no-store"),
-    ("content-security-policy", POLICY),
-    ("x-frame-options", "DENY"),
-    ("referrer-policy", "same-origin"),  # with no-referrer Chromium posts forms with `Origin: null`
-    ("cross-origin-resource-policy", "same-origin"),
-)
+HEADERS = {
+    "content-type": "text/html; charset=utf-8",
+    "cache-control": "no-store",
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # with no-referrer Chromium posts forms with `Origin: null`
+    "cross-origin-resource-policy": "same-origin",
+}
 # Keeps a page that opened ours from steering it. Not where a client asks: some open the question in a window of
 # their own and wait for what their own page says there at the end, and this would cut that tie for good.
-OPENER_POLICY = ("cross-origin-opener-policy", "same-origin")
+OPENER_POLICY = {"cross-origin-opener-policy": "same-origin"}
 
 
 class PageTemplates:
@@ -44,12 +42,12 @@ class PageTemplates:
         self._base = base
         self._server = server
 
-    def render(self, name: str, status: int = 200, *, isolated: bool = True, **values: Any) -> WebResponse:
+    def render(self, name: str, status: int = 200, *, isolated: bool = True, **values: Any) -> Response:
         """A page; `alone` if it belongs to no client's question."""
         text = self._templates.get_template(f"{name}.html").render(values)
-        return WebResponse(status, text.encode("utf-8", "replace"), [*HEADERS, *([OPENER_POLICY] if isolated else [])])
+        return Response(text.encode("utf-8", "replace"), status, HEADERS | (OPENER_POLICY if isolated else {}))
 
-    def notice(self, status: int, title: str, *sentences: str, isolated: bool = True, **values: Any) -> WebResponse:
+    def notice(self, status: int, title: str, *sentences: str, isolated: bool = True, **values: Any) -> Response:
         """A page that only says something."""
         told = {"again": None, "again_label": "", "about": "", "commands": (), **values}
         return self.render("notice", status, isolated=isolated, title=title, sentences=sentences, **told)
@@ -58,10 +56,9 @@ class PageTemplates:
         """What a macro of a template makes of it."""
         return str(getattr(self._templates.get_template(f"{name}.html").module, part)(it))
 
-    def static_file(self, name: str) -> WebResponse:
+    def static_file(self, name: str) -> Response:
         """One of FILES."""
-        told = [("content-type", f"{FILES[name]}; charset=utf-8"), ("cache-control", "public, max-age=86400")]
-        return WebResponse(200, _read(name), told)
+        return Response(_read(name), headers={"cache-control": "public, max-age=86400"}, media_type=FILES[name])
 
     @cached_property
     def _templates(self) -> Any:

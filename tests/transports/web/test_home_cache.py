@@ -23,17 +23,17 @@ class _Home:
     """As much of the first page as a look needs."""
 
     def __init__(self) -> None:
-        self.forms = PageContext("http://127.0.0.1:1", "t")
+        self.context = PageContext("http://127.0.0.1:1", "t")
         self.looks = 0
-        self.glance = self
+        self.data = self
 
-    async def visitor(self, _incoming: Any) -> Visitor:
+    async def identify_visitor(self, _incoming: Any) -> Visitor:
         return Visitor(Person("http://127.0.0.1:1", "ada", "Ada"))
 
     async def follow(self, _principal: str, _tell: Callable[[], None]) -> None:
         await asyncio.Event().wait()
 
-    async def parts(self, _visitor: Any, csrf: str) -> dict[str, Any]:
+    async def part_values(self, _visitor: Any, csrf: str) -> dict[str, Any]:
         self.looks += 1
         await asyncio.sleep(COST)
         going = Activity([], callbacks=[ShownCallback(1, "m", 60, 0.0, 1)])
@@ -69,7 +69,7 @@ def test_where_a_proxy_says_who_it_is_a_stream_soon_begins_anew(monkeypatch: pyt
 
     async def body() -> None:
         async with asyncio.timeout(PATIENCE):
-            scope = {"method": "GET", "path": "/events", "toolgate.headers": {}}
+            scope = {"method": "GET", "path": "/events", "toolgate.headers": {}, "type": "http"}
             await home_events.HomeEvents(cast(HomePage, _Home()), recheck=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
 
     asyncio.run(body())
