@@ -17,7 +17,6 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
 from toolgate.server.auth.revocation_watch import EVERY, RevocationWatch
-from toolgate.server.calls.tasks import tool_of
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.dashboard import Dashboard
@@ -336,16 +335,13 @@ class HttpApp:
         if self._access is None:
             return None
         return ScopeCheck(
-            path, self._access.resource, self._required_scopes, self._challenge_result, self._record_refused
+            path, self._access.resource, self._dispatcher.scopes_of, self._challenge_result, self._record_refused
         )
 
     def _record_refused(self, principal: Principal, message: InboundMessages) -> None:
         for request in message if isinstance(message, list) else (message,):
             if isinstance(request, Request):
                 self._server.observers.scope_missing(principal.name, principal.client, request)
-
-    def _required_scopes(self, message: InboundMessages) -> frozenset[str]:
-        return scopes.required_scopes(message, self._server.registry, tool_of)
 
     def _challenge_result(self, request: Request, challenge: str, text: str) -> Result:
         """A call's result that carries a challenge, for hosts that look for one there."""

@@ -112,12 +112,6 @@ class Server:
         self.updates = ResourceUpdates(self._watch)
         self.call_tasks.notify = self._notify_task
 
-    def scopes_of(self, uri: str) -> frozenset[str]:
-        """What it takes to read the resource `uri`, or what the template of that text is of."""
-        from toolgate.server.auth import scopes  # start-up: nobody asks where nobody signs in
-
-        return scopes.scopes_of_uri(self.registry, uri)
-
     def identity(self, revision: Revision) -> dict[str, Any]:
         """Who we are, as `revision` spells it; the same object each time."""
         held = self._identities.get(revision.name)

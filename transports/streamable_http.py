@@ -223,7 +223,8 @@ class StreamableHttpTransport:
         request_meta.check_meta(meta)
         name = request.params.get("name")
         mirrored = self._mirrored(name) if request.method == "tools/call" and isinstance(name, str) else {}
-        mcp_headers.check_headers(given, request, mirrored)
+        name_parameter = self._dispatcher.name_parameter(request.method)
+        mcp_headers.check_headers(given, request, name_parameter, mirrored)
 
     async def _in_session(
         self, principal: Principal, given: Headers, message: Inbound | list[Inbound], receive: Receive, send: Send

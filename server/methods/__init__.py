@@ -16,12 +16,14 @@ from toolgate.server.methods import (
     tasks,
     tools,
 )
+from toolgate.server.methods.scopes import ScopeRules, fixed
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.scopes import READ, WORKFLOW
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.builtin.skills.files import SkillEntries
 
@@ -44,32 +46,35 @@ def _visible_tools(server: Server) -> lists.Parts:
 def build_dispatcher(server: Server) -> Dispatcher:
     """The dispatcher of one server."""
     published = SkillEntries()
+    scopes = ScopeRules(lambda: server.registry)
+    nothing, read, workflow = fixed(), fixed(READ), fixed(WORKFLOW)
     methods = {
-        "initialize": Method(lifecycle.initialize(server), stateless=False, before_initialize=True),
-        "ping": Method(lifecycle.ping, stateless=False, before_initialize=True),
-        "server/discover": Method(lifecycle.discover(server), with_session=False),
-        "tools/list": Method(lists.list_parts(server, "tools", _visible_tools(server), _tool_formatter(server))),
-        "tools/call": Method(tools.call_tool(server)),
+        "initialize": Method(lifecycle.initialize(server), nothing, stateless=False, before_initialize=True),
+        "ping": Method(lifecycle.ping, nothing, stateless=False, before_initialize=True),
+        "server/discover": Method(lifecycle.discover(server), nothing, with_session=False),
+        "tools/list": Method(lists.list_parts(server, "tools", _visible_tools(server), _tool_formatter(server)), read),
+        "tools/call": Method(tools.call_tool(server), scopes.tool, "name"),
         "prompts/list": Method(
-            lists.list_parts(server, "prompts", lambda held: held.prompts, serialization.format_prompt)
+            lists.list_parts(server, "prompts", lambda held: held.prompts, serialization.format_prompt), read
         ),
-        "prompts/get": Method(prompts.get_prompt(server)),
-        "resources/list": Method(lists.list_resources(server)),
+        "prompts/get": Method(prompts.get_prompt(server), scopes.prompt, "name"),
+        "resources/list": Method(lists.list_resources(server), read),
         "resources/templates/list": Method(
-            lists.list_parts(server, "resourceTemplates", lambda held: held.templates, serialization.format_template)
+            lists.list_parts(server, "resourceTemplates", lambda held: held.templates, serialization.format_template),
+            read,
         ),
-        "resources/read": Method(resources.read_resource(server)),
-        "resources/subscribe": Method(resources.subscribe(server), stateless=False),
-        "resources/unsubscribe": Method(resources.unsubscribe(server), stateless=False),
-        "completion/complete": Method(completion.complete(server)),
-        "logging/setLevel": Method(logging.set_level, stateless=False),
-        "tasks/get": Method(tasks.get_task(server), with_session=False),
-        "tasks/update": Method(tasks.update_task(server), with_session=False),
-        "tasks/cancel": Method(tasks.cancel_task(server), with_session=False),
-        "subscriptions/listen": Method(subscriptions.listen(server), with_session=False),
-        "skills/list": Method(skills.list_skills(server, published), with_session=False),
-        "skills/get": Method(skills.get_skill(server, published), with_session=False),
-        "resources/directory/read": Method(skills.read_directory(server), with_session=False),
+        "resources/read": Method(resources.read_resource(server), scopes.resource, "uri"),
+        "resources/subscribe": Method(resources.subscribe(server), scopes.resource, stateless=False),
+        "resources/unsubscribe": Method(resources.unsubscribe(server), scopes.resource, stateless=False),
+        "completion/complete": Method(completion.complete(server), scopes.completion),
+        "logging/setLevel": Method(logging.set_level, nothing, stateless=False),
+        "tasks/get": Method(tasks.get_task(server), scopes.task, "taskId", with_session=False),
+        "tasks/update": Method(tasks.update_task(server), scopes.task, "taskId", with_session=False),
+        "tasks/cancel": Method(tasks.cancel_task(server), scopes.task, "taskId", with_session=False),
+        "subscriptions/listen": Method(subscriptions.listen(server), scopes.subscription, with_session=False),
+        "skills/list": Method(skills.list_skills(server, published), workflow, with_session=False),
+        "skills/get": Method(skills.get_skill(server, published), workflow, with_session=False),
+        "resources/directory/read": Method(skills.read_directory(server), scopes.resource, with_session=False),
     }
     if server.trace is not None:
         methods = {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}

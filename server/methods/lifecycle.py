@@ -82,7 +82,7 @@ def resume_session(server: Server) -> Callable[[Session, Iterable[str]], Awaitab
                 server.registry.resource(uri) is not None
                 and await resource_rules.find_refusal(server, session, uri) is None
             ):
-                wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
+                wanted = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
                 if server.updates.subscribe(session, session.principal, uri):
                     session.subscribed[uri] = wanted
 

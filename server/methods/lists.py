@@ -62,7 +62,7 @@ def list_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]
         def allowed(uri: str) -> bool:
             if uri.partition(":")[0] in hidden:
                 return False
-            return call.session.scopes is None or call.session.allows(server.scopes_of(uri))
+            return call.session.scopes is None or call.session.allows(server.registry.scopes_of(uri))
 
         fixed: list[Resource | ResourceLink] = [
             held for held in server.registry.resources.values() if allowed(held.uri)

@@ -1,28 +1,17 @@
-"""Holds resources to the rules about the tools that give the same. Knows which those are; knows nothing of how rules
-are written, nor of what is read.
+"""Hold resources to the rules about the tools that give the same (`Resource.tool`).
 
-A resource has no way to wait for a person's word: what a tool gives only with approval, it does not give at all.
+A resource can't wait for a person's approval: what a tool gives only with approval, it does not give at all.
 """
-
-from collections.abc import Mapping
 
 from toolgate.server.policy.rules import RuleCaller
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
 
-# The scheme of a built-in resource → the tool that tells the same. Files have none: no tool is alone in reading them.
-GIVEN_BY: Mapping[str, str] = {
-    "bg": "ReadBgOutput",
-    "callback": "SetCallback",
-    "plan": "PlanMode",
-    "task": "TaskManager",
-}
-
 
 async def find_refusal(server: Server, session: Session, uri: str) -> str | None:
     """Why this caller may not read the resource; None where no rule is against it."""
     scheme = uri.partition(":")[0].lower()
-    if not server.rules or scheme not in GIVEN_BY:
+    if not server.rules or scheme not in server.registry.scheme_owners:
         return None
     return _find_refusal(server, await _caller(server, session), scheme)
 
@@ -32,7 +21,9 @@ async def hidden_schemes(server: Server, session: Session) -> frozenset[str]:
     if not server.rules:
         return frozenset()
     caller = await _caller(server, session)
-    return frozenset(scheme for scheme in GIVEN_BY if _find_refusal(server, caller, scheme) is not None)
+    return frozenset(
+        scheme for scheme in server.registry.scheme_owners if _find_refusal(server, caller, scheme) is not None
+    )
 
 
 async def _caller(server: Server, session: Session) -> RuleCaller:
@@ -40,7 +31,7 @@ async def _caller(server: Server, session: Session) -> RuleCaller:
 
 
 def _find_refusal(server: Server, caller: RuleCaller, scheme: str) -> str | None:
-    tool = server.registry.tools.get(GIVEN_BY[scheme])
+    tool = server.registry.tools.get(server.registry.scheme_owners[scheme].tool or "")
     if tool is None:
         return None
     verdict, rule = server.rules.verdict(tool, {}, caller)

@@ -54,7 +54,7 @@ def subscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         if server.registry.resource(uri) is None:
             raise _not_found(call, uri)
         await _admit(server, call, uri)
-        wanted = server.scopes_of(uri) if session.scopes is not None else frozenset[str]()
+        wanted = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
         _make_room(session.subscribed, uri)
         if not server.updates.subscribe(session, session.principal, uri):
             raise InvalidRequest("too many resources are watched: unsubscribe from some", {"uri": uri})

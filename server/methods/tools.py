@@ -17,8 +17,6 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool
 
-PLANNING = frozenset(("TaskManager", "PlanMode", "AskUserQuestion", "InvokeSkill", "SetCallback"))
-
 
 def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     hold = DeadlineTimer(server.call_timeout)
@@ -79,7 +77,7 @@ def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> di
 
 async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
     """Run a tool, unless an active plan holds it back, or a rule, or the person who is asked. Raises CannotAsk."""
-    if changes_things(tool) and await context.plan.active():
+    if tool.is_held_by_plan and await context.plan.active():
         call.decision = "plan"
         return _refusal(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")
     if not server.rules:
@@ -93,11 +91,6 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
     except (InputRequired, BaseExceptionGroup):  # a question, which may have been asked inside a task group
         approval.carry_approval(server, call, context)
         raise
-
-
-def changes_things(tool: Tool) -> bool:
-    """Whether an active plan holds the tool back: what acts on the world, but not the planner's own notes."""
-    return not tool.annotations.read_only and tool.name not in PLANNING
 
 
 def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:

@@ -39,14 +39,23 @@ MAX_ANSWERS = 64 * 2**20  # bytes of one principal's answers that its clients ha
 MAX_ALL_ANSWERS = 192 * 2**20  # bytes of everybody's: a fifth of a container of 1 GiB
 MAX_IN_FLIGHT = 4_096  # of one session; a client with more unanswered requests than this is broken or hostile
 TOO_LARGE_BATCH = "the answers of this batch are too large together: ask for fewer at once"
+NO_SCOPES: frozenset[str] = frozenset()
+
 Answer = Any  # what a method gives back: an object, or one that was encoded before
+ScopesOf = Callable[[Mapping[str, Any]], frozenset[str]]  # parameters of a request → the scopes it takes
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A row of the method table. `opens`: may come before `initialize`. The two eras have different methods."""
+    """A row of the method table: all that a method is.
+
+    `scopes` says what a request takes of a caller who signed in; a method without it can't be declared. The header
+    Mcp-Name repeats the parameter `name_parameter`. The two eras have different methods.
+    """
 
     function: Callable[[Call], Answer | Awaitable[Answer]]
+    scopes: ScopesOf
+    name_parameter: str | None = None
     with_session: bool = True
     stateless: bool = True
     before_initialize: bool = False
@@ -66,6 +75,23 @@ class Dispatcher:
         self._notifications = notifications
         self._finish = finish
         self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
+
+    def scopes_of(self, message: Inbound | list[Inbound]) -> frozenset[str]:
+        """Return all scopes that `message` takes: for a batch what any of its requests takes, so that none hides in it.
+
+        What is no request takes none: notifications and answers start nothing. An unknown method is refused later.
+        """
+        if isinstance(message, Request):
+            method = self._methods.get(message.method)
+            return NO_SCOPES if method is None else method.scopes(message.params)
+        if isinstance(message, list):
+            return NO_SCOPES.union(*map(self.scopes_of, message))
+        return NO_SCOPES
+
+    def name_parameter(self, method: str) -> str | None:
+        """Return the parameter of `method` that the header Mcp-Name repeats, or None."""
+        row = self._methods.get(method)
+        return None if row is None else row.name_parameter
 
     async def handle(self, data: bytes | bytearray | memoryview, session: Session, channel: Channel) -> None:
         """Answer what is in `data`, on `channel`. Returns when that is done; never raises for what a client sent.

@@ -1,12 +1,15 @@
 """No request holds the event loop for long, whatever is in it and whoever sends it: everybody else waits meanwhile."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.watchdog import worst
 from tests.watchdog.watch import Ask, Watched, opened_sse, watched_site
 from toolgate.server import builtin_tools
+from toolgate.server.app import App
+from toolgate.server.config import load
 
 TOOLS = {tool.name: tool for tool in builtin_tools.TOOLS}
 OTHERS = {  # what the tests' own server has no route for
@@ -41,10 +44,10 @@ def test_no_document_or_file_holds_the_loop(watched: Watched) -> None:
     assert watched.too_long(asks) == []
 
 
-def test_every_method_has_its_worst_case() -> None:
-    from toolgate.server.auth.scopes import METHODS
-
-    assert set(METHODS) == set(worst.MESSAGES)
+def test_every_method_has_its_worst_case(tmp_path: Path) -> None:
+    app = App(load.load({"state": str(tmp_path)}, {"HOME": str(tmp_path)}))
+    app.store.close()
+    assert set(app.dispatcher._methods) == set(worst.MESSAGES)
 
 
 @pytest.mark.parametrize("method", worst.MESSAGES)

@@ -16,6 +16,7 @@ from toolgate.tools.api.content import ROLES, Audio, EmbeddedResource, Image, Me
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import WrongArgumentsError
 from toolgate.tools.api.function import Function
+from toolgate.tools.api.scopes import PLUGINS
 
 MAX_NAME = 128  # characters, as of a tool's
 
@@ -144,7 +145,7 @@ def prompt(
     role: str = "user",
     icons: Sequence[Mapping[str, Any]] | None = None,
     meta: Mapping[str, Any] | None = None,
-    scope: str = "tools:plugins",
+    scope: str = PLUGINS,
 ) -> Callable[[Callable[..., Any]], Prompt]: ...
 
 
@@ -158,7 +159,7 @@ def prompt(
     role: str = "user",
     icons: Sequence[Mapping[str, Any]] | None = None,
     meta: Mapping[str, Any] | None = None,
-    scope: str = "tools:plugins",
+    scope: str = PLUGINS,
 ) -> Prompt | Callable[[Callable[..., Any]], Prompt]:
     """Make a typed function a prompt. Its docstring is its description: it is written to the person who chooses.
 

@@ -11,6 +11,7 @@ from toolgate.tools.api import uri_templates
 from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource
+from toolgate.tools.api.scopes import READ
 from toolgate.tools.api.tool import Tool
 
 Part = Tool | Prompt | Resource
@@ -19,6 +20,7 @@ P = TypeVar("P", Tool, Prompt, Resource)
 MAX_CACHED_URI = 512  # characters of a URI that costs next to nothing to match; a batch may have hundreds of them
 MAX_CACHED_MATCHES = 1_024  # URIs of which it is remembered what they match, a kilobyte each
 NO_SCOPES: frozenset[str] = frozenset()
+LISTING = frozenset((READ,))  # the scopes of what is listed, and of what is not there
 
 
 class Registry:
@@ -35,6 +37,9 @@ class Registry:
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
         self._match_cache: dict[str, tuple[Resource, dict[str, str]] | None] = {}  # one request asks more than once
+        # scheme → the resource whose scope, and whose tool, every URI of it is held to; the first one declared
+        owners = [part for part in resources if part.owns_scheme]
+        self.scheme_owners = {uri_templates.parse_scheme(part.uri): part for part in reversed(owners)}
         self._templates_by_scheme = _by_scheme(self.templates.values())
         self._scopes_by_scheme = {
             scheme: frozenset(part.scope for part in held) for scheme, held in self._templates_by_scheme.items()
@@ -76,13 +81,22 @@ class Registry:
         return None
 
     def scopes_of(self, uri: str) -> frozenset[str]:
-        """The scopes of what `uri` is read from; none where nothing is.
+        """Return the scopes that reading `uri` takes: its scheme's, and those of the resource or template behind it.
 
-        Whoever asks may not be allowed to: a URI is matched only where the templates of its scheme differ in their
-        scopes. One that is long needs all of theirs then.
+        Where nothing is it takes what listing takes.
         """
         if len(uri) > uri_templates.MAX_URI:
-            return NO_SCOPES
+            return LISTING
+        owner = self.scheme_owners.get(uri_templates.parse_scheme(uri).lower())
+        declared = [part.scope for part in (owner, self.templates.get(uri)) if part is not None]
+        return self._own_scopes(uri).union(declared) or LISTING
+
+    def _own_scopes(self, uri: str) -> frozenset[str]:
+        """Return the scopes of the resource behind `uri`; none where nothing is.
+
+        The caller may not be allowed to read it: a URI is matched only where the templates of its scheme differ in
+        their scopes. A long one takes all of theirs then.
+        """
         fixed = self.resources.get(uri)
         if fixed is not None:
             return frozenset((fixed.scope,))
@@ -95,10 +109,6 @@ class Registry:
     def with_parts(self, parts: Iterable[Part]) -> "Registry":
         """This registry and more. Raises Collision, which names both places, when a name is taken."""
         return Registry([*self.parts, *parts])
-
-    def replacing(self, part: Part) -> "Registry":
-        """This registry with `part` in the place of its namesake."""
-        return Registry(part if (held.kind, held.key) == (part.kind, part.key) else held for held in self.parts)
 
     def without(self, patterns: Iterable[str]) -> "Registry":
         """This registry less the tools whose names match one of the patterns, case ignored."""

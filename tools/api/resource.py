@@ -16,6 +16,7 @@ from toolgate.tools.api.completion import Completions, F
 from toolgate.tools.api.content import Contents, ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.function import Function
+from toolgate.tools.api.scopes import PLUGINS
 
 MAX_LISTED = 1_000  # of one template in resources/list: more is no list a person reads
 
@@ -43,6 +44,8 @@ class Resource:
         annotations: Mapping[str, Any] | None = None,
         icons: Sequence[Mapping[str, Any]] | None = None,
         meta: Mapping[str, Any] | None = None,
+        owns_scheme: bool = False,
+        tool: str | None = None,
     ) -> None:
         self.function = function
         self.uri = uri
@@ -54,6 +57,8 @@ class Resource:
         self.annotations = annotations
         self.icons = icons
         self.meta = meta
+        self.owns_scheme = owns_scheme
+        self.tool = tool
         self.completions = Completions(function.call, lambda: self.variables)
         self.lists: Function | None = None
         self.watches: Function | None = None
@@ -207,12 +212,16 @@ def resource(
     annotations: Mapping[str, Any] | None = None,
     icons: Sequence[Mapping[str, Any]] | None = None,
     meta: Mapping[str, Any] | None = None,
-    scope: str = "tools:plugins",
+    scope: str = PLUGINS,
+    owns_scheme: bool = False,
+    tool: str | None = None,
 ) -> Callable[[Callable[..., Any]], Resource]:
     """Make a function the resource `uri`; with `{variables}` in it (RFC 6570) a template, whose variables are the
     function's parameters and strings. Its docstring is the description.
 
     It returns text, bytes, Contents, a list of Contents, or any JSON value, and raises NotFound for what is not there.
+    `owns_scheme`: every URI of this scheme takes this scope, and is held to the rules about `tool`, which gives the
+    same.
     """
 
     def declare(call: Callable[..., Any]) -> Resource:
@@ -221,6 +230,8 @@ def resource(
         text = description or function.description
         if not text:
             raise TypeError(f"resource {uri!r} has no docstring: nobody would know what it is")
-        return Resource(function, uri, called, title or called, text, mime_type, scope, annotations, icons, meta)
+        return Resource(
+            function, uri, called, title or called, text, mime_type, scope, annotations, icons, meta, owns_scheme, tool
+        )
 
     return declare

@@ -17,6 +17,7 @@ from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError
 from toolgate.tools.api.function import Function
+from toolgate.tools.api.scopes import PLUGINS
 
 MAX_ARGUMENT = 2**20  # characters of one text for a tool that is built in: no model writes as much at once
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
@@ -56,6 +57,7 @@ class Tool:
         meta: Mapping[str, Any] | None = None,
         as_task: bool = False,
         lean: bool = False,
+        in_plan: bool = False,
     ) -> None:
         self.function = function
         self.name = name
@@ -67,6 +69,7 @@ class Tool:
         self.meta = meta
         self.as_task = as_task
         self.lean = lean
+        self.in_plan = in_plan
         self.plugin: str | None = None  # the name of the plugin that it comes from; None: it is built in
         self._input = input
         self._output = output
@@ -86,6 +89,11 @@ class Tool:
     def functions(self) -> Sequence[Function]:
         """All that a plugin wrote for it."""
         return (self.function,)
+
+    @property
+    def is_held_by_plan(self) -> bool:
+        """Whether an active plan refuses the tool: what acts on the world, but not the planner's own notes."""
+        return not self.annotations.read_only and not self.in_plan
 
     @cached_property
     def input(self) -> dict[str, Any]:
@@ -241,9 +249,10 @@ def tool(
     output: Any = None,
     icons: Sequence[Mapping[str, Any]] | None = None,
     meta: Mapping[str, Any] | None = None,
-    scope: str = "tools:plugins",
+    scope: str = PLUGINS,
     as_task: bool = False,
     lean: bool = False,
+    in_plan: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -262,9 +271,10 @@ def tool(
     output: Any = None,
     icons: Sequence[Mapping[str, Any]] | None = None,
     meta: Mapping[str, Any] | None = None,
-    scope: str = "tools:plugins",
+    scope: str = PLUGINS,
     as_task: bool = False,
     lean: bool = False,
+    in_plan: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed function a tool. Its docstring is its description: it is written to the model.
 
@@ -289,7 +299,9 @@ def tool(
             open_world=open_world,
         )
         shape = output if output is not None else _structured_return_type(call)
-        return Tool(function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task, lean)
+        return Tool(
+            function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task, lean, in_plan
+        )
 
     return declare if function is None else declare(function)
 

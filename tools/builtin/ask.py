@@ -87,6 +87,7 @@ class FormQuestion:
     open_world=False,
     output=AskResult,
     scope="tools:workflow",
+    in_plan=True,
 )
 async def ask_user_question(
     questions_json: Annotated[str, '{"questions":[{"question","header"?,"options":[…],"multiSelect"?}]}'],

@@ -44,7 +44,15 @@ class Inbox(msgspec.Struct, frozen=True):
     fired: list[InboxEntry]  # newest first
 
 
-@resource(INBOX_URI, name="inbox", title="Inbox of callbacks", mime_type="application/json", scope="tools:workflow")
+@resource(
+    INBOX_URI,
+    name="inbox",
+    title="Inbox of callbacks",
+    mime_type="application/json",
+    scope="tools:workflow",
+    owns_scheme=True,
+    tool="SetCallback",
+)
 async def inbox(ctx: Context) -> Inbox:
     """The callbacks that fired last, the newest first."""
     return Inbox([InboxEntry(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.fired()])
@@ -59,6 +67,7 @@ async def inbox(ctx: Context) -> Inbox:
     open_world=False,
     output=CallbackList,
     scope="tools:workflow",
+    in_plan=True,
 )
 async def set_callback(
     action: Literal["set", "list", "cancel"],

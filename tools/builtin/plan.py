@@ -34,7 +34,15 @@ class PlanResult(msgspec.Struct, frozen=True):
     note: str | None  # what the text says, where that is no JSON
 
 
-@resource(PLAN_URI, name="plan", title="Plan", mime_type="application/json", scope="tools:workflow")
+@resource(
+    PLAN_URI,
+    name="plan",
+    title="Plan",
+    mime_type="application/json",
+    scope="tools:workflow",
+    owns_scheme=True,
+    tool="PlanMode",
+)
 async def current_plan(ctx: Context) -> PlanStatus:
     """Whether a plan is active, what it is for, where it will be written, and when it began."""
     return _to_status(await ctx.plan.state())
@@ -49,6 +57,7 @@ async def current_plan(ctx: Context) -> PlanStatus:
     open_world=False,
     output=PlanResult,
     scope="tools:workflow",
+    in_plan=True,
 )
 async def plan_mode(
     action: Literal["enter", "exit", "status", "json", "reset"],

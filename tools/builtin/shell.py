@@ -192,7 +192,15 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     return Output([Text(text)], KilledTask(task_id, run.status, _final_exit_code(run), note or None))
 
 
-@resource("bg://{id}/output", name="output", title="Output", mime_type="text/plain", scope="tools:shell")
+@resource(
+    "bg://{id}/output",
+    name="output",
+    title="Output",
+    mime_type="text/plain",
+    scope="tools:shell",
+    owns_scheme=True,
+    tool="ReadBgOutput",
+)
 async def bg_output(id: str, ctx: Context) -> str:
     """The output of a background task, at most its last 256 KiB, and how the task is. Reading it here leaves
     ReadBgOutput where it was."""

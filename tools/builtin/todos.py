@@ -53,7 +53,15 @@ class AllTasks(msgspec.Struct, frozen=True):
 TASK_LIST_URI = "task://list"
 
 
-@resource(TASK_LIST_URI, name="tasks", title="Tasks", mime_type="application/json", scope="tools:workflow")
+@resource(
+    TASK_LIST_URI,
+    name="tasks",
+    title="Tasks",
+    mime_type="application/json",
+    scope="tools:workflow",
+    owns_scheme=True,
+    tool="TaskManager",
+)
 async def task_list(ctx: Context) -> AllTasks:
     """All tasks with their steps, as TaskManager keeps them."""
     every = await ctx.tasks.all()
@@ -93,6 +101,7 @@ async def task_ids(value: str, ctx: Context) -> list[str]:
     open_world=False,
     output=TaskList,
     scope="tools:workflow",
+    in_plan=True,
 )
 async def task_manager(
     action: Action,

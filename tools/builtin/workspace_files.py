@@ -22,7 +22,7 @@ MAX_LISTED = 200  # entries of the workspace in resources/list, which every clie
 MAX_ENTRIES = 1_000  # of a folder that is read
 
 
-@resource("file:///{+path}", name="file", title="File of the workspace", scope="tools:read")
+@resource("file:///{+path}", name="file", title="File of the workspace", scope="tools:read", owns_scheme=True)
 async def workspace_file(path: str, ctx: Context) -> Contents:
     """A file of the workspace, up to 8 MiB, or the names in a folder of it. The path is absolute."""
     absolute = f"/{path}"

@@ -15,14 +15,6 @@ from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.transports.http.host_origin import Headers
 
-NAMED = {  # method → what Mcp-Name mirrors
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",  # extension io.modelcontextprotocol/tasks, "Routing Headers"
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
 NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")  # 42.0 is 42, too
 BEGIN, END = "=?base64?", "?="
 
@@ -30,14 +22,14 @@ BEGIN, END = "=?base64?", "?="
 Mirrored = Mapping[str, tuple[str, ...]]
 
 
-def check_headers(headers: Headers, request: Request, mirrored: Mirrored) -> None:
-    """Raise HeaderMismatch when a header that must be there is not, or says something else than the body."""
+def check_headers(headers: Headers, request: Request, name_parameter: str | None, mirrored: Mirrored) -> None:
+    """Raise HeaderMismatch when a header that must be there is not, or says something else than the body. Mcp-Name
+    repeats the parameter `name_parameter`."""
     meta = request.params.get("_meta") or {}
     _check_equal(headers, b"mcp-protocol-version", meta.get(VERSION), "MCP-Protocol-Version")
     _check_equal(headers, b"mcp-method", request.method, "Mcp-Method")
-    field = NAMED.get(request.method)
-    if field is not None:
-        _check_equal(headers, b"mcp-name", request.params.get(field), "Mcp-Name", encoded=True)
+    if name_parameter is not None:
+        _check_equal(headers, b"mcp-name", request.params.get(name_parameter), "Mcp-Name", encoded=True)
     for name, path in mirrored.items():
         _check_mirrored(headers, name, _argument_at(request.params.get("arguments"), path))
 

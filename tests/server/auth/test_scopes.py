@@ -1,6 +1,7 @@
 """The one table of scopes: what each message needs, and what covers it."""
 
-from pathlib import Path
+from functools import cache
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ from toolgate.server.auth.scopes import (
     format_scopes,
     has_scopes,
     list_served_scopes,
-    required_scopes,
 )
 from toolgate.server.config import load
+from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.errors import ParseError
 from toolgate.server.protocol.messages import Malformed, Notification, Request, Response, decode
 from toolgate.tools import prompt, resource, tool
@@ -75,7 +76,9 @@ def output() -> str:
     return ""
 
 
-REGISTRY = Registry([*builtin_tools.TOOLS, forecast, extra, greeting, open_prompt, note, secret, output])
+REGISTRY = Registry(
+    [*builtin_tools.TOOLS, *builtin_tools.RESOURCES, forecast, extra, greeting, open_prompt, note, secret, output]
+)
 BUILTIN = {
     "Bash": SHELL,
     "ReadImage": READ,
@@ -93,8 +96,18 @@ BUILTIN = {
 }
 
 
+@cache
+def dispatcher() -> Dispatcher:
+    """That of a server which serves REGISTRY."""
+    with TemporaryDirectory() as state:
+        app = App(load.load({"state": state}, {"HOME": state}))
+        app.store.close()
+        app.server.registry = REGISTRY
+        return app.dispatcher
+
+
 def wants(method: str, **params: Any) -> set[str]:
-    return set(required_scopes(Request(1, method, params), REGISTRY))
+    return set(dispatcher().scopes_of(Request(1, method, params)))
 
 
 def test_every_tool_has_the_scope_of_the_contract() -> None:
@@ -102,11 +115,9 @@ def test_every_tool_has_the_scope_of_the_contract() -> None:
     assert {name: wants("tools/call", name=name) for name in BUILTIN} == {name: {BUILTIN[name]} for name in BUILTIN}
 
 
-def test_every_method_that_is_served_has_a_row(tmp_path: Path) -> None:
-    app = App(load.load({"state": str(tmp_path)}, {"HOME": str(tmp_path)}))
-    missing = set(app.dispatcher._methods) - set(scopes.METHODS)
-    app.store.close()
-    assert missing == set()
+def test_a_method_without_scopes_can_not_be_declared() -> None:
+    with pytest.raises(TypeError, match="scopes"):
+        Method(lambda call: {})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def test_what_opens_a_conversation_needs_nothing_and_what_lists_needs_to_read() -> None:
@@ -173,12 +184,12 @@ def test_a_completion_needs_what_it_completes_for() -> None:
 
 
 def test_a_task_carries_the_scope_of_its_tool() -> None:
-    tools = {"t-1": "Bash", "t-2": "extra"}.get
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-        assert required_scopes(Request(1, method, {"taskId": "t-1"}), REGISTRY, tools) == {SHELL}
-        assert required_scopes(Request(1, method, {"taskId": "t-2"}), REGISTRY, tools) == {PLUGINS}
-        assert required_scopes(Request(1, method, {"taskId": "t-3"}), REGISTRY, tools) == {READ}
-        assert required_scopes(Request(1, method, {"taskId": ["t-1"]}), REGISTRY, tools) == {READ}
+        assert wants(method, taskId="t-1.Bash") == {SHELL}
+        assert wants(method, taskId="t-2.extra") == {PLUGINS}
+        assert wants(method, taskId="t-3.nope") == wants(method, taskId="t-3") == {READ}
+        assert wants(method, taskId=["t-1.Bash"]) == {READ}
+    assert wants("subscriptions/listen", notifications={"taskIds": ["t-1.Bash", "t-2.extra"]}) == {SHELL, PLUGINS}
 
 
 def test_mcp_11_a_batch_needs_what_any_of_it_needs() -> None:
@@ -187,12 +198,12 @@ def test_mcp_11_a_batch_needs_what_any_of_it_needs() -> None:
         b'"params":{"name":"Bash"}},{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"WebSearch"}},'
         b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"extra"}},7]'
     )
-    assert required_scopes(batch, REGISTRY) == {READ, SHELL, WEB}
+    assert dispatcher().scopes_of(batch) == {READ, SHELL, WEB}
 
 
 def test_what_is_no_request_needs_nothing() -> None:
     others = (Notification("tools/call", {"name": "Bash"}), Response(1, {}), Malformed(None, ParseError("no")))
-    assert [required_scopes(other, REGISTRY) for other in others] == [frozenset()] * 3
+    assert [dispatcher().scopes_of(other) for other in others] == [frozenset()] * 3
 
 
 def test_pr_12_whoever_has_a_shell_may_read_and_nobody_else_gains() -> None:

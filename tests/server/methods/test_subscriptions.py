@@ -14,7 +14,8 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from toolgate.server import builtin_tools
-from toolgate.server.auth.scopes import READ, required_scopes
+from toolgate.server.auth.scopes import READ
+from toolgate.server.methods.scopes import ScopeRules
 from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.protocol.messages import Notification, Request
 from toolgate.server.protocol.resource_updates import MAX_OWNED, MAX_URIS, MAX_WATCHES
@@ -72,8 +73,10 @@ def test_what_a_uri_takes_is_decided_before_it_is_matched(method: str) -> None:
     def request(uri: str) -> Request:
         return Request(1, method, {"uri": uri, "notifications": {"resourceSubscriptions": [uri] * 100}})
 
-    assert required_scopes(request(HOSTILE), REGISTRY) == {READ}
-    short, long = (lines(lambda uri=uri: required_scopes(request(uri), REGISTRY)) for uri in ("file:///N/a", HOSTILE))  # type: ignore[misc]
+    rules = ScopeRules(lambda: REGISTRY)
+    scopes_of = rules.subscription if method == "subscriptions/listen" else rules.resource
+    assert scopes_of(request(HOSTILE).params) == {READ}
+    short, long = (lines(lambda uri=uri: scopes_of(request(uri).params)) for uri in ("file:///N/a", HOSTILE))  # type: ignore[misc]
     assert short == long
 
 

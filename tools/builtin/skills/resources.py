@@ -22,7 +22,9 @@ from toolgate.tools.workspace import files
 ARGUMENTS = [PromptArgument("arguments", "what the skill is to work on")]
 
 
-@resource("skill://{name}/{+path}", name="skill-file", title="File of a skill", scope="tools:workflow")
+@resource(
+    "skill://{name}/{+path}", name="skill-file", title="File of a skill", scope="tools:workflow", owns_scheme=True
+)
 async def skill_file(name: str, path: str, ctx: Context) -> Contents:
     """A file of a skill: its SKILL.md, or one that this speaks of."""
     return await asyncio.to_thread(_contents, ctx, name, path)

@@ -180,6 +180,7 @@ class SkillInvocation(msgspec.Struct, frozen=True):
     open_world=False,
     output=SkillInvocation,
     scope="tools:workflow",
+    in_plan=True,
     lean=True,
 )
 async def invoke_skill(

@@ -1,0 +1,81 @@
+"""Say which scopes a request takes, by the method and by what the request names.
+
+A part (tool, prompt, resource) declares its own scope. To learn that there is no such part takes what listing takes.
+Source: MCP 2026-07-28 basic/authorization, "Scope Challenge Handling".
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from toolgate.server.calls.tasks import tool_of
+from toolgate.server.protocol.dispatcher import NO_SCOPES, ScopesOf
+from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.scopes import READ
+
+
+@cache
+def only(scope: str) -> frozenset[str]:
+    """Return the set of this one scope: the same object each time."""
+    return frozenset((scope,))
+
+
+def fixed(*scopes: str) -> ScopesOf:
+    """Return the rule of a method whose requests all take the same scopes."""
+    wanted = frozenset(scopes)
+    return lambda params: wanted
+
+
+class ScopeRules:
+    """The rules of the methods that go by what the parameters name. `registry()` is what is served now."""
+
+    def __init__(self, registry: Callable[[], Registry]) -> None:
+        self._registry = registry
+
+    def tool(self, params: Mapping[str, Any]) -> frozenset[str]:
+        return _of_part(self._registry().tools, params.get("name"))
+
+    def prompt(self, params: Mapping[str, Any]) -> frozenset[str]:
+        return _of_part(self._registry().prompts, params.get("name"))
+
+    def resource(self, params: Mapping[str, Any]) -> frozenset[str]:
+        return self._of_uri(params.get("uri"))
+
+    def task(self, params: Mapping[str, Any]) -> frozenset[str]:
+        return self._of_task(params.get("taskId"))
+
+    def completion(self, params: Mapping[str, Any]) -> frozenset[str]:
+        match params.get("ref"):
+            case {"type": "ref/prompt", "name": name}:
+                return _of_part(self._registry().prompts, name)
+            case {"type": "ref/resource", "uri": uri}:
+                return self._of_uri(uri)
+            case _:
+                return only(READ)
+
+    def subscription(self, params: Mapping[str, Any]) -> frozenset[str]:
+        """News of a list takes what listing takes, of a resource what reading takes. Longer lists of URIs are refused
+        later."""
+        wanted = params.get("notifications")
+        if not isinstance(wanted, dict):
+            return only(READ)
+        lists = any(value is True for value in wanted.values())
+        uris, ids = wanted.get("resourceSubscriptions"), wanted.get("taskIds")
+        return NO_SCOPES.union(
+            only(READ) if lists else NO_SCOPES,
+            *(self._of_uri(uri) for uri in (uris[:MAX_SUBSCRIPTIONS] if isinstance(uris, list) else ())),
+            *(self._of_task(id) for id in (ids[:MAX_SUBSCRIPTIONS] if isinstance(ids, list) else ())),
+        )
+
+    def _of_uri(self, uri: object) -> frozenset[str]:
+        return self._registry().scopes_of(uri) if isinstance(uri, str) else only(READ)
+
+    def _of_task(self, id: object) -> frozenset[str]:
+        """A task carries the scope of its tool."""
+        return _of_part(self._registry().tools, tool_of(id) if isinstance(id, str) else None)
+
+
+def _of_part(parts: Mapping[str, Any], name: object) -> frozenset[str]:
+    part = parts.get(name) if isinstance(name, str) else None
+    return only(part.scope if part is not None else READ)
