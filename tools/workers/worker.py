@@ -72,7 +72,7 @@ def main() -> None:
         done = do_job(job, source, kind, work, about)
         count += 1
         worn = done.is_out_of_memory or count >= WORN_JOBS or about.bytes() > WORN_BYTES
-        channel.sendall(messages.encode_frame(msgspec.structs.replace(done, worn=worn)))
+        channel.sendall(messages.encode_frame(msgspec.structs.replace(done, is_worn=worn)))
 
 
 def limit_resources() -> None:

@@ -74,8 +74,8 @@ from toolgate.tools import cgroups
 found = cgroups.find()
 group = found.group(sys.argv[1], processes=20)
 enter = 'for each in "$@"; do echo 0 >"$each"; done; (sleep 60 & echo $!; wait)'
-subprocess.Popen(["bash", "-c", enter, "bash", *map(str, group.entrances)], start_new_session=True)
-print(group.entrances[0].parent.parent.name, flush=True)
+subprocess.Popen(["bash", "-c", enter, "bash", *map(str, group.procs_files)], start_new_session=True)
+print(group.procs_files[0].parent.parent.name, flush=True)
 time.sleep(60)
 """
 

@@ -13,7 +13,7 @@ NAME = "abcdef0123456789"
 
 
 class Figures:
-    """A group as `Manners` sees it."""
+    """Stands in for a group."""
 
     def __init__(self) -> None:
         self.used: float | None = 0.0
@@ -22,8 +22,8 @@ class Figures:
     def cpu_seconds(self) -> float | None:
         return self.used
 
-    def give_way(self, yes: bool) -> bool:
-        self.told.append(yes)
+    def throttle(self, enabled: bool) -> bool:
+        self.told.append(enabled)
         return True
 
 

@@ -340,8 +340,8 @@ def test_one_outlet_takes_no_place_from_another() -> None:
         room = SharedProxyLimits(most=40)
         async with (
             site({"/": b"hello"}) as place,
-            way_out(room=room) as (greedy, port),
-            way_out(room=room) as (_, other),
+            way_out(shared=room) as (greedy, port),
+            way_out(shared=room) as (_, other),
         ):
             held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
             await eventually(lambda: greedy.connections == 40)
@@ -469,7 +469,7 @@ def test_saturated_tunnels_are_paced_and_leave_the_loop_to_others(piece: int, mo
     async def work() -> None:
         server = await asyncio.start_server(swallow, "127.0.0.1", 0)
         place = server.sockets[0].getsockname()[1]
-        async with server, way_out(room=SharedProxyLimits(rate=rate)) as (_, port):
+        async with server, way_out(shared=SharedProxyLimits(rate=rate)) as (_, port):
             began = time.monotonic()
             pushing = [asyncio.ensure_future(push(port, place)) for _ in range(8)]
             await asyncio.sleep(seconds)

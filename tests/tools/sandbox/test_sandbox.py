@@ -335,7 +335,7 @@ def test_what_is_hidden_in_a_workspace_stays_so_whatever_is_renamed_above_it(fol
         secret = root / "deep" / "down" / "state"
         secret.mkdir(parents=True)
         (secret / "key").write_text("geheim")
-        kept = replace(sandbox("bwrap", hidden=[secret]), uids=None)
+        kept = replace(sandbox("bwrap", hidden_paths=[secret]), uids=None)
         for _ in range(2):  # the second sandbox finds what the first has left
             async with workspace(folder, kept) as mine:
                 await ran(mine, "cd ~; mv deep/down deep/up; mv deep high; mkdir -p deep/down/state")
