@@ -15,6 +15,7 @@ TOPS = ("server", "tools", "transports")
 ORDER = (
     "tools/api",
     "tools/fair_queue.py",
+    "tools/rate_limiter.py",
     "tools/cgroups",
     "tools/workspace",
     "tools/web",

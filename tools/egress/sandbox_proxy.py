@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.egress.connect import CHUNK, Streams, open_connection
-from toolgate.tools.egress.rate import ByteRateLimiter, RateLimitedReader
+from toolgate.tools.egress.limited_reader import RateLimitedReader
 from toolgate.tools.egress.shared_limits import SharedProxyLimits
+from toolgate.tools.rate_limiter import ByteRateLimiter
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver
 from toolgate.tools.web.fetch import AddressRefusedError, Resolve

@@ -7,13 +7,14 @@ import resource
 import time
 from collections.abc import Sized
 
-from toolgate.tools.egress.rate import RATE, ByteRateLimiter
+from toolgate.tools.rate_limiter import ByteRateLimiter
 
 MAX_EACH = 256  # connections of one outlet at once; those beyond wait in its backlog
 MAX_ALL = 1_024  # of all outlets, if the server may have so many descriptors
 GUARANTEED = 16  # that an outlet may have at once however many the others have
 PART = 8  # a connection takes two descriptors: so a quarter of the server's
-ALL_RATE = 64 * 2**20  # bytes a second of all outlets, shared evenly by those that are busy
+RATE = 32 * 2**20  # bytes a second of one proxy, both ways together
+ALL_RATE = 64 * 2**20  # bytes a second of all proxies, shared evenly by those that are busy
 COUNT_EVERY = 0.1  # seconds
 
 
@@ -25,18 +26,18 @@ class SharedProxyLimits:
         self._rate = rate
         self._open = 0
         self._waiting: list[asyncio.Future[None]] = []
-        self._paces: set[ByteRateLimiter] = set()
+        self._limiters: set[ByteRateLimiter] = set()
         self._busy = 1
         self._counted = 0.0
 
     def join(self) -> ByteRateLimiter:
         """The account of an outlet, until it leaves."""
-        pace = ByteRateLimiter(self._share)
-        self._paces.add(pace)
-        return pace
+        limiter = ByteRateLimiter(self._share)
+        self._limiters.add(limiter)
+        return limiter
 
-    def leave(self, pace: ByteRateLimiter) -> None:
-        self._paces.discard(pace)
+    def leave(self, limiter: ByteRateLimiter) -> None:
+        self._limiters.discard(limiter)
 
     async def enter(self, connections: Sized) -> None:
         """Wait until an outlet that has the connections `held` may have one more, and count it."""
@@ -58,7 +59,7 @@ class SharedProxyLimits:
         now = time.monotonic()
         if now - self._counted > COUNT_EVERY:
             self._counted = now
-            self._busy = max(1, sum(pace.is_busy(now) for pace in self._paces))
+            self._busy = max(1, sum(limiter.is_busy(now) for limiter in self._limiters))
         return min(RATE, self._rate / self._busy)
 
 

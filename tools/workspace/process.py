@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolgate.tools.workspace.output_rate import OutputRate
+from toolgate.tools.rate_limiter import MIN_CHARGE, ByteRateLimiter
 
+OUTPUT_RATE = 64 * 2**20  # bytes a second of all commands of a principal, which take a server a tenth of its time
+DISCARDED = 2  # times that a byte counts which is not kept
 CHUNK = 2**16  # what a pipe holds unless told otherwise
 DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
 MAX_SAID = 2**16  # bytes without a newline: a supervisor says less, but in a sandbox its commands may speak for it
@@ -70,7 +72,7 @@ class Process:
     left; False when contact was lost instead. `left`: processes the command left running. `moved`: it runs in the
     fallback directory.
 
-    `sink` gets the output, and says whether it is kept; `pace` is that of all who share it.
+    `sink` gets the output, and says whether it is kept; `rate` is that of all who share it.
 
     `sandbox`: ends the whole sandbox the tree is in. There a supervisor is as little to be trusted as what it watches
     over: the process id it gives is used for nothing, and where it fails to end its tree the sandbox ends.
@@ -82,14 +84,14 @@ class Process:
         output: int,
         sink: Callable[[bytes], bool],
         end_sandbox: Callable[[], None] | None = None,
-        rate: OutputRate | None = None,
+        rate: ByteRateLimiter | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._control = control
         self._output: int | None = output
         self._sink = sink
         self._end_sandbox = end_sandbox
-        self._rate = rate or OutputRate()
+        self._rate = rate or ByteRateLimiter(lambda: OUTPUT_RATE)
         self._is_kept = True  # the last of the output
         self._pause: asyncio.TimerHandle | None = None
         self._control_buffer = b""
@@ -190,10 +192,10 @@ class Process:
         """One chunk, and then it is the turn of others."""
         size = self._read(CHUNK)
         now = self._loop.time()
-        pause = self._rate.took(size, now, kept=self._is_kept)
-        if pause and self._output is not None:
+        due = self._rate.charge(output_cost(size, is_kept=self._is_kept), now)
+        if due > now and self._output is not None:
             self._loop.remove_reader(self._output)
-            self._pause = self._loop.call_at(now + pause, self._resume)
+            self._pause = self._loop.call_at(due, self._resume)
 
     def _resume(self) -> None:
         if self._output is not None:
@@ -277,6 +279,11 @@ class Process:
         if not self.ended.done():
             self.ended.set_result(None)
         self.gone.set_result(gone)
+
+
+def output_cost(size: int, *, is_kept: bool) -> int:
+    """Return the bytes that a read of `size` counts."""
+    return max(size, MIN_CHARGE) * (1 if is_kept else DISCARDED)
 
 
 def _parse_exited(rest: str) -> tuple[int, int]:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from toolgate.tools.rate_limiter import ByteRateLimiter
 from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
-from toolgate.tools.workspace.output_rate import OutputRate
-from toolgate.tools.workspace.process import CommandStartError, Launch, Process
+from toolgate.tools.workspace.process import OUTPUT_RATE, CommandStartError, Launch, Process
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
@@ -51,7 +51,7 @@ class CommandRunner:
         self._on_enter = on_enter
         self._on_exit = on_exit
         self._idle_sandboxes = idle_sandboxes or IdleSandboxes()
-        self._rate = OutputRate()
+        self._rate = ByteRateLimiter(lambda: OUTPUT_RATE)
         self._zygote: Zygote | None = None
         self._busy = 0  # commands that live, or are about to
         self._ending: asyncio.Future[None] | None = None

@@ -2,7 +2,6 @@
 page in particular.
 """
 
-
 from starlette.requests import Request
 from starlette.responses import Response
 

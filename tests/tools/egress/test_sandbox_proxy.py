@@ -20,9 +20,9 @@ from tests.clients.raw_client import PATIENCE
 from tests.tools.fake_web_site import Request, gone, site
 from toolgate.tools.egress import sandbox_proxy as outlets
 from toolgate.tools.egress.http import ProxyConnection
-from toolgate.tools.egress.rate import BURST, DEBT, PIECE, RATE, ByteRateLimiter
 from toolgate.tools.egress.sandbox_proxy import EVENT, SandboxProxy
-from toolgate.tools.egress.shared_limits import GUARANTEED, MAX_EACH, SharedProxyLimits
+from toolgate.tools.egress.shared_limits import GUARANTEED, MAX_EACH, RATE, SharedProxyLimits
+from toolgate.tools.rate_limiter import BURST, DEBT, MIN_CHARGE, ByteRateLimiter
 from toolgate.tools.web.address_policy import AddressPolicy
 
 HERE = AddressPolicy.parse(["127.0.0.1"])
@@ -478,7 +478,7 @@ def test_saturated_tunnels_are_paced_and_leave_the_loop_to_others(piece: int, mo
                 task.cancel()
             await asyncio.gather(*pushing, return_exceptions=True)
             assert 0 < received <= rate * (took + BURST) + 8 * 2**17
-            assert 8 < reads <= rate / PIECE * (took + BURST) + 8 * 4
+            assert 8 < reads <= rate / MIN_CHARGE * (took + BURST) + 8 * 4
 
     run(work())
 

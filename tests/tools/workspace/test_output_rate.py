@@ -5,37 +5,15 @@ import os
 from pathlib import Path
 
 from tests.tools.shell_commands import BOUND, on_workspace
-from toolgate.tools.workspace.output_rate import BURST, DULL, READ, STEADY, OutputRate
+from toolgate.tools.rate_limiter import MIN_CHARGE
+from toolgate.tools.workspace.process import DISCARDED, output_cost
 from toolgate.tools.workspace.spool import MAX_OUTPUT
 from toolgate.tools.workspace.workspace import Workspace
 
 
-def test_a_burst_is_read_at_full_speed_and_what_follows_at_a_steady_rate() -> None:
-    pace = OutputRate()
-    assert pace.took(BURST, 1000.0, kept=True) == 0.0
-    assert pace.took(STEADY, 1000.0, kept=True) == 1.0
-    assert pace.took(READ, 1001.0, kept=True) == READ / STEADY
-    assert pace.took(STEADY - READ, 1001.0, kept=True) == 1.0
-
-
 def test_what_is_not_kept_is_read_at_a_part_of_the_rate() -> None:
-    pace = OutputRate()
-    pace.took(BURST, 1000.0, kept=True)
-    assert pace.took(STEADY // DULL, 1000.0, kept=False) == 1.0
-
-
-def test_time_pays_for_what_was_read_but_not_for_what_will_be() -> None:
-    pace = OutputRate()
-    assert pace.took(BURST, 1000.0, kept=True) == 0.0
-    assert pace.took(BURST, 2000.0, kept=True) == 0.0
-    assert pace.took(STEADY, 2000.0, kept=True) == 1.0
-
-
-def test_a_read_of_a_few_bytes_counts_for_what_it_costs() -> None:
-    pace = OutputRate()
-    reads = BURST // READ
-    assert [pace.took(2, 0.0, kept=True) for _ in range(reads)] == [0.0] * reads
-    assert pace.took(2, 0.0, kept=True) == READ / STEADY
+    assert [output_cost(size, is_kept=True) for size in (2, 2**20)] == [MIN_CHARGE, 2**20]
+    assert [output_cost(size, is_kept=False) for size in (2, 2**20)] == [MIN_CHARGE * DISCARDED, 2**20 * DISCARDED]
 
 
 def test_past_the_cap_a_command_goes_on_slowly_and_ends_as_it_likes(tmp_path: Path) -> None:
