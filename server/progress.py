@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
+from toolgate.server.text import to_line
+
 PAUSE = 0.1  # seconds between two numbers: nobody reads faster
 NARROW = 80  # columns, where a terminal doesn't say
 
@@ -58,7 +60,7 @@ class TerminalProgress:
     def _show(self, text: str, more: str = " …") -> None:
         if self._stream is None:
             return
-        line = "".join(each if each.isprintable() else " " for each in text + more)[: _columns(self._stream) - 1]
+        line = to_line(text + more, _columns(self._stream) - 1)
         # back to the beginning: what a log or a child prints meanwhile takes this line's place
         self._write(f"\r{line:{self._width}}\r")
         self._width = len(line)

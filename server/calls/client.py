@@ -13,7 +13,7 @@ from typing import Any
 
 from toolgate.server.calls.pending_questions import PendingQuestion, PendingQuestions
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.protocol.messages import Notification
+from toolgate.server.protocol.messages import Notification, replace_surrogates
 from toolgate.server.protocol.request_meta import TASKS, client_name
 from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError
 from toolgate.server.state.sealed_state import Sealer
@@ -228,9 +228,9 @@ class CallClient:
             call.session.principal,
             self._binding(),
             [key, params, call.approving is not None],
-            tool=_readable(call.params.get("name") or call.params.get("uri") or call.method),
-            client=_readable(self._client())[:64],
-            message=_readable(params.get("message", "")),
+            tool=replace_surrogates(str(call.params.get("name") or call.params.get("uri") or call.method)),
+            client=replace_surrogates(str(self._client()))[:64],
+            message=replace_surrogates(str(params.get("message", ""))),
             schema=schema if isinstance(schema, dict) else {},
             approved=call.approving,
             right=call.session.right,
@@ -354,8 +354,3 @@ def _check_shape(method: str, answer: Any) -> Any:
     if not isinstance(answer, dict) or not SHAPES[method](answer):
         raise UnansweredError("the client's answer has no shape known here", {CAPABILITY[method]: {}})
     return answer
-
-
-def _readable(value: object) -> str:
-    """As a text that every page can hold: no halves of surrogate pairs."""
-    return str(value).encode("utf-8", "replace").decode()

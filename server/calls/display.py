@@ -3,27 +3,16 @@ it. Knows nothing of who asks or why."""
 
 import json
 import re
-import unicodedata
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
+
+from toolgate.server.text import escape_invisible
 
 MAX_SHOWN = 4_000  # characters of one argument: a screen or two
 MAX_ALL = 12_000  # of all of them
 MAX_NAME = 100  # of the name of one
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # that needs no quotes
-MARKS = 2  # combining marks on one letter: more than any script needs hide what is around them
 BLANKS = re.compile(" {9,}")
-# What has to be looked at one by one. The rest, the letters of much that is written, is seen as what it is.
-ODD = re.compile(
-    "[^ -~\u00a1-\u00ac\u00ae-\u02ff\u0391-\u03a1\u03a3-\u0482\u05d0-\u05ea\u0620-\u064a\u2010-\u2027\u2030-\u205e"
-    "\u2190-\u23ff\u3041-\u3096\u4e00-\u9fff\uac00-\ud7a3\U0001f300-\U0001f64f]+"
-)
-
-# printable, says Unicode, but nothing is to be seen: fillers, joiners, variation selectors, a blank of Braille
-UNSEEN = re.compile(
-    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0000-\U000e0fff]"
-)
 
 
 def format_arguments(given: Mapping[str, Any]) -> str:
@@ -54,29 +43,6 @@ def _quote(text: str, is_text: bool) -> str:
     """Visible, in quotes, with the blanks counted that would push the rest out of sight."""
     plain = escape_invisible(_json(text) if is_text else text)
     return BLANKS.sub(lambda found: f'" … {len(found[0]):,} spaces … "', plain)
-
-
-def escape_invisible(text: str) -> str:
-    """The text, with an escape (\\u202e) for each character that can't be seen as what it is."""
-    return ODD.sub(_escape, text)
-
-
-def _escape(found: "re.Match[str]") -> str:
-    shown: list[str] = []
-    marks = 0
-    for character in found[0]:
-        is_mark, escape, is_seen = _classify_character(character)
-        marks = marks + 1 if is_mark else 0
-        shown.append(character if is_seen and marks <= MARKS else escape)
-    return "".join(shown)
-
-
-@lru_cache(4_096)
-def _classify_character(character: str) -> tuple[bool, str, bool]:
-    """Whether it is a mark on the letter before, its escape, and whether it is seen at all."""
-    is_mark = unicodedata.combining(character) > 0 or unicodedata.category(character) == "Me"
-    is_seen = character.isprintable() and not UNSEEN.match(character)
-    return is_mark, json.dumps(character)[1:-1], is_seen
 
 
 def _json(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError
-from toolgate.server.protocol.messages import encode_value
+from toolgate.server.protocol.messages import encode_value, replace_surrogates
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.task_rows import StoredTask, TaskRows
@@ -68,7 +68,7 @@ class CallTask:
         """Show how it goes."""
         if not message or not self.kept.is_live:
             return
-        readable = message[:MAX_MESSAGE].encode("utf-8", "replace").decode()
+        readable = replace_surrogates(message[:MAX_MESSAGE])
         self.kept = replace(self.kept, message=readable, updated=self._tasks.now())
         if self._notify_timer is None:
             self._notify_timer = asyncio.get_running_loop().call_later(PAUSE, self._notify)

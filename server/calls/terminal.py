@@ -11,8 +11,9 @@ import sys
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from toolgate.server.calls import display, forms
+from toolgate.server.calls import forms
 from toolgate.server.calls.forms import ElicitationField
+from toolgate.server.text import escape_invisible
 
 TTY = "/dev/tty"
 LINE = 65_536  # bytes of one answer
@@ -195,7 +196,7 @@ def quote_lines(text: str, most: int) -> str:
 
 def escape_line(text: str, most: int) -> str:
     """The server's words on one line, with nothing in them that the terminal would obey."""
-    return display.escape_invisible(_truncate(text, most))
+    return escape_invisible(_truncate(text, most))
 
 
 def _truncate(text: str, most: int) -> str:

@@ -21,6 +21,7 @@ from toolgate.server.state import key_file
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit import reader
+from toolgate.server.text import escape_unprintable
 from toolgate.tools import ToolError
 from toolgate.tools.workspace import limits
 
@@ -183,7 +184,7 @@ def _table(rows: list[list[str]], *, heading: bool) -> None:
 
 def _format_cell(text: str) -> str:
     """One line that moves no cursor, whatever it holds."""
-    shown = text if text.isprintable() else ascii(text)[1:-1]
+    shown = escape_unprintable(text)
     return shown if len(shown) <= MAX_CELL else shown[: MAX_CELL - 1] + "…"
 
 

@@ -14,6 +14,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import NewerStateError, Store
+from toolgate.server.text import escape_unprintable
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
@@ -108,7 +109,12 @@ async def _list(store: Store, words: Sequence[str]) -> None:
     if seen:
         ours = ((name, format_time(made_at), "account", f"account:{name}") for name, made_at in rows)
         theirs = (
-            (escape_text(row.name), format_time(row.seen_at), row.issuer, format_identity(row.issuer, row.known_as))
+            (
+                escape_unprintable(row.name),
+                format_time(row.seen_at),
+                row.issuer,
+                format_identity(row.issuer, row.known_as),
+            )
             for row in seen
         )
         print_table([("NAME", "SINCE", "ISSUER", "CALLED"), *ours, *theirs])
@@ -145,12 +151,7 @@ def format_identity(issuer: str, subject: str) -> str:
     from toolgate.server.auth.login.trusted_proxies import BY_HEADER
 
     prefix = {BY_HEADER: "header", GITHUB: "github"}.get(issuer, "oidc")
-    return f"{prefix}:{escape_text(subject)}"
-
-
-def escape_text(text: str) -> str:
-    """One line, whatever it holds."""
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return f"{prefix}:{escape_unprintable(subject)}"
 
 
 def format_count(number: int, thing: str) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.cli.user import (
     CommandError,
-    escape_text,
     format_time,
     print_table,
     reject_extra,
@@ -17,6 +16,7 @@ from toolgate.server.cli.user import (
 )
 from toolgate.server.config.load import Config
 from toolgate.server.state.store import Store
+from toolgate.server.text import escape_unprintable
 from toolgate.server.workspaces import folders
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceInUseError
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME, LastUsed
@@ -43,7 +43,7 @@ async def _list(store: Store, words: Sequence[str]) -> None:
     )
     away = ((path.name, path.stat().st_size, "archived") for path in archives)
     rows = [
-        (escape_text(owners.get(name[:42], "?")), name, _format_size(bytes), last)
+        (escape_unprintable(owners.get(name[:42], "?")), name, _format_size(bytes), last)
         for name, bytes, last in (*kept, *away)
     ]
     print_table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])

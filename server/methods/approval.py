@@ -20,6 +20,7 @@ from toolgate.server.policy.rules import Rule, RuleCaller
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.server.state.sealed_state import LIFETIME
+from toolgate.server.text import escape_invisible
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool
@@ -148,11 +149,10 @@ def _question_key(nonce: str) -> str:
 
 def format_question(tool: Tool, arguments: Mapping[str, Any], place: str = "") -> str:
     """What the person reads: what runs if they accept, all of it or how much is left out."""
-    from toolgate.server.calls import display  # start-up, as below
 
-    named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {display.escape_invisible(tool.plugin)})"
+    named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})"
     if place:
-        named += f" in {display.escape_invisible(place)}"
+        named += f" in {escape_invisible(place)}"
     if not arguments:
         return f"Run {named}, without arguments?"
     return f"Run {named} with these arguments?\n\n{_format_arguments(arguments)}"

@@ -7,7 +7,7 @@ Source: JSON-RPC 2.0; MCP basic, "Messages" (ids are strings or integers and nev
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -336,7 +336,16 @@ def _has_infinity(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_infinity, value))
 
 
+@overload
+def replace_surrogates(value: str) -> str: ...
+
+
+@overload
+def replace_surrogates(value: Any) -> Any: ...
+
+
 def replace_surrogates(value: Any) -> Any:
+    """Return the value with "?" for each lone surrogate (half an emoji) in its texts: UTF-8 can't encode one."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -9,6 +9,9 @@ import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from toolgate.server.protocol.messages import replace_surrogates
+from toolgate.server.text import escape_unprintable
+
 INDENT = "  "  # before each further line
 
 
@@ -35,11 +38,13 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         about = LOG_CONTEXT.get()
-        said = f"{self.formatTime(record)} {record.levelname} {record.name}: {printable(record.getMessage())}"
+        said = f"{self.formatTime(record)} {record.levelname} {record.name}: {escape_unprintable(record.getMessage())}"
         if about is not None and (about.request or about.trace):
             trace = f"trace={about.trace}" if about.trace else ""
             said += f" [{' '.join(filter(None, (about.request, trace)))}]"
-        return "\n".join((said, *(INDENT + printable(line) for line in self._format_traceback(record).splitlines())))
+        return "\n".join(
+            (said, *(INDENT + escape_unprintable(line) for line in self._format_traceback(record).splitlines()))
+        )
 
     def _format_traceback(self, record: logging.LogRecord) -> str:
         """What went wrong, with where it did."""
@@ -75,17 +80,10 @@ class JsonFormatter(TextFormatter):
 FORMATTERS: dict[str, type[TextFormatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
-def printable(text: str) -> str:
-    """`text` with an escape for each character that is more than a sign on the line."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
-
-
 def _to_json(told: dict[str, str]) -> str:
     import json  # start-up: text does without
 
-    return json.dumps({name: text.encode("utf-8", "replace").decode() for name, text in told.items()})
+    return json.dumps(replace_surrogates(told))
 
 
 def _shorten_middle(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION
 from toolgate.server.protocol.errors import InternalError, RpcError
+from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.tools.api.registry import Registry
@@ -115,7 +116,7 @@ class Traces:
 
     def _attributes(self, call: Call) -> dict[str, str]:
         """The attributes that are known at the beginning."""
-        said = {"mcp.method.name": call.method, "jsonrpc.request.id": _encodable(str(call.id)[:MAX_ID])}
+        said = {"mcp.method.name": call.method, "jsonrpc.request.id": replace_surrogates(str(call.id)[:MAX_ID])}
         said |= TRANSPORT_ATTRIBUTES.get(call.session.transport, {})
         if call.session.key:
             said["mcp.session.id"] = short_hash(call.session.key)  # as the audit log has it: the id itself is a secret
@@ -221,8 +222,3 @@ def _fail(span: "Span", kind: str) -> None:
     if kind.startswith("-"):
         span.set_attribute("rpc.response.status_code", kind)
     span.set_status(Status(StatusCode.ERROR))
-
-
-def _encodable(text: str) -> str:
-    """As what any text can be sent in."""
-    return text.encode("utf-8", "replace").decode()

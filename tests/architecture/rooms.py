@@ -27,6 +27,7 @@ ORDER = (
     "tools/builtin",
     "tools/__init__.py",
     "server/__init__.py",
+    "server/text.py",
     "server/run_loop.py",
     "server/watch.py",
     "server/file_changes.py",

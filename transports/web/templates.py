@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from toolgate.server.calls.display import escape_invisible
+from toolgate.server.text import escape_invisible
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"

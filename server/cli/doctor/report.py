@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from toolgate.server.progress import TerminalProgress
+from toolgate.server.text import to_line
 
 DONE, FAULT = 0, 1
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
 GOOD = (OK, NOTE)
+MAX_LINE = 600  # characters: servers answer what they like
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,14 @@ async def _run_check(name: str, look: CheckFunction) -> CheckResult:
     try:
         found = await look()
     except CheckSkippedError as skipped:
-        return CheckResult(name, SKIP, _to_one_line(str(skipped)))
+        return CheckResult(name, SKIP, to_line(str(skipped), MAX_LINE))
     except CheckFailedError as broken:
-        return CheckResult(name, FAIL, _to_one_line(str(broken)), _to_one_line(broken.remedy))
+        return CheckResult(name, FAIL, to_line(str(broken), MAX_LINE), to_line(broken.remedy, MAX_LINE))
     except OSError as error:  # one that can't be looked at must not cost the others
-        return CheckResult(name, FAIL, _to_one_line(f"it can't be looked at: {error}"), "mend what is named")
+        return CheckResult(name, FAIL, to_line(f"it can't be looked at: {error}", MAX_LINE), "mend what is named")
     if isinstance(found, CheckNote):
-        return CheckResult(name, NOTE, _to_one_line(found.finding), _to_one_line(found.remedy))
-    return CheckResult(name, OK, _to_one_line(found))
+        return CheckResult(name, NOTE, to_line(found.finding, MAX_LINE), to_line(found.remedy, MAX_LINE))
+    return CheckResult(name, OK, to_line(found, MAX_LINE))
 
 
 def _print_check(check: CheckResult) -> None:
@@ -99,8 +101,3 @@ def _print_check(check: CheckResult) -> None:
 def _to_json(checks: Sequence[CheckResult], first: CheckResult | None, about: Mapping[str, Any]) -> str:
     told = {**about, "ok": first is None, "first": first.name if first is not None else None, "checks": checks}
     return msgspec.json.encode(told).decode()
-
-
-def _to_one_line(text: str) -> str:
-    """One line, whatever a server said."""
-    return "".join(each if each.isprintable() else " " for each in text)[:600]

@@ -83,9 +83,9 @@ class AuditRecorder:
             seq=0,
             time="",
             principal=principal,
-            client=_short(client),
+            client=replace_surrogates(client[:MAX_NAME]),
             session=short_hash(key) if key else "",
-            tool=_short(name) if isinstance(name, str) else "",
+            tool=replace_surrogates(name[:MAX_NAME]) if isinstance(name, str) else "",
             task=None,
             digest=known_digest or digest(arguments if arguments is not None else {}),
             arguments=self._redact(known) if self._redact is not None else None,
@@ -160,7 +160,3 @@ def _size_of(block: Content) -> int:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-
-
-def _short(name: str) -> str:
-    return name[:MAX_NAME].encode("utf-8", "replace").decode()

@@ -133,7 +133,7 @@ def test_verifying_the_record_says_how_far_it_is(
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "audit").write_bytes(bytes(32))
     (tmp_path / "audit" / "audit.jsonl").write_bytes(b"{}\n" * 20)
-    monkeypatch.setattr(reader, "TOLD", 10)
+    monkeypatch.setattr(reader, "PROGRESS_EVERY", 10)
     assert audit.audit(load.load({}, {**TERMINAL, "TOOLGATE_STATE": str(tmp_path)}), ["verify"], {}) == 1
     assert "reading bytes of the record … 30 of 60" in terminal.seen()
     assert "BROKEN" in capsys.readouterr().out

@@ -2,18 +2,19 @@
 
 import json
 import random
+import re
 import unicodedata
 
-from toolgate.server.calls.display import MARKS, UNSEEN, escape_invisible
+from toolgate.server.text import MARKS, UNSEEN, escape_invisible
 
 
 def _one_by_one(text: str) -> str:
-    """What `visible` is to give, without any short cut."""
+    """What `escape_invisible` is to give, without any short cut."""
     shown: list[str] = []
     marks = 0
     for character in text:
         marks = marks + 1 if unicodedata.combining(character) or unicodedata.category(character) == "Me" else 0
-        unseen = not character.isprintable() or UNSEEN.match(character) or marks > MARKS
+        unseen = not character.isprintable() or re.match(UNSEEN, character) or marks > MARKS
         shown.append(json.dumps(character)[1:-1] if unseen else character)
     return "".join(shown)
 

@@ -1,0 +1,59 @@
+"""Make foreign text safe to show, by one of three rules.
+
+to_line             for a status line: what is not printable becomes a blank
+escape_unprintable  for logs and tables: what is not printable is escaped, so nothing is lost
+escape_invisible    for a person's decision: what is printable but can't be seen is escaped too
+"""
+
+import re
+from functools import lru_cache
+
+MARKS = 2  # combining marks on one letter: more than any script needs hide what is around them
+# Runs of characters to look at one by one. The rest, letters of common scripts, is seen as what it is.
+ODD = (
+    "[^ -~\u00a1-\u00ac\u00ae-\u02ff\u0391-\u03a1\u03a3-\u0482\u05d0-\u05ea\u0620-\u064a\u2010-\u2027\u2030-\u205e"
+    "\u2190-\u23ff\u3041-\u3096\u4e00-\u9fff\uac00-\ud7a3\U0001f300-\U0001f64f]+"
+)
+
+# Printable in Unicode, yet invisible: fillers, joiners, variation selectors, the blank of Braille.
+UNSEEN = (
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0000-\U000e0fff]"
+)
+
+
+def to_line(text: str, limit: int) -> str:
+    """Return the beginning of the text with a blank for each character that is not printable."""
+    return "".join(character if character.isprintable() else " " for character in text[:limit])
+
+
+def escape_unprintable(text: str) -> str:
+    """Return the text with an escape for each character that a terminal or a log could take for a command."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def escape_invisible(text: str) -> str:
+    """Return the text with an escape (\\u202e) for each character that a person can't see as what it is."""
+    return re.sub(ODD, _escape, text)
+
+
+def _escape(found: "re.Match[str]") -> str:
+    shown: list[str] = []
+    marks = 0
+    for character in found[0]:
+        is_mark, escape, is_seen = _classify_character(character)
+        marks = marks + 1 if is_mark else 0
+        shown.append(character if is_seen and marks <= MARKS else escape)
+    return "".join(shown)
+
+
+@lru_cache(4_096)
+def _classify_character(character: str) -> tuple[bool, str, bool]:
+    """Return whether it is a mark on the letter before, its escape, and whether it can be seen."""
+    import json  # start-up: most servers show no such character, and the patterns above are compiled by then as well
+    import unicodedata
+
+    is_mark = unicodedata.combining(character) > 0 or unicodedata.category(character) == "Me"
+    is_seen = character.isprintable() and not re.match(UNSEEN, character)
+    return is_mark, json.dumps(character)[1:-1], is_seen
