@@ -37,6 +37,7 @@ from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 from toolgate.transports import sse, streamable_http
 from toolgate.transports.http import activation, metrics
 from toolgate.transports.http import server as http
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send
 from toolgate.transports.http.bearer import (
     BearerAuth,
     InboundMessages,
@@ -46,10 +47,8 @@ from toolgate.transports.http.bearer import (
 )
 from toolgate.transports.http.budgets import create_budgets
 from toolgate.transports.http.connections import Connections, is_local
-from toolgate.transports.http.drain import DrainMiddleware
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.host_origin import PROBES, Application, Receive, RequestGuard, Scope, Send
-from toolgate.transports.http.request_id import RequestIdMiddleware
+from toolgate.transports.http.guard import PROBES, RequestGuard
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
 from toolgate.transports.http.well_known import PublicDocument
 from toolgate.transports.web.home import HomePage, ServerFacts
@@ -157,6 +156,7 @@ class HttpApp:
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
         public = urlsplit(public_url)
+        proxies = TrustedProxies(self._config.trusted_proxies)
         guard = RequestGuard(
             app,
             [*self._config.allowed_hosts, public.netloc],
@@ -165,13 +165,12 @@ class HttpApp:
             behind_proxy=access is not None,
             prefix=public.path,
             shared=[*documents, *(oauth.cross_origin_paths if oauth is not None else ())],
+            trusts=proxies.trusts if proxies else None,
         )
-        proxies = TrustedProxies(self._config.trusted_proxies)
-        requests = RequestIdMiddleware(DrainMiddleware(guard), proxies.trusts if proxies else None)
-        self._metrics.add_rows(http_rows(self._measure(requests)))
-        return requests
+        self._metrics.add_rows(http_rows(self._measure(guard)))
+        return guard
 
-    def _measure(self, requests: RequestIdMiddleware) -> HttpGauges:
+    def _measure(self, guard: RequestGuard) -> HttpGauges:
         """What of this is told at `/metrics`."""
         tokens = self._access.tokens if self._access is not None else None
         ways = self._access.sign_in if self._access is not None else None
@@ -186,8 +185,8 @@ class HttpApp:
             replay_bytes={"http": lambda: _kept_size(self._sessions), "sse": lambda: _kept_size(self._sse_sessions)},
             connections=self._connections.__len__,
             budgets=self._shared.by_name(),
-            running=lambda: requests.running,
-            responses=requests.answered,
+            running=lambda: guard.running,
+            responses=guard.answered,
             refused_tokens=self._refused_tokens,
             issued_tokens=lambda: tokens.minted_count if tokens is not None else 0,
             sign_ins=ways.counts if ways is not None else {},

@@ -19,10 +19,10 @@ from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound, Request, decode_in_turns
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import post_reply
+from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.bearer import ScopeCheck
 from toolgate.transports.http.budgets import HttpBudgets, admit_request, create_budgets
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
 from toolgate.transports.http.stream_response import LARGE

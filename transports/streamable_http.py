@@ -25,11 +25,11 @@ from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import mcp_headers, post_reply
 from toolgate.transports.http.accept import ReplyForms, parse_accept
+from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.bearer import ScopeCheck
 from toolgate.transports.http.budgets import HttpBudgets, admit_request, create_budgets
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream, PingTimer
-from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.post_reply import JsonReply, PostReply
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions

@@ -14,7 +14,7 @@ from toolgate.server.config import load
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import Principal
 from toolgate.server.state.sessions import SessionRecords
-from toolgate.transports.http.host_origin import Scope
+from toolgate.transports.http.asgi import Scope
 from toolgate.transports.http.sessions import NOTE, Sessions
 from toolgate.transports.sse import SseTransport
 from toolgate.transports.streamable_http import StreamableHttpTransport

@@ -16,7 +16,7 @@ from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableErro
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.principal import LOCAL, Principal
 from toolgate.server.protocol.messages import Inbound, Request, Result
-from toolgate.transports.http.host_origin import Application, Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send, refuse
 
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
 IN_BAND = "openai/"  # in the `_meta` of a call: a host that reads challenges in results, and not those of a 403

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol.deadlines import DeadlineTimer
-from toolgate.transports.http.host_origin import Headers, Receive, Send, refuse
+from toolgate.transports.http.asgi import Headers, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
 MAX_BODIES = 64 * 2**20  # bytes of one principal's, from the first byte until their work is done: four of those

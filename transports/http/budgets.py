@@ -10,7 +10,7 @@ from toolgate.server.budget import Budget, Claim
 from toolgate.server.principal import Principal
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import event_stream as events
-from toolgate.transports.http.host_origin import Send, refuse
+from toolgate.transports.http.asgi import Send, refuse
 
 MAX_REQUESTS = 3_072  # of known principals at once: the other connections are left to strangers and pages
 MAX_EACH_REQUESTS = 1_024  # of one principal; one more is refused

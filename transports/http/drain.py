@@ -1,40 +1,39 @@
-"""Holds an answer back until the body that it does not wait for has come: who is still sending may not be listening,
-and a proxy in between hangs up on them. Raw ASGI; knows nothing of what is asked or answered.
+"""Hold an answer back until the large body that it does not wait for has come.
 
+A client that still sends may not listen yet, and a proxy in between hangs up on one that is answered early.
 Source: RFC 9112 section 9.6 (who answers early and closes may undo its answer), RFC 9110 section 10.1.1.
 """
 
 import asyncio
 import contextlib
 
-from toolgate.transports.http.host_origin import Application, Message, Receive, Scope, Send
+from toolgate.transports.http.asgi import Message, Receive, Send
 
 SMALL = 64 * 1024  # bytes: what is no larger is on its way as a whole before any answer can meet it
 MAX_DRAINED = 64 * 2**20  # bytes that are read for nothing: four times what is ever taken
 DRAIN_TIME = 15.0  # seconds for the rest of a body
-QUIET_TIME = 5.0  # seconds without a byte: who sends no more is listening
-MAX_DRAINS = 256  # bodies that are read for nothing: more, and whoever may not come would hold all connections
-PROXIED = {b"x-forwarded-for", b"forwarded", b"via"}  # what came through a proxy has
-TOO_SLOW = 408  # says that enough was waited
+QUIET_TIME = 5.0  # seconds without a byte: a client that sends no more is listening
+MAX_DRAINS = 256  # bodies that are read for nothing: with more, refused clients could hold all connections
+PROXIED = {b"x-forwarded-for", b"forwarded", b"via"}  # headers of what came through a proxy
+TOO_SLOW = 408  # the status that says that enough was waited
 
 
-class DrainMiddleware:
-    """In front of `app`: large bodies are read to their end, whatever it answers to them."""
+class BodyDrain:
+    """Reads large bodies to their end before they are answered, at most MAX_DRAINS at once."""
 
-    def __init__(self, app: Application) -> None:
-        self._app = app
+    def __init__(self) -> None:
         self._room = asyncio.Semaphore(MAX_DRAINS)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _may_be_long(scope["headers"]):
-            body = _DrainedBody(receive, send, self._room, waits=_waits_for_continue(scope["headers"]))
-            await self._app(scope, body.receive, body.send)
-        else:
-            await self._app(scope, receive, send)
+    def wrap(self, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> tuple[Receive, Send]:
+        """Return `receive` and `send` for one request with these headers: the same where its body is small."""
+        if not _may_be_long(headers):
+            return receive, send
+        body = _DrainedBody(receive, send, self._room, waits=_waits_for_continue(headers))
+        return body.receive, body.send
 
 
 class _DrainedBody:
-    """`waits`: who sends it does so once it is asked for, and not before."""
+    """A body; `waits`: its sender begins once it is asked to."""
 
     def __init__(self, receive: Receive, send: Send, room: asyncio.Semaphore, *, waits: bool) -> None:
         self._receive = receive
@@ -50,8 +49,8 @@ class _DrainedBody:
         return message
 
     async def send(self, message: Message) -> None:
-        comes = self._more and not self._waits and message.get("status") != TOO_SLOW
-        if comes and not self._room.locked():
+        is_coming = self._more and not self._waits and message.get("status") != TOO_SLOW
+        if is_coming and not self._room.locked():
             async with self._room:
                 await self._read_on()
         self._more = False
@@ -66,16 +65,16 @@ class _DrainedBody:
                         size += len((await self.receive()).get("body", b""))
 
 
-def _waits_for_continue(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether nothing is sent before it is asked for. Proxies pass the word on, and send all the same."""
-    names = {name for name, _ in headers}
-    return b"expect" in names and not names & PROXIED
-
-
 def _may_be_long(headers: list[tuple[bytes, bytes]]) -> bool:
     """Whether there may be more of a body than comes at once."""
-    long = False
+    is_long = False
     for name, value in headers:
-        long |= name == b"transfer-encoding"
-        long |= name == b"content-length" and len(value) > 4 and value.isdigit() and int(value[:19]) > SMALL
-    return long
+        is_long |= name == b"transfer-encoding"
+        is_long |= name == b"content-length" and len(value) > 4 and value.isdigit() and int(value[:19]) > SMALL
+    return is_long
+
+
+def _waits_for_continue(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether nothing is sent before it is asked for. Proxies pass that header on, and send all the same."""
+    names = {name for name, _ in headers}
+    return b"expect" in names and not names & PROXIED

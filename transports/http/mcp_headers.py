@@ -13,7 +13,7 @@ from typing import Any
 from toolgate.server.protocol.errors import HeaderMismatch
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.request_meta import VERSION
-from toolgate.transports.http.host_origin import Headers
+from toolgate.transports.http.asgi import Headers
 
 NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")  # 42.0 is 42, too
 BEGIN, END = "=?base64?", "?="

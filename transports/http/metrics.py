@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Callable
 from hashlib import sha256
 
-from toolgate.transports.http.host_origin import Headers, Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, refuse
 
 CHALLENGE = (b"www-authenticate", b'Bearer realm="metrics"')
 NO_STORE = (b"cache-control", b"no-store")

@@ -9,9 +9,9 @@ from typing import Any
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import Failure, Notification, Outbound, Request, encode, refuse_too_large
 from toolgate.server.protocol.session import Channel
+from toolgate.transports.http.asgi import Receive, Send
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import EventStream, is_answer
-from toolgate.transports.http.host_origin import Receive, Send
 
 INTERRUPTED = "the server was restarted while this request was under way: whether it has had an effect is unknown"
 SMALL = 64 * 1024  # bytes of an answer: what is no larger does not wait here for its reader

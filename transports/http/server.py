@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolgate.server.budget import Budget, Claim
+from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections, ConnectionSlot
-from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
 
 log = logging.getLogger("toolgate.http")
 

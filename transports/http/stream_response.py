@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from toolgate.server.budget import Claim
+from toolgate.transports.http.asgi import Receive, Send
 from toolgate.transports.http.event_stream import PING, EventStream, PingTimer
-from toolgate.transports.http.host_origin import Receive, Send
 
 OPEN = b": open\r\n\r\n"  # the first byte at once: proxies and clients wait for one
 RETRY = 1_000  # milliseconds after which a reader that was sent away may come back

@@ -21,7 +21,7 @@ from starlette.requests import Request
 
 from toolgate.server.dashboard import CHUNK
 from toolgate.server.state.store import StateError
-from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
 from toolgate.transports.web.home import PAGE, HomePage, principal_of
 from toolgate.transports.web.home_cache import HomeCache

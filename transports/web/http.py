@@ -16,17 +16,13 @@ from starlette.responses import Response
 from toolgate.server.budget import Budget
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
-from toolgate.transports.http.host_origin import Message, Receive, Scope, Send
+from toolgate.transports.http import cors
+from toolgate.transports.http.asgi import Message, Receive, Scope, Send
 
 MAX_FORM = 64 * 1024  # bytes: the largest is a signed assertion of 16 KiB
 MAX_FORMS = 8 * 2**20  # bytes of all forms that one path receives at a time: 128, each counted as the largest
 MAX_FIELDS = 100
 FORM_TYPE = "application/x-www-form-urlencoded"
-CORS = {  # any page of any origin may read the answer
-    "access-control-allow-origin": "*",
-    "access-control-allow-headers": "authorization, content-type, mcp-protocol-version",
-    "access-control-max-age": "600",
-}
 
 log = logging.getLogger("toolgate.http")
 
@@ -177,7 +173,8 @@ class WebEndpoint:
         self._allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
         self._headers = {"x-content-type-options": "nosniff"}
         if shared:
-            self._headers |= {**CORS, "access-control-allow-methods": self._allowed}
+            lines = cors.allow_any_origin(self._allowed.encode())
+            self._headers |= {name.decode(): value.decode() for name, value in lines}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request({**scope, "headers": [*scope["toolgate.headers"].items()]}, receive)  # each header once

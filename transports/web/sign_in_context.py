@@ -10,7 +10,7 @@ from toolgate.server.auth.login.methods import HEADER, REFUSED, SignInMethods
 from toolgate.server.auth.login.sessions import LIFETIME
 from toolgate.server.auth.oauth_server import AuthorizationErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
-from toolgate.transports.http.host_origin import Headers
+from toolgate.transports.http.asgi import Headers
 from toolgate.transports.web.http import BadFormError, redirect, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
 from toolgate.transports.web.replays import AnsweredQuestions

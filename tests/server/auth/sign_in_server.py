@@ -31,7 +31,7 @@ from toolgate.server.state import client_rows
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
-from toolgate.transports.http.host_origin import RequestGuard
+from toolgate.transports.http.guard import RequestGuard
 from toolgate.transports.web.oauth_routes import OAuthRoutes
 
 T = TypeVar("T")

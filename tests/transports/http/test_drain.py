@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.transports.http import drain
-from toolgate.transports.http.host_origin import Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 
 PARTS = 4
 
@@ -37,7 +37,7 @@ def happened(
     async def main() -> None:
         given = [(name.encode(), value.encode()) for name, value in headers]
         async with asyncio.timeout(PATIENCE):
-            await drain.DrainMiddleware(app)({"type": "http", "headers": given}, receive, send)
+            await app({}, *drain.BodyDrain().wrap(given, receive, send))
 
     asyncio.run(main())
     return told
@@ -93,9 +93,9 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytes
         told.append(message["type"])
 
     async def main() -> None:
-        scope = {"type": "http", "headers": [(b"content-length", b"200000")]}
+        given = [(b"content-length", b"200000")]
         async with asyncio.timeout(PATIENCE):
-            await drain.DrainMiddleware(app)(scope, receive, send)
+            await app({}, *drain.BodyDrain().wrap(given, receive, send))
 
     asyncio.run(main())
     assert told == ["http.response.start", "http.response.body"]

@@ -16,9 +16,10 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
+from toolgate.transports.http import drain
 from toolgate.transports.http import server as http
 from toolgate.transports.http.connections import Connections
-from toolgate.transports.http.host_origin import RequestGuard
+from toolgate.transports.http.guard import RequestGuard
 
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -121,6 +122,7 @@ def test_a_body_that_comes_a_byte_at_a_time_is_408(tmp_path: Path) -> None:
 
 def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "HEADER_TIME", 0.4)
+    monkeypatch.setattr(drain, "DRAIN_TIME", 0.4)
 
     async def body(port: int, here: Any) -> None:
         for head in (HEAD.replace(b"application/json", b"text/plain"), HEAD.replace(b"POST", b"PUT")):

@@ -1,0 +1,19 @@
+"""Name the types of ASGI, and answer a request with one sentence."""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = dict[bytes, bytes]  # by name in lower case, each once
+
+
+async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """Answer with a sentence."""
+    body = text.encode() + b"\n"
+    content = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*content, *headers]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,158 @@
+"""Check every HTTP request before anything else sees it: Host, Origin, proxies. Give it an id, and count it.
+
+An id names the request in its answer and in each log line about it. A refusal waits for the end of a large body.
+Source: MCP 2025-11-25 and 2026-07-28 basic/transports, "Security".
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+
+from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
+from toolgate.transports.http import cors
+from toolgate.transports.http.asgi import Application, Headers, Message, Receive, Scope, Send, refuse
+from toolgate.transports.http.drain import BodyDrain
+
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
+PROBES = frozenset(("/health", "/ready"))
+PROXIED = frozenset((b"forwarded", b"via", b"x-real-ip"))  # and all that begin with x-forwarded-
+REPEATABLE_HEADERS = frozenset(  # may come in several lines; of those with addresses the proxy's is the last
+    b"accept accept-encoding accept-language baggage cache-control cdn-loop cookie forwarded tracestate via "
+    b"x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto".split()
+)
+REQUEST_ID_HEADER = b"x-request-id"
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+MAX_KNOWN_HOSTS = 1_000
+
+
+class RequestGuard:
+    """The outermost ASGI application.
+
+    - `hosts`, `origins`: those allowed besides the loopback names.
+    - `behind_proxy`: a proxy may be in front.
+    - `prefix`: the path that a proxy has taken off, or "".
+    - `shared`: paths that pages of any origin may read; their answers carry their own CORS headers.
+    - `trusts(peer)`: a proxy of ours, whose requests keep the id they come with.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        *,
+        loopback: bool,
+        behind_proxy: bool,
+        prefix: str = "",
+        shared: Collection[str] = (),
+        trusts: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.running = 0  # requests being answered, open streams included
+        self.answered: Counter[int] = Counter()  # by status
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._loopback = loopback
+        self._behind_proxy = behind_proxy
+        self._prefix = prefix
+        self._shared = frozenset(shared)
+        self._trusts = trusts
+        self._drain = BodyDrain()
+        self._known_hosts: set[bytes] = set()  # Host values found good: there are few, and each request has one
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # no secret, but no count either
+        extra = [(REQUEST_ID_HEADER, id.encode())]
+
+        async def send_labelled(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.answered[message["status"]] += 1
+                message["headers"] = [*message.get("headers", ()), *extra]
+            await send(message)
+
+        LOG_CONTEXT.set(LogContext(id))  # the server starts each request in a task of its own
+        self.running += 1
+        try:
+            receive, drained_send = self._drain.wrap(scope["headers"], receive, send_labelled)
+            await self._check(scope, receive, drained_send, extra)
+        finally:
+            self.running -= 1
+
+    async def _check(self, scope: Scope, receive: Receive, send: Send, extra: cors.HeaderLines) -> None:
+        """Serve what may be served; `extra` are headers of its answer."""
+        headers = _merge_headers(scope["headers"])
+        if headers is None:
+            await refuse(send, 400, "a header came twice that may come once")
+            return
+        scope["toolgate.headers"] = headers
+        scope["root_path"] = self._prefix
+        if not self._behind_proxy and _is_proxied(headers):
+            await refuse(send, 403, "--auth none serves no request that came through a proxy; use --auth oauth")
+            return
+        if scope["path"] not in PROBES:
+            host = headers.get(b"host", b"")
+            if host not in self._known_hosts and not self._is_allowed_host(host):
+                await refuse(send, 421, "this Host is not served here; --allowed-hosts allows it")
+                return
+            origin = headers.get(b"origin")
+            if origin is not None and scope["path"] not in self._shared:
+                if not self._is_allowed_origin(origin):
+                    await refuse(send, 403, "this Origin may not call; --allowed-origins allows it")
+                    return
+                if scope["method"] == "OPTIONS":
+                    wanted = headers.get(b"access-control-request-headers", b"")
+                    allowed = cors.answer_preflight(origin, wanted)
+                    await send({"type": "http.response.start", "status": 204, "headers": allowed})
+                    await send({"type": "http.response.body", "body": b""})
+                    return
+                extra += cors.allow_origin(origin)
+        await self._app(scope, receive, send)
+
+    def _proxy_id(self, scope: Scope) -> str:
+        """The id that a trusted proxy gave the request; "" for none, or one that may not be in a log."""
+        if self._trusts is None or not self._trusts((scope.get("client") or ("",))[0]):
+            return ""
+        ids = [value for name, value in scope["headers"] if name == REQUEST_ID_HEADER]
+        return ids[0].decode() if len(ids) == 1 and REQUEST_ID.fullmatch(ids[0]) else ""
+
+    def _is_allowed_host(self, host: bytes) -> bool:
+        text = host.decode("latin-1").lower()
+        name = text.rpartition(":")[0] if _has_port(text) else text
+        is_allowed = text in self._hosts or name in self._hosts or (self._loopback and name in LOOPBACK)
+        if is_allowed and len(self._known_hosts) < MAX_KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return is_allowed
+
+    def _is_allowed_origin(self, origin: bytes) -> bool:
+        text = origin.decode("latin-1").lower()
+        if text in self._origins:
+            return True
+        scheme, separator, rest = text.partition("://")
+        name = rest.rpartition(":")[0] if _has_port(rest) else rest
+        return bool(separator) and self._loopback and scheme in ("http", "https") and name in LOOPBACK
+
+
+def _merge_headers(lines: list[tuple[bytes, bytes]]) -> Headers | None:
+    """The headers by name; None where two lines of one that may come once disagree: a proxy may go by the other."""
+    headers: Headers = dict(lines)
+    if len(headers) == len(lines):
+        return headers
+    headers = {}
+    for name, value in lines:
+        if headers.setdefault(name, value) != value:
+            if name not in REPEATABLE_HEADERS:
+                return None
+            headers[name] += (b"; " if name == b"cookie" else b", ") + value  # RFC 9113 section 8.2.3
+    return headers
+
+
+def _is_proxied(headers: Headers) -> bool:
+    return not PROXIED.isdisjoint(headers) or b"\nx-forwarded-" in b"\n".join((b"", *headers))  # faster than a loop
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdigit() and not host.endswith("]")
