@@ -17,7 +17,7 @@ from tests.watchdog.watched import SECONDS, SIZE
 from toolgate.server.auth.scopes import WEB
 
 MOST = 0.050  # seconds of its own processor time that one callback of the loop may take
-TRIES = 10  # of which the best counts: the machine does other things, too
+TRIES = 25  # of which the best counts: the machine does other things, too
 UNLIMITED = [word for name in ("calls", "calls:tools:shell", "calls:tools:web") for word in ("--limit", f"{name}=0")]
 
 Heads = Sequence[tuple[bytes, bytes]]
