@@ -39,7 +39,7 @@ from toolgate.tools.workspace.zygote import CommandRunner
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server import AuthorizationService
+    from toolgate.server.auth.oauth_server.service import AuthorizationService
     from toolgate.server.auth.setup import Access
     from toolgate.server.dashboard import Dashboard
     from toolgate.server.plugins.isolation.plugin import Isolation
@@ -399,7 +399,7 @@ class App:
         from toolgate.server.auth.tokens import access_tokens
 
         subjects = await self._authorization.revoke_barred_people()
-        return {principals.Principal(access_tokens.OURS, subject, "").name for subject in subjects}
+        return {principals.Principal(access_tokens.OWN_ISSUER, subject, "").name for subject in subjects}
 
     async def _let_go(self, principal: str) -> None:
         """End all that a principal has running, and forget where it worked: at its next call that is made anew."""

@@ -63,10 +63,10 @@ def build_rate_limiter(config: Config) -> CallRateLimiter | None:
 
 def build_rules(config: Config) -> Rules:
     def known_as(subject: str) -> str:
-        from toolgate.server.auth.tokens.access_tokens import OURS
+        from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
         from toolgate.server.principal import Principal  # start-up: rules about people are rare
 
-        return Principal(config.auth if "://" in config.auth else OURS, subject, "").name
+        return Principal(config.auth if "://" in config.auth else OWN_ISSUER, subject, "").name
 
     return Rules(*(parse_rules(words, known_as) for words in (config.deny, config.allow, config.approve)))
 

@@ -16,12 +16,12 @@ from toolgate.server import client_config
 from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
-from toolgate.server.auth.revocation_watch import EVERY, RevocationWatch
+from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, RevocationWatch
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.dashboard import Dashboard
 from toolgate.server.methods import lifecycle
-from toolgate.server.principal import Principal, Right
+from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import request_meta, serialization
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import UsageError
@@ -84,7 +84,7 @@ class HttpApp:
         *,
         end_background: Callable[[str], Awaitable[None]],
         overview: Dashboard,
-        revocation_interval: float = EVERY,
+        revocation_interval: float = CHECK_INTERVAL,
         sandbox: str = "none",
         metrics: Metrics,
         records: SessionRecords | None = None,
@@ -282,7 +282,7 @@ class HttpApp:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def _open_rights(self) -> Iterator[Right]:
+    def _open_rights(self) -> Iterator[GrantKey]:
         """By which something is open."""
         yield from self._sessions.rights()
         yield from self._sse_sessions.rights()
@@ -290,7 +290,7 @@ class HttpApp:
         yield from self._server.call_tasks.rights()
         yield from self._server.questions.rights()
 
-    async def _end_rights(self, rights: Collection[Right]) -> None:
+    async def _end_rights(self, rights: Collection[GrantKey]) -> None:
         """End all that is open by these: sessions with their streams and calls, calls of no session, and what calls
         left behind."""
         self._sessions.close_by_rights(rights)

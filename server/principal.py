@@ -36,13 +36,13 @@ class Principal:
         object.__setattr__(self, "owner", owner if self.issuer else LOCAL_NAME)
 
     @property
-    def grant_key(self) -> "Right":
+    def grant_key(self) -> "GrantKey":
         """What lets them come: with it ends what they have open."""
         return self.grant or (self.subject, self.client)
 
 
 LOCAL_NAME = "local"
-Right = str | tuple[str, str]  # a grant's id; or subject and client, as access tokens name them, where there is none
+GrantKey = str | tuple[str, str]  # a grant's id; or subject and client, as access tokens name them, where there is none
 
 
 def derive_subject(issuer: str, subject: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from toolgate.server.auth.scopes import NOTHING, usable_scopes
 from toolgate.server.budget import Claim
-from toolgate.server.principal import Principal, Right
+from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import eager_task, request_meta
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest, RpcError, UnsupportedProtocolVersion
@@ -99,7 +99,7 @@ class StreamableHttpTransport:
         finally:
             place.release()
 
-    def rights(self) -> Iterator[Right]:
+    def rights(self) -> Iterator[GrantKey]:
         """By which calls and subscriptions without a session are open."""
         return (principal.grant_key for principal in self._alone.values())
 
@@ -108,7 +108,7 @@ class StreamableHttpTransport:
         """Those that are read now."""
         return self._pulse.streams
 
-    def end_by_rights(self, rights: Collection[Right]) -> None:
+    def end_by_rights(self, rights: Collection[GrantKey]) -> None:
         """End those by these rights."""
         for task, principal in list(self._alone.items()):
             if principal.grant_key in rights:

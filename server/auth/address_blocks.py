@@ -14,8 +14,8 @@ from toolgate.server.policy.sliding_window import SlidingWindow
 
 V4 = (32, 24)  # an address; the smallest block that is routed alone
 V6 = (64, 56, 48)  # a host or a link; what a home gets; what a company or a tunnel gets
-WIDER = 2  # times as many for a block as for the next narrower one: customers of one provider are neighbours
-SHARE = 8  # the widest block may have an eighth of what is left of the total
+BLOCK_FACTOR = 2  # times as many for a block as for the next narrower one: customers of one provider are neighbours
+BLOCK_SHARE = 8  # the widest block may have an eighth of what is left of the total
 
 
 def prefixes(address: str) -> tuple[str, ...]:
@@ -46,9 +46,9 @@ class AddressLimiter:
         now, blocks = self._now(), prefixes(address)
         if self._total.wait(now, self._all):
             return False
-        fair = max(1, (self._all - self._total.count) // SHARE)
+        fair = max(1, (self._all - self._total.count) // BLOCK_SHARE)
         minutes = [self._of.get(block) or SlidingWindow() for block in blocks]
-        limits = [self._each * WIDER**step for step in range(len(blocks))]
+        limits = [self._each * BLOCK_FACTOR**step for step in range(len(blocks))]
         limits[-1] = min(limits[-1], fair)
         if any(minute.wait(now, limit) for minute, limit in zip(minutes, limits, strict=True)):
             return False

@@ -33,7 +33,7 @@ class Callers:
 
     async def _looked_up(self, principal: str) -> frozenset[str]:
         """Nobody else's tokens are ours: a person is in the database before there is one."""
-        from toolgate.server.auth.tokens.access_tokens import OURS
+        from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
         from toolgate.server.cli.user import format_identity
         from toolgate.server.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
         from toolgate.server.state import grant_rows
@@ -42,7 +42,7 @@ class Callers:
         if principal == LOCAL_NAME:
             return frozenset()
         for row in await self._store.transact(grant_rows.list_people):
-            if Principal(OURS, row.subject, "").name == principal:
+            if Principal(OWN_ISSUER, row.subject, "").name == principal:
                 return frozenset(
                     (f"account:{row.name}" if row.issuer == BUILT_IN else format_identity(row.issuer, row.known_as),)
                 )

@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
-from toolgate.server.auth.tokens.access_tokens import OURS
-from toolgate.server.principal import Principal, Right
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.state.store import StateError
 
-EVERY = 10.0  # seconds between two looks: what was taken back ends within that and a few moments
+CHECK_INTERVAL = 10.0  # seconds between two looks: what was taken back ends within that and a few moments
 AGAIN = 2  # looks at which somebody who is gone is ended: elsewhere their tokens die seconds later (`tokens.FRESH`)
 
 log = logging.getLogger("toolgate.auth")
@@ -25,11 +25,11 @@ class RevocationWatch:
 
     def __init__(
         self,
-        find_valid: Callable[[Collection[Right]], Awaitable[Collection[Right]]],
+        find_valid: Callable[[Collection[GrantKey]], Awaitable[Collection[GrantKey]]],
         revoke_barred_people: Callable[[], Awaitable[Iterable[str]]],
         *,
-        list_open: Callable[[], Iterable[Right]],
-        end_grants: Callable[[Collection[Right]], Awaitable[None]],
+        list_open: Callable[[], Iterable[GrantKey]],
+        end_grants: Callable[[Collection[GrantKey]], Awaitable[None]],
         end_person: Callable[[str], Awaitable[None]],
     ) -> None:
         self._stand = find_valid
@@ -53,7 +53,7 @@ class RevocationWatch:
 
     async def check_once(self) -> None:
         """End now what has to end: tokens first, so that nothing begins any more."""
-        gone = {Principal(OURS, subject, "").name for subject in await self._see_off()}
+        gone = {Principal(OWN_ISSUER, subject, "").name for subject in await self._see_off()}
         open_now = frozenset(self._rights())
         ended = open_now.difference(await self._stand(open_now)) if open_now else None
         if ended:

@@ -28,7 +28,7 @@ SENTENCES: Mapping[str, str] = {  # what the consent page says each one lets a c
 }
 SERVED = tuple(SENTENCES)
 IMPLIED: Mapping[str, frozenset[str]] = {SHELL: frozenset((READ,))}  # whoever has a shell can read what a shell can
-WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749 section 3.3, of a sensible length
+SCOPE_PATTERN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749 section 3.3, of a sensible length
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -51,7 +51,7 @@ def usable_scopes(granted: frozenset[str] | None) -> frozenset[str] | None:
 def list_served_scopes(registry: Registry) -> tuple[str, ...]:
     """The scopes that anything served here needs, in the table's order; then those that plugins name themselves."""
     used = {READ, *(part.scope for part in registry.parts)}
-    own = sorted(scope for scope in used if scope not in SENTENCES and WORD.fullmatch(scope))
+    own = sorted(scope for scope in used if scope not in SENTENCES and SCOPE_PATTERN.fullmatch(scope))
     return (*(scope for scope in SERVED if scope in used), *own)
 
 
@@ -59,7 +59,7 @@ def format_scopes(scopes: Iterable[str]) -> str:
     """Scopes as a challenge, a token or a form has them: the table's order, single spaces, nothing that could break
     out of a quoted string."""
     wanted = frozenset(scopes)
-    own = sorted(scope for scope in wanted if scope not in SENTENCES and WORD.fullmatch(scope))
+    own = sorted(scope for scope in wanted if scope not in SENTENCES and SCOPE_PATTERN.fullmatch(scope))
     return " ".join([*(scope for scope in SERVED if scope in wanted), *own])
 
 
@@ -68,7 +68,7 @@ def parse_scopes(given: object) -> frozenset[str]:
     listed = given.split(" ") if isinstance(given, str) else given
     if not isinstance(listed, list):
         return NOTHING
-    return frozenset(scope for scope in listed if isinstance(scope, str) and WORD.fullmatch(scope))
+    return frozenset(scope for scope in listed if isinstance(scope, str) and SCOPE_PATTERN.fullmatch(scope))
 
 
 def security_schemes(scope: str) -> list[dict[str, Any]]:

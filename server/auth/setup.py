@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from toolgate.server.auth.clients import clients_file
 from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.methods import GITHUB, HEADER, OIDC, SignInMethods, build_sign_in
-from toolgate.server.auth.login.trusted_proxies import PROOF, TrustedProxies
-from toolgate.server.auth.oauth_server import AuthorizationService
+from toolgate.server.auth.login.trusted_proxies import PROOF_HEADER, TrustedProxies
+from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
 from toolgate.server.auth.tokens.external_issuer import ExternalTokens
@@ -121,7 +121,9 @@ def describe_forgeable_header(config: Config) -> str:
     return f"--trusted-proxies: {own} is this machine, where any process can set the header of --login" if own else ""
 
 
-PROVE_PROXY = f"name a file with a secret by --login-header-secret, and have the proxy send that secret in {PROOF}"
+PROVE_PROXY = (
+    f"name a file with a secret by --login-header-secret, and have the proxy send that secret in {PROOF_HEADER}"
+)
 
 
 def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 if TYPE_CHECKING:
-    from toolgate.server.principal import Right
+    from toolgate.server.principal import GrantKey
 
 LIFETIME = 600.0  # seconds that a question waits, and then its answer: as long as anybody remembers the conversation
 MAX_QUESTIONS = 32  # of a principal: one more costs them their oldest, and nobody else anything
@@ -57,7 +57,7 @@ class PendingQuestion:
     view: QuestionView
     answer: "asyncio.Future[dict[str, Any] | None]"  # None: there will be none
     size: int  # bytes of what is shown
-    right: "Right | None" = None  # that its call came by
+    right: "GrantKey | None" = None  # that its call came by
     is_held: bool = True
     once_results: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timer: asyncio.TimerHandle | None = None
@@ -147,7 +147,7 @@ class PendingQuestions:
         message: str,
         schema: Mapping[str, Any],
         approved: str | None = None,
-        right: "Right | None" = None,
+        right: "GrantKey | None" = None,
     ) -> PendingQuestion:
         """That question of that call (any JSON values), which the caller now holds: one that waits alone, or has its
         answer, or a new one. `approved` are the arguments, shown, that are to be approved."""
@@ -224,11 +224,11 @@ class PendingQuestions:
         for asked in list(self._questions.get(principal, {}).values()):
             self.drop(asked)
 
-    def rights(self) -> Iterator["Right"]:
+    def rights(self) -> Iterator["GrantKey"]:
         """By which something was asked that waits."""
         return (each.right for own in self._questions.values() for each in own.values() if each.right is not None)
 
-    def drop_rights(self, rights: "Collection[Right]") -> None:
+    def drop_rights(self, rights: "Collection[GrantKey]") -> None:
         """Drop what was asked by these."""
         for own in list(self._questions.values()):
             for asked in [each for each in own.values() if each.right in rights]:

@@ -21,7 +21,7 @@ from toolgate.server.state.task_rows import StoredTask, TaskRows
 from toolgate.tools.api.errors import UnansweredError
 
 if TYPE_CHECKING:
-    from toolgate.server.principal import Right
+    from toolgate.server.principal import GrantKey
 
 __all__ = ["CallTask", "CallTasks", "StoredTask"]
 
@@ -45,7 +45,7 @@ def serve_all(_principal: str) -> bool:
 class CallTask:
     """One deferred call under way here. `kept` is what a client may see of it."""
 
-    def __init__(self, home: "CallTasks", row: StoredTask, right: "Right | None" = None) -> None:
+    def __init__(self, home: "CallTasks", row: StoredTask, right: "GrantKey | None" = None) -> None:
         self.kept = self.first_row = row
         self.right = right  # that its call came by; with it the work ends
         self.work: asyncio.Task[Any] | None = None
@@ -180,7 +180,7 @@ class CallTasks:
         self._running: dict[str, CallTask] = {}  # what is not over, or could not be written down yet
         self._writes: set[asyncio.Task[None]] = set()
 
-    async def begin(self, principal: str, tool: str, again: bytes | None, right: "Right | None" = None) -> CallTask:
+    async def begin(self, principal: str, tool: str, again: bytes | None, right: "GrantKey | None" = None) -> CallTask:
         """A new one, durable when this returns. Raises ToolError when there are too many, or it can't be kept."""
         id = f"{secrets.token_urlsafe(18)}.{tool}"
         try:
@@ -231,11 +231,11 @@ class CallTasks:
         for deferral in [held for held in self._running.values() if held.kept.principal == principal]:
             await self.cancel(deferral)
 
-    def rights(self) -> Iterator["Right"]:
+    def rights(self) -> Iterator["GrantKey"]:
         """By which something is under way."""
         return (held.right for held in self._running.values() if held.right is not None)
 
-    async def cancel_rights(self, rights: "Collection[Right]") -> None:
+    async def cancel_rights(self, rights: "Collection[GrantKey]") -> None:
         """Call off what came by these."""
         for deferral in [held for held in self._running.values() if held.right in rights]:
             await self.cancel(deferral, WITHDRAWN)

@@ -215,7 +215,7 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
 
 def _read_names(state: Path) -> dict[str, str]:
     """What people are called, by what the record calls them: those that signed in here."""
-    from toolgate.server.auth.tokens.access_tokens import OURS
+    from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
     from toolgate.server.principal import Principal
     from toolgate.server.state import grant_rows
 
@@ -225,7 +225,7 @@ def _read_names(state: Path) -> dict[str, str]:
             rows = [] if store.is_empty() else await store.transact(grant_rows.list_people)
         finally:
             store.close()
-        return {Principal(OURS, row.subject, "").name: row.name for row in rows}
+        return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in rows}
 
     try:
         return asyncio.run(look())

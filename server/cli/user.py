@@ -148,9 +148,9 @@ async def _passwd(store: Store, words: Sequence[str]) -> None:
 def format_identity(issuer: str, subject: str) -> str:
     """How a person who is no account is named on a command line, and in --allow-users."""
     from toolgate.server.auth.login.providers import GITHUB
-    from toolgate.server.auth.login.trusted_proxies import BY_HEADER
+    from toolgate.server.auth.login.trusted_proxies import HEADER_ISSUER
 
-    prefix = {BY_HEADER: "header", GITHUB: "github"}.get(issuer, "oidc")
+    prefix = {HEADER_ISSUER: "header", GITHUB: "github"}.get(issuer, "oidc")
     return f"{prefix}:{escape_unprintable(subject)}"
 
 

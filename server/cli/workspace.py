@@ -104,12 +104,12 @@ async def _read_owners(store: Store) -> dict[str, str]:
     """Name of a principal → the person's, where it is known who that is."""
     if store.is_empty():
         return {}
-    from toolgate.server.auth.tokens.access_tokens import OURS
+    from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
     from toolgate.server.principal import Principal
     from toolgate.server.state import grant_rows
 
     def look(connection: "Connection") -> dict[str, str]:
-        return {Principal(OURS, row.subject, "").name: row.name for row in grant_rows.list_people(connection)}
+        return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in grant_rows.list_people(connection)}
 
     return await store.transact(look)
 

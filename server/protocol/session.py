@@ -15,7 +15,7 @@ from toolgate.tools.api.content import Output
 from toolgate.tools.api.context import CallerState
 
 if TYPE_CHECKING:
-    from toolgate.server.principal import Right
+    from toolgate.server.principal import GrantKey
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
 DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; lets callbacks (notice) through
@@ -97,7 +97,7 @@ class Session:
         *,
         stateless: bool = False,
         owner: str | None = None,
-        right: "Right | None" = None,
+        right: "GrantKey | None" = None,
         scopes: frozenset[str] | None = None,
         granted: frozenset[str] | None = None,
         until: float | None = None,

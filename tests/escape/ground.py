@@ -24,7 +24,7 @@ from tests.escape import tricks
 from tests.escape.attempt import Attempt
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, signed_site
 from tests.servers.forked_command import ROOT
-from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -103,7 +103,7 @@ class Ground:
         return self.signed.site.state / "spool" / self._name(who)
 
     def _name(self, who: str) -> str:
-        return Principal(OURS, who, "one").name
+        return Principal(OWN_ISSUER, who, "one").name
 
     # -- as a principal
 

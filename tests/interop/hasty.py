@@ -14,7 +14,7 @@ class Hasty(access_tokens.OwnTokens):
 
 
 if __name__ == "__main__":
-    access_tokens.EARLY = EARLY
+    access_tokens.EXPIRY_MARGIN = EARLY
     access_tokens.OwnTokens = Hasty  # type: ignore[misc]  # before server/auth/setup.py looks for it
     from toolgate.server.__main__ import main
 

@@ -11,7 +11,9 @@ from toolgate.server.auth.clients import document_copies, reachability
 if __name__ == "__main__":
     document = os.environ["WELL_KNOWN"].encode()
     copy = document_copies.DocumentCopy(document, hashlib.sha256(document).hexdigest())
-    document_copies.DOCUMENTS = {json.loads(document)["client_id"]: copy}  # before metadata_documents.py looks for it
+    document_copies.DOCUMENT_COPIES = {
+        json.loads(document)["client_id"]: copy
+    }  # before metadata_documents.py looks for it
     reachability.AGAIN = 0.1
     from toolgate.server.__main__ import main
 

@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.server.auth.scopes import NOTHING, has_scopes, usable_scopes
 from toolgate.server.budget import Budget
-from toolgate.server.principal import Principal, Right
+from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
@@ -52,7 +52,7 @@ class HttpSession:
         taken: ResumedSession | None = None,
     ) -> None:
         self.principal = principal
-        self.rights: set[Right] = {principal.grant_key}  # of all tokens that used it
+        self.rights: set[GrantKey] = {principal.grant_key}  # of all tokens that used it
         self._scopes = usable_scopes(principal.scopes)  # of any of them
         self.session = Session(
             principal.name,

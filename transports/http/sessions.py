@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass
 
 from toolgate.server.budget import Budget
-from toolgate.server.principal import Principal, Right
+from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.state.sessions import SessionRecords, StoredEvent, StoredSession
@@ -40,7 +40,7 @@ class DormantSession:
     record_key: str
     process: str  # that had it open
     principal: Principal
-    rights: Collection[Right]
+    rights: Collection[GrantKey]
     last_used: float
     is_busy: bool = False
 
@@ -101,7 +101,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def rights(self) -> Iterator[Right]:
+    def rights(self) -> Iterator[GrantKey]:
         """By which there are sessions, dormant ones too."""
         return (right for held in self._sessions.values() for right in held.rights)
 
@@ -178,7 +178,7 @@ class Sessions:
         if dropped is not None:
             await dropped
 
-    def close_by_rights(self, rights: Collection[Right]) -> None:
+    def close_by_rights(self, rights: Collection[GrantKey]) -> None:
         """End all that one of these rights opened, or went on with."""
         for held in [held for held in self._sessions.values() if not frozenset(rights).isdisjoint(held.rights)]:
             self.close(held)

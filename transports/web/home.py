@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server import VERSION
-from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import LOCAL_NAME, Principal, derive_subject
 from toolgate.transports.web import elicitation_form
 from toolgate.transports.web.home_data import HomeData
@@ -235,4 +235,4 @@ def principal_of(visitor: Visitor) -> str:
     """What folders and rows of this person go by."""
     if visitor.person is None:
         return LOCAL_NAME
-    return Principal(OURS, derive_subject(visitor.person.issuer, visitor.person.subject), "").name
+    return Principal(OWN_ISSUER, derive_subject(visitor.person.issuer, visitor.person.subject), "").name

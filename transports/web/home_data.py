@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from toolgate.server.auth.grants import GrantSummary
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.oauth_server import GrantSummary
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard
 from toolgate.server.protocol.session import short_hash

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.methods import SignInMethods
-from toolgate.server.auth.oauth_server import OAuthResponse
+from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.tokens.signing_keys import CACHED
 from toolgate.server.protocol.messages import decode_value

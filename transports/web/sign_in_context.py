@@ -8,7 +8,7 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import HEADER, REFUSED, SignInMethods
 from toolgate.server.auth.login.sessions import LIFETIME
-from toolgate.server.auth.oauth_server import AuthorizationErrorPage, Redirect
+from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.transports.http.asgi import Headers
 from toolgate.transports.web.http import BadFormError, redirect, with_headers

@@ -19,13 +19,13 @@ import msgspec
 
 from toolgate.server.auth.clients import redirect_uris
 from toolgate.server.auth.clients.model import (
-    CODE,
+    AUTH_METHODS,
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
     ID_JAG,
     MAX_KEYS,
-    METHODS,
-    OWN,
-    REFRESH,
-    SECRETS,
+    REFRESH_TOKEN,
+    SECRET_METHODS,
     OAuthClient,
     display_name,
 )
@@ -72,12 +72,16 @@ def parse_client(row: Any, folder: Path) -> OAuthClient:
     jwks, jwks_uri = _keys(row)
     signs = jwks is not None or jwks_uri is not None
     method = row.get("method") or ("private_key_jwt" if signs else "client_secret_basic" if secret else "none")
-    if method not in METHODS or (method in SECRETS) != (secret is not None) or (method == "private_key_jwt") != signs:
+    if (
+        method not in AUTH_METHODS
+        or (method in SECRET_METHODS) != (secret is not None)
+        or (method == "private_key_jwt") != signs
+    ):
         raise ValueError("method: it does not go with the secret or the keys given")
-    grants = frozenset(_texts(row, "grant_types") or (CODE, REFRESH))
-    if not grants <= {CODE, REFRESH, OWN, ID_JAG}:
+    grants = frozenset(_texts(row, "grant_types") or (AUTHORIZATION_CODE, REFRESH_TOKEN))
+    if not grants <= {AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, ID_JAG}:
         raise ValueError("grant_types: one of them is not known")
-    if method == "none" and grants & {OWN, ID_JAG}:
+    if method == "none" and grants & {CLIENT_CREDENTIALS, ID_JAG}:
         raise ValueError("grant_types: a client that speaks for itself needs a secret or keys")
     scope = row.get("scope")
     if scope is not None and not isinstance(scope, str):
@@ -86,7 +90,7 @@ def parse_client(row: Any, folder: Path) -> OAuthClient:
         id=row["id"],
         kind="configured",
         name=display_name(row.get("name") or row["id"]),
-        redirect_uris=_uris(row, needed=CODE in grants),
+        redirect_uris=_uris(row, needed=AUTHORIZATION_CODE in grants),
         method=method,
         grants=grants,
         scopes=None if scope is None else tuple(scope.split()),

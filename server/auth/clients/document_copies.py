@@ -21,7 +21,7 @@ class DocumentCopy:
         return hashlib.sha256(self.text).hexdigest() == self.sha256
 
 
-DOCUMENTS: Mapping[str, DocumentCopy] = {
+DOCUMENT_COPIES: Mapping[str, DocumentCopy] = {
     "https://claude.ai/oauth/claude-code-client-metadata": DocumentCopy(
         b'{"client_id":"https://claude.ai/oauth/claude-code-client-metadata","client_name":"Claude Code",'
         b'"client_uri":"https://claude.ai","redirect_uris":["http://localhost/callback","http://127.0.0.1/callback"],'

@@ -21,7 +21,7 @@ import msgspec
 
 from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.clients import model
-from toolgate.server.auth.clients.document_copies import DOCUMENTS, DocumentCopy
+from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
 from toolgate.server.auth.clients.fetch_slots import FetchSlots, NoFreeSlotError
 from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreachableError, OAuthClient
 from toolgate.server.auth.clients.reachability import Reachability
@@ -80,7 +80,7 @@ class MetadataDocuments:
         hosts: Sequence[str] = (),
         now: Callable[[], float] = time.time,
         *,
-        copies: Mapping[str, DocumentCopy] = DOCUMENTS,
+        copies: Mapping[str, DocumentCopy] = DOCUMENT_COPIES,
         consequence: str = "",
     ) -> None:
         self._store = store

@@ -23,7 +23,7 @@ from toolgate.server.state.oauth import hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
-Kind = Literal["configured", "document", "dynamic"]
+ClientKind = Literal["configured", "document", "dynamic"]
 
 MAX_URIS = 10  # redirect URIs of one client
 MAX_NAME = 80  # characters of a name: what fits a line of the consent page
@@ -37,11 +37,11 @@ MAX_DEPTH = 16  # of what is kept; a key set has five levels
 MAX_TEXT = 2_000  # characters of any other member that is kept
 MAX_KEYS = 10  # of one client: it has one, two while they change
 MAX_METADATA = 16_384  # characters of all that is kept of a client, its keys too
-CODE, REFRESH, OWN = "authorization_code", "refresh_token", "client_credentials"
+AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS = "authorization_code", "refresh_token", "client_credentials"
 ID_JAG = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-SECRETS = frozenset(("client_secret_basic", "client_secret_post"))
-PROVEN = ("client_secret_basic", "client_secret_post", "private_key_jwt")  # those that prove something
-METHODS = ("none", *PROVEN)
+SECRET_METHODS = frozenset(("client_secret_basic", "client_secret_post"))
+PROVING_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt")  # those that prove something
+AUTH_METHODS = ("none", *PROVING_METHODS)
 # What else is kept and told back as it came: text, and links that a person can follow.
 TEXTS = ("application_type", "software_id", "software_version")
 LINKS = ("client_uri", "logo_uri", "tos_uri", "policy_uri")
@@ -66,11 +66,11 @@ class OAuthClient:
     that are served. `secret` is a digest."""
 
     id: str
-    kind: Kind
+    kind: ClientKind
     name: str
     redirect_uris: tuple[str, ...]
     method: str = "none"
-    grants: frozenset[str] = frozenset((CODE, REFRESH))
+    grants: frozenset[str] = frozenset((AUTHORIZATION_CODE, REFRESH_TOKEN))
     scopes: tuple[str, ...] | None = None
     secret: str | None = None
     jwks: Mapping[str, Any] | None = None
@@ -97,7 +97,7 @@ class OAuthClient:
 
     def accepts_method(self, method: str) -> bool:
         """Whether `method` is this client's. A secret may come either way: SDKs choose by the server's metadata."""
-        return method == self.method or (method in SECRETS and self.method in SECRETS)
+        return method == self.method or (method in SECRET_METHODS and self.method in SECRET_METHODS)
 
     def has_secret(self, secret: str) -> bool:
         return self.secret is not None and hmac.compare_digest(self.secret, hash_secret(secret))
@@ -111,14 +111,14 @@ def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str,
     if not isinstance(body, dict):
         raise ClientRejectedError("invalid_client_metadata", "the body is not a JSON object")
     method = body.get("token_endpoint_auth_method")
-    if method not in METHODS:
+    if method not in AUTH_METHODS:
         method = "client_secret_basic" if method is None else "none"  # RFC 7591's default; the rest can't work here
     kept = {**_metadata(body, served), "token_endpoint_auth_method": method}
     if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & kept.keys():
         raise ClientRejectedError("invalid_client_metadata", "private_key_jwt needs jwks or jwks_uri")
     _check_uris(body.get("redirect_uris"))
     kept["redirect_uris"] = list(dict.fromkeys(body["redirect_uris"]))
-    return _within(kept), secrets.token_urlsafe(32) if method in SECRETS else None
+    return _within(kept), secrets.token_urlsafe(32) if method in SECRET_METHODS else None
 
 
 def parse_metadata_document(body: object, id: str, served: Collection[str]) -> dict[str, Any]:
@@ -231,7 +231,10 @@ def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any
 def _grant_types(given: object) -> list[str]:
     """Those of a client that speaks for people. What speaks for itself is the operator's to configure."""
     listed = given if isinstance(given, list) else []
-    return [grant for grant in (CODE, REFRESH, ID_JAG) if grant in listed] or [CODE, REFRESH]
+    return [grant for grant in (AUTHORIZATION_CODE, REFRESH_TOKEN, ID_JAG) if grant in listed] or [
+        AUTHORIZATION_CODE,
+        REFRESH_TOKEN,
+    ]
 
 
 def _scope(given: object, served: Collection[str]) -> str:
@@ -275,7 +278,7 @@ def _is_flat(kept: Any) -> bool:
 
 def _public(key: Mapping[str, Any]) -> dict[str, Any]:
     """A client that sends its private key too must not find it kept here."""
-    return {name: value for name, value in key.items() if name not in jose.SECRET and value is not None}
+    return {name: value for name, value in key.items() if name not in jose.PRIVATE_MEMBERS and value is not None}
 
 
 def _is_text(value: object) -> bool:

@@ -15,7 +15,7 @@ LOOPBACK = re.compile(r"http://(?P<host>localhost|127\.0\.0\.1|\[::1\])(?::(?P<p
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*\.?")
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(.+)")
-NEVER = frozenset(  # schemes that run or show something in the browser itself, whoever lists them
+BROWSER_SCHEMES = frozenset(  # schemes that run or show something in the browser itself, whoever lists them
     (
         "javascript",
         "data",
@@ -81,7 +81,7 @@ def find_fault(uri: object, *, trusted: bool = False) -> str | None:
     if loopback is not None:
         return None if _is_port(loopback["port"]) else "a redirect URI has no usable port"
     own = SCHEME.fullmatch(uri)
-    if trusted and own is not None and own[1] not in NEVER:
+    if trusted and own is not None and own[1] not in BROWSER_SCHEMES:
         return None
     return "a redirect URI is neither https, nor http on localhost, 127.0.0.1 or [::1], nor of a known application"
 

@@ -28,9 +28,9 @@ COST: Mapping[str, Any] = {}  # of a hash, where it is not to be argon2-cffi's o
 AT_ONCE = 2  # hashes computed at a time: each takes 64 MiB and a core for a while
 
 # A wait has to end soon for whoever owns the name, since others may try it too; an address may wait long.
-NAME = Backoff(free=5, longest=60)
-ADDRESS = Backoff(free=10, longest=900)
-ALL = Backoff(free=100, longest=5, forget=60)
+NAME_BACKOFF = Backoff(free=5, longest=60)
+ADDRESS_BACKOFF = Backoff(free=10, longest=900)
+TOTAL_BACKOFF = Backoff(free=100, longest=5, forget=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Accounts:
 
     def __init__(self, store: "Store", throttle: Throttle | None = None, now: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._guesses = GuessLimiter(throttle or Throttle(), NAME, ADDRESS, ALL)
+        self._guesses = GuessLimiter(throttle or Throttle(), NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
         self._now = now
         self._hashing = asyncio.Semaphore(AT_ONCE)
         self._nobody = ""  # a hash no password fits, for names that are not there

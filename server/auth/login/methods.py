@@ -15,7 +15,7 @@ from toolgate.server.auth.login.pairing import PairingCode
 from toolgate.server.auth.login.pending_logins import PendingLogins
 from toolgate.server.auth.login.providers import Fetch, GitHubProvider, IdentityProvider, OpenIdProvider
 from toolgate.server.auth.login.sessions import LoginSession, LoginSessions
-from toolgate.server.auth.login.trusted_proxies import BY_HEADER, TrustedHeader, TrustedProxies
+from toolgate.server.auth.login.trusted_proxies import HEADER_ISSUER, TrustedHeader, TrustedProxies
 from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class SignInMethods:
         account is still there the database knows."""
         if person.issuer == BUILT_IN:
             return self.accounts is not None
-        if person.issuer == BY_HEADER:
+        if person.issuer == HEADER_ISSUER:
             return self.trusted_header is not None and self.trusted_header.permits(person)
         for provider in self.providers.values():
             if provider.issuer == person.issuer:

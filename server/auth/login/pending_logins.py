@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
 LIFETIME = 600.0  # seconds somebody may take at the other page
-OF_QUESTION = 8  # at a time: a person who tries again, in some tabs
-EACH, ALL = 30, 600  # a minute: of one address, which many may share, and of all
-MOST = 6_000  # of all at a time, by any number of servers: each holds a question of 4 KiB and more
+MAX_PER_CONSENT = 8  # at a time: a person who tries again, in some tabs
+PER_ADDRESS, PER_MINUTE = 30, 600  # a minute: of one address, which many may share, and of all
+MAX_PENDING = 6_000  # of all at a time, by any number of servers: each holds a question of 4 KiB and more
 
 
 class TooManyLoginsError(Exception):
@@ -44,11 +44,11 @@ class PendingLogin:
 class PendingLogins:
     """Browsers that are at another page, found by their state once."""
 
-    def __init__(self, store: "Store", now: Callable[[], float] = time.time, most: int = MOST) -> None:
+    def __init__(self, store: "Store", now: Callable[[], float] = time.time, most: int = MAX_PENDING) -> None:
         self._store = store
         self._now = now
         self._most = most
-        self._limiter = AddressLimiter(EACH, ALL, now)
+        self._limiter = AddressLimiter(PER_ADDRESS, PER_MINUTE, now)
 
     async def start(self, pending: PendingLogin, address: str = "") -> str:
         """Return the ticket for the browser's cookie. `address` is the browser's, "" where it is unknown. Raises
@@ -66,7 +66,7 @@ class PendingLogins:
 
         def put(connection: "Connection") -> None:
             people_rows.add_pending_login(connection, now, **row)
-            people_rows.trim_pending_logins(connection, pending.consent_id, OF_QUESTION, self._most)
+            people_rows.trim_pending_logins(connection, pending.consent_id, MAX_PER_CONSENT, self._most)
 
         await self._store.transact(put)
         return ticket

@@ -23,8 +23,8 @@ from toolgate.tools import ToolError
 
 TIMEOUT = 10.0  # seconds for each request to a provider: a person waits
 MAX_DOCUMENT = 256 * 1024  # bytes; a provider's keys and metadata take a few kilobytes
-KEPT = 3600.0  # seconds a provider's metadata and keys are believed
-AGAIN = 60.0  # seconds between two looks for a key that is not there
+METADATA_LIFETIME = 3600.0  # seconds a provider's metadata and keys are believed
+KEY_RETRY = 60.0  # seconds between two looks for a key that is not there
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
 NAMES = {"accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}  # what people call them
 # Google verifies the address of a personal account once: whose it is now, it knows of its own domains alone. Those of
@@ -147,7 +147,7 @@ class OpenIdProvider:
 
     async def _discovered(self) -> dict[str, Any]:
         """The provider's metadata, whose issuer must be the one configured (Discovery section 4.3)."""
-        if self._metadata is None or self._now() - self._metadata[0] > KEPT:
+        if self._metadata is None or self._now() - self._metadata[0] > METADATA_LIFETIME:
             document = await self._web.json(self.issuer.rstrip("/") + "/.well-known/openid-configuration")
             if document.get("issuer") != self.issuer:
                 log.error("%s: its metadata names another issuer", self.issuer)
@@ -178,9 +178,9 @@ class OpenIdProvider:
             raise SignInError(f"{self.title} did not say who you are")
         try:
             try:
-                return self._verified(token, await self._known_keys(metadata, KEPT))
+                return self._verified(token, await self._known_keys(metadata, METADATA_LIFETIME))
             except jose.UnknownKeyError:
-                return self._verified(token, await self._known_keys(metadata, AGAIN))
+                return self._verified(token, await self._known_keys(metadata, KEY_RETRY))
         except jose.InvalidTokenError as error:
             log.warning("%s sent an id_token that does not hold: %s", self.issuer, error)
             raise SignInError(f"{self.title} did not say who you are") from None

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from toolgate.server.auth.address_blocks import WIDER, prefixes
+from toolgate.server.auth.address_blocks import BLOCK_FACTOR, prefixes
 
-MOST = 20_000  # keys remembered, of which a try has six: more guessers than that are slowed by the key all share
-MOST_ORIGINS = 10_000  # pairs of a name and an address it was right from
+MAX_KEYS = 20_000  # keys remembered, of which a try has six: more guessers than that are slowed by the key all share
+MAX_ORIGINS = 10_000  # pairs of a name and an address it was right from
 BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 
 
@@ -37,7 +37,7 @@ class Backoff:
         return 0.0 if tries < self.free else min(self.longest, 2.0 ** min(tries - self.free, 30))
 
 
-ENDLESS = Backoff(free=2**62, longest=0.0)  # counts, and slows down nobody
+UNLIMITED = Backoff(free=2**62, longest=0.0)  # counts, and slows down nobody
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Throttle:
         for key, _ in keys:
             count = self._counts.pop(key, None) or _Count(0, now)
             self._counts[key] = _Count(count.tries + 1, now)
-        while len(self._counts) > MOST:
+        while len(self._counts) > MAX_KEYS:
             del self._counts[next(iter(self._counts))]
 
     def forget(self, *keys: str) -> None:
@@ -125,7 +125,7 @@ class GuessLimiter:
             self._throttle.take([(key, self._name)])
             return GuessAttempt((key,), origin=origin)
         blocks, whole, mark = block_backoffs(address, self._address), f"name {name}", f"mark {origin}" if origin else ""
-        marks = [(mark, ENDLESS)] if mark else []
+        marks = [(mark, UNLIMITED)] if mark else []
         self._throttle.take([(whole, self._name), *blocks, ("all", self._all), *marks])
         return GuessAttempt((whole,), (*(block for block, _ in blocks), "all"), mark, origin)
 
@@ -137,7 +137,7 @@ class GuessLimiter:
         if attempt.origin:
             self._origins.pop(attempt.origin, None)
             self._origins[attempt.origin] = None
-        while len(self._origins) > MOST_ORIGINS:
+        while len(self._origins) > MAX_ORIGINS:
             del self._origins[next(iter(self._origins))]
 
 
@@ -146,5 +146,5 @@ def block_backoffs(address: str, pace: Backoff) -> list[tuple[str, Backoff]]:
     for "", which is everybody's."""
     blocks = prefixes(address) if address else ()
     longest = min(pace.longest, BLOCK_WAIT)
-    wider = (replace(pace, free=pace.free * WIDER**step, longest=longest) for step in range(1, len(blocks)))
+    wider = (replace(pace, free=pace.free * BLOCK_FACTOR**step, longest=longest) for step in range(1, len(blocks)))
     return [(f"block {block}", each) for block, each in zip(blocks, (pace, *wider), strict=False)]

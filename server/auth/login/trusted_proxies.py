@@ -14,8 +14,8 @@ from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.config.types import is_loopback
 
-BY_HEADER = "toolgate:header"  # the issuer of those a proxy names
-PROOF = "x-toolgate-proxy-secret"  # the header in which a proxy shows its secret
+HEADER_ISSUER = "toolgate:header"  # the issuer of those a proxy names
+PROOF_HEADER = "x-toolgate-proxy-secret"  # the header in which a proxy shows its secret
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 MAX_NAME = 256  # characters; an e-mail address has at most 254
 MAX_HOPS = 32  # looked at, from the end, of what anybody can begin: no chain of proxies is as long
@@ -117,7 +117,7 @@ class TrustedHeader:
             return None
         if not self.proxies.trusts(peer):
             raise SignInError("the header that says who you are is taken from the configured proxies only")
-        if self.secret and not hmac.compare_digest(headers.get(PROOF.encode(), b""), self.secret.encode()):
+        if self.secret and not hmac.compare_digest(headers.get(PROOF_HEADER.encode(), b""), self.secret.encode()):
             raise SignInError("the header that says who you are came without the proxy's secret")
         try:
             name = said.decode().strip()
@@ -127,7 +127,7 @@ class TrustedHeader:
             return None
         if len(name) > MAX_NAME or not name.isprintable():
             raise SignInError("the header that says who you are holds no name")
-        person = Person(BY_HEADER, name, name, name if "@" in name else None)
+        person = Person(HEADER_ISSUER, name, name, name if "@" in name else None)
         if not self.permits(person):
             raise SignInError("you are signed in, but not one of those who may use this server")
         return person

@@ -6,23 +6,19 @@ where that is (RFC 9700 section 4.11.2).
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from toolgate.server.auth.clients.redirect_uris import display_host
-from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest, Redirect
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
+from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
 from toolgate.server.auth.oauth_server.grant_types import CodeGrant, check_resource
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
+from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, Redirect
 from toolgate.server.auth.oauth_server.scope_policy import OFFLINE
+from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.state.client_rows import CONFIGURED
 
-if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.server import AuthlibServer
 
-
-def check_authorization(
-    server: "AuthlibServer", request: OAuthRequest
-) -> CodeGrant | Redirect | AuthorizationErrorPage:
+def check_authorization(server: AuthlibServer, request: OAuthRequest) -> CodeGrant | Redirect | AuthorizationErrorPage:
     """The grant that a person could approve, or what to tell instead."""
     redirect_uri, is_vouched_for = None, False
     try:
@@ -55,7 +51,7 @@ def consent_request_for(grant: CodeGrant, id: str, expires_at: float) -> Consent
     )
 
 
-def _redirect_uri(server: "AuthlibServer", request: OAuthRequest) -> tuple[str, bool]:
+def _redirect_uri(server: AuthlibServer, request: OAuthRequest) -> tuple[str, bool]:
     """Where the answer may go, and whether the operator vouches for that. Raises a Refusal where it can't be told: of
     two clients, or two URIs, neither."""
     given = request.form

@@ -12,7 +12,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from toolgate.server.auth.login.throttle import ENDLESS, Backoff, GuessLimiter, Throttle
+from toolgate.server.auth.login.throttle import UNLIMITED, Backoff, GuessLimiter, Throttle
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
@@ -37,7 +37,7 @@ class TooManyGuessesError(OAuthRequestError):
 def secret_guess_limiter() -> GuessLimiter:
     """Return what slows down guesses at the secrets of clients (RFC 6749 section 2.3.1): of one client, and of one
     address. All together are not slowed down: each secret has its own count, and nobody is kept out by others'."""
-    return GuessLimiter(Throttle(), SECRET, ADDRESS, ENDLESS)
+    return GuessLimiter(Throttle(), SECRET, ADDRESS, UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,37 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from toolgate.server.auth.clients.model import OAuthClient
+from toolgate.server.auth.clients.redirect_uris import display_host
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.oauth import hash_secret
 from toolgate.server.state.sealed_state import Sealer
 
 LIFETIME = 600.0  # seconds: a person signs in, finds the password, reads
 PURPOSE = "authorization request"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentRequest:
+    """What a person is to be asked, for the consent page. Answered once, within ten minutes.
+
+    `scopes` is what was asked and is served, in the order they are shown; with none asked, all that are served.
+    `resource` is the canonical one. `client` says who asks: `.name`, `.id`, `.kind`, `.host` (None: nobody vouches
+    for the name), `.loopback_only`.
+    """
+
+    id: str
+    client: OAuthClient
+    redirect_uri: str
+    scopes: tuple[str, ...]
+    resource: str
+    state: str | None
+    expires_at: float  # seconds since the epoch
+
+    @property
+    def redirect_host(self) -> str:
+        """Where the code goes, as a person reads it: a host with its port, or a scheme's own application."""
+        return display_host(self.redirect_uri)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ import logging
 import re
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolgate.server.auth.clients import model
+from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import (
     AuthorizationCodeGrant,
@@ -31,14 +32,11 @@ from toolgate.server.auth.oauth_server.authlib import (
 )
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError
 from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_own_resource
+from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
 from toolgate.server.principal import derive_subject
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.grant_rows import Grant
 from toolgate.server.state.oauth import hash_secret
-
-if TYPE_CHECKING:
-    from toolgate.server.auth.login.accounts import Person
-    from toolgate.server.auth.oauth_server.server import AuthlibClient
 
 CODE_LIFETIME = 60.0  # seconds; clients redeem within one
 GRANT_LIFETIME = 90 * 86_400.0  # seconds: then a person is asked again, whatever was refreshed
@@ -56,14 +54,14 @@ def check_resource(grant: Any) -> None:
         raise OAuthRequestError("invalid_target")
 
 
-def check_grant_resource(server: Any, grant: Grant) -> None:
+def check_grant_resource(server: AuthlibServer, grant: Grant) -> None:
     """Refuse what was granted for another resource, which is another server on the same state, or this one under an
     earlier public URL (RFC 8707 section 2.2). It stays as it is, for whom it is of."""
     if not is_own_resource([grant.resource], server.issuer.public_url):
         raise OAuthRequestError("invalid_grant", "It was granted under another URL of the server: connect anew.")
 
 
-class S256(CodeChallenge):  # type: ignore[misc]  # Authlib has no types
+class S256Challenge(CodeChallenge):  # type: ignore[misc]  # Authlib has no types
     """PKCE by SHA-256, of all clients: Authlib's own would let a request without a challenge pass until the end."""
 
     def validate_code_challenge(self, grant: Any, redirect_uri: str) -> None:
@@ -97,7 +95,7 @@ class StoredCode:
 
 
 class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
-    TOKEN_ENDPOINT_AUTH_METHODS = model.METHODS
+    TOKEN_ENDPOINT_AUTH_METHODS = model.AUTH_METHODS
     approved_scopes: tuple[str, ...] = ()  # by the person, of what was asked
 
     def generate_authorization_code(self) -> str:
@@ -130,7 +128,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         grant_rows.save_consent(connection, now, scope, **key)
         client_rows.mark_approved(connection, client.id, now)
 
-    def query_authorization_code(self, code: str, client: "AuthlibClient") -> StoredCode | None:
+    def query_authorization_code(self, code: str, client: AuthlibClient) -> StoredCode | None:
         """The code, when it is this client's and is, or was, a good one. One that is somebody else's stays as it is."""
         row = grant_rows.find_code(self.server.connection, hash_secret(code))
         if row is None:
@@ -143,7 +141,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
             log.warning("a code of client %s came again: what was made of it is revoked", grant.client)
             self.server.end_grant(grant.id)  # whoever redeemed it may be the thief (RFC 6749 section 4.1.2)
             return None
-        if self.server.now >= row.expires_at or self.server.standing(grant.id) is None:
+        if self.server.now >= row.expires_at or self.server.find_valid_grant(grant.id) is None:
             return None
         # A client of OAuth 2.1 doesn't repeat it (section 10.2 there): PKCE binds the code. What is sent must be right
         sent = self.request.payload.redirect_uri is not None
@@ -151,7 +149,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
 
     def authenticate_user(self, authorization_code: StoredCode) -> Grant:
         check_resource(self)
-        self.server.check_room(authorization_code.grant.subject, authorization_code.grant.client)
+        self.server.check_token_limit(authorization_code.grant.subject, authorization_code.grant.client)
         if not grant_rows.redeem_code(self.server.connection, authorization_code.code, self.server.now):
             raise OAuthRequestError("invalid_grant")
         return authorization_code.grant
@@ -172,7 +170,7 @@ class StoredRefreshToken:
     def __repr__(self) -> str:
         return f"<refresh token of {self.grant.id}>"
 
-    def check_client(self, client: "AuthlibClient") -> bool:
+    def check_client(self, client: AuthlibClient) -> bool:
         return client.client.id == self.grant.client
 
     def get_scope(self) -> str:
@@ -180,7 +178,7 @@ class StoredRefreshToken:
 
 
 class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
-    TOKEN_ENDPOINT_AUTH_METHODS = model.METHODS
+    TOKEN_ENDPOINT_AUTH_METHODS = model.AUTH_METHODS
 
     def authenticate_refresh_token(self, refresh_token: str) -> StoredRefreshToken | None:
         row = grant_rows.find_refresh_token(self.server.connection, hash_secret(refresh_token))
@@ -203,9 +201,9 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
 
     def authenticate_user(self, refresh_token: StoredRefreshToken) -> Grant:
         check_resource(self)
-        if self.server.standing(refresh_token.grant.id) is None:
+        if self.server.find_valid_grant(refresh_token.grant.id) is None:
             raise OAuthRequestError("invalid_grant")
-        self.server.check_room(refresh_token.grant.subject, refresh_token.grant.client)
+        self.server.check_token_limit(refresh_token.grant.subject, refresh_token.grant.client)
         return refresh_token.grant
 
     def issue_token(self, user: Grant, refresh_token: StoredRefreshToken) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from toolgate.server.state import client_rows, grant_rows
 class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
     """A client for itself: those the operator configured so (`Client.grants`)."""
 
-    TOKEN_ENDPOINT_AUTH_METHODS = model.PROVEN
+    TOKEN_ENDPOINT_AUTH_METHODS = model.PROVING_METHODS
 
     def validate_token_request(self) -> None:
         super().validate_token_request()
@@ -33,14 +33,14 @@ class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has
         if not given:
             raise OAuthRequestError("invalid_scope")
         self.request.payload.data["scope"] = " ".join(given)
-        self.server.check_room(self.request.client.client.id, self.request.client.client.id)
+        self.server.check_token_limit(self.request.client.client.id, self.request.client.client.id)
 
 
 class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
     """A person's identity provider says what a client may do for them (Enterprise-Managed Authorization)."""
 
     GRANT_TYPE = model.ID_JAG
-    TOKEN_ENDPOINT_AUTH_METHODS = model.PROVEN
+    TOKEN_ENDPOINT_AUTH_METHODS = model.PROVING_METHODS
 
     def validate_token_request(self) -> None:
         caller = self.authenticate_token_endpoint_client()
@@ -53,10 +53,10 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         person = self._person(self.claims["iss"], self.claims["sub"])
-        if not self.server.may_come(person):
+        if not self.server.can_sign_in(person):
             raise OAuthRequestError("invalid_grant", "The person may not come here, or not any more.")
         subject = derive_subject(person.issuer, person.subject)
-        self.server.check_room(subject, self.request.client.client.id)
+        self.server.check_token_limit(subject, self.request.client.client.id)
         grant_rows.save_person(
             self.server.connection,
             subject,
@@ -84,7 +84,7 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
 
     def _claims(self, client: str) -> Mapping[str, Any]:
         """What a provider we trust has signed for us, when it is for this client, and new."""
-        word: Assertion | None = self.server.fetched.person
+        word: Assertion | None = self.server.inputs.person
         if word is None:
             raise OAuthRequestError("invalid_grant")
         claims, subject = word.claims, word.claims.get("sub")
@@ -93,7 +93,7 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
             not right
             or "cnf" in claims
             or not self._is_for_us(claims.get("resource"))
-            or not self.server.use(word, client)
+            or not self.server.use_assertion(word, client)
         ):
             raise OAuthRequestError("invalid_grant")
         return claims

@@ -7,7 +7,7 @@ draft-ietf-oauth-identity-assertion-authz-grant.
 from collections.abc import Sequence
 from typing import Any
 
-from toolgate.server.auth.clients.model import ID_JAG, PROVEN
+from toolgate.server.auth.clients.model import ID_JAG, PROVING_METHODS
 from toolgate.server.auth.oauth_server.scope_policy import OFFLINE
 from toolgate.server.auth.tokens import jose
 
@@ -41,13 +41,13 @@ def build_document(
         "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "revocation_endpoint_auth_methods_supported": list(methods),
         "revocation_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
-        "introspection_endpoint_auth_methods_supported": list(PROVEN),
+        "introspection_endpoint_auth_methods_supported": list(PROVING_METHODS),
         "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "authorization_response_iss_parameter_supported": True,
         "client_id_metadata_document_supported": takes_documents,
         # Readers of OpenID Connect documents want these, though no ID token is ever issued
         "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": [jose.OURS],
+        "id_token_signing_alg_values_supported": [jose.SIGNING_ALGORITHM],
         "request_parameter_supported": False,
         "request_uri_parameter_supported": False,
     }

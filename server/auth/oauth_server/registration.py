@@ -5,24 +5,21 @@ Source: RFC 7591 section 3.
 
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from toolgate.server.auth.oauth_server import OAuthResponse
 from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS
-from toolgate.server.auth.oauth_server.server import NO_STORE, error_response
+from toolgate.server.auth.oauth_server.responses import NO_STORE, OAuthResponse, error_response
+from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.state import client_rows
 from toolgate.server.state.oauth import hash_secret
-
-if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.server import AuthlibServer
 
 MAX_CLIENTS = 50_000  # hosted platforms register anew at each connection; some hundred MiB at the very worst
 TOO_MANY = error_response("too_many_requests", DESCRIPTIONS["too_many_requests"])
 
 
-def register(server: "AuthlibServer", kept: Mapping[str, Any], secret: str | None) -> OAuthResponse:
+def register(server: AuthlibServer, kept: Mapping[str, Any], secret: str | None) -> OAuthResponse:
     """A new client."""
     if not client_rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
         return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)

@@ -4,18 +4,16 @@ Source: RFC 7009, RFC 7662.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toolgate.server.auth.clients.model import METHODS, PROVEN
+from toolgate.server.auth.clients.model import AUTH_METHODS, PROVING_METHODS
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import IntrospectionEndpoint, RevocationEndpoint
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError
 from toolgate.server.auth.oauth_server.scope_policy import is_own_resource
+from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
 from toolgate.server.state import grant_rows
 from toolgate.server.state.oauth import hash_secret
-
-if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.server import AuthlibClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class StoredToken:
     jti: str | None = None  # of an access token
     is_over: bool = False
 
-    def check_client(self, client: "AuthlibClient") -> bool:
+    def check_client(self, client: AuthlibClient) -> bool:
         return client.client.id == self.client
 
     def is_expired(self) -> bool:
@@ -38,9 +36,9 @@ class StoredToken:
         return self.is_over
 
 
-def find_token(server: Any, token: str) -> StoredToken | None:
+def find_token(server: AuthlibServer, token: str) -> StoredToken | None:
     """The token, access or refresh, whatever the hint said."""
-    claims = server.fetched.claims
+    claims = server.inputs.claims
     if claims is not None:
         row = grant_rows.find_access_token(server.connection, claims["jti"])
         told = {name: claims[name] for name in ("iss", "aud", "sub", "scope", "client_id", "iat", "exp", "jti")}
@@ -62,7 +60,7 @@ def find_token(server: Any, token: str) -> StoredToken | None:
 
 
 class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no types
-    CLIENT_AUTH_METHODS = METHODS
+    CLIENT_AUTH_METHODS = AUTH_METHODS
 
     def check_params(self, request: Any, client: Any) -> None:
         """A hint that isn't known is no mistake: it is not needed (RFC 7009 section 2.1)."""
@@ -82,7 +80,7 @@ class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no ty
 
 
 class Introspection(IntrospectionEndpoint):  # type: ignore[misc]  # as above
-    CLIENT_AUTH_METHODS = PROVEN
+    CLIENT_AUTH_METHODS = PROVING_METHODS
 
     def check_params(self, request: Any, client: Any) -> None:
         if "token" not in request.form:
@@ -91,7 +89,7 @@ class Introspection(IntrospectionEndpoint):  # type: ignore[misc]  # as above
     def query_token(self, token_string: str, token_type_hint: str | None) -> StoredToken | None:
         return find_token(self.server, token_string)
 
-    def check_permission(self, token: StoredToken, client: "AuthlibClient", request: Any) -> bool:
+    def check_permission(self, token: StoredToken, client: AuthlibClient, request: Any) -> bool:
         return token.check_client(client)
 
     def introspect_token(self, token: StoredToken) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.throttle import GuessLimiter, ThrottledError
-from toolgate.server.auth.oauth_server import AuthorizationErrorPage, OAuthResponse, Redirect, refresh_tokens
+from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
 from toolgate.server.auth.oauth_server.client_auth import (
     Assertion,
@@ -20,10 +20,17 @@ from toolgate.server.auth.oauth_server.client_auth import (
     secret_guess_limiter,
 )
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
+from toolgate.server.auth.oauth_server.responses import (
+    NO_STORE,
+    AuthorizationErrorPage,
+    OAuthResponse,
+    Redirect,
+    error_response,
+)
 from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, scopes_for
-from toolgate.server.auth.tokens.access_tokens import EARLY, GRANT, GRANTED, OwnTokens
+from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM, OwnTokens
 from toolgate.server.auth.tokens.jose import JoseKey
-from toolgate.server.principal import Right
+from toolgate.server.principal import GrantKey
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.grant_rows import Grant
 from toolgate.server.state.oauth import hash_secret
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
 MAX_CLIENT_TOKENS = 300  # that hold, of one person through one client: three seconds between two, day and night
 MAX_TOKENS = 3_000  # of one person through all clients, and of a client for itself: each is looked at when it is denied
 MAX_USED = 2_000  # assertions of one client that are remembered at a time: five a second
-NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 section 5.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class AuthlibClient:
         return " ".join(scopes_for(self.client, asked, self._served)) or None
 
     def check_response_type(self, response_type: str) -> bool:
-        return response_type == "code" and model.CODE in self.client.grants
+        return response_type == "code" and model.AUTHORIZATION_CODE in self.client.grants
 
     def check_grant_type(self, grant_type: str) -> bool:
         return grant_type in self.client.grants
@@ -108,7 +114,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         self.connection = connection
         self.served = served
         self.now = now
-        self.fetched = inputs
+        self.inputs = inputs
         self.denied: list[str] = []
 
     # What Authlib asks for
@@ -190,13 +196,13 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
 
     def mint(self, client: str, subject: str, scope: str, grant: Grant | None = None) -> dict[str, Any]:
         """An access token, its row with it; `grant` is what it is made of."""
-        assert self.fetched.signing is not None
+        assert self.inputs.signing is not None
         words = scope.split()
-        made_of = {} if grant is None else {GRANT: grant.id}
+        made_of = {} if grant is None else {GRANT_CLAIM: grant.id}
         if grant is not None and grant.scope != scope:
-            made_of[GRANTED] = grant.scope
+            made_of[GRANT_SCOPE_CLAIM] = grant.scope
         minted = self.issuer.tokens.mint_with_key(
-            self.fetched.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
+            self.inputs.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
         )
         grant_rows.add_access_token(
             self.connection,
@@ -208,7 +214,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         )
         if grant is not None:
             grant_rows.mark_grant_used(self.connection, grant.id, self.now)
-        told = self.issuer.tokens.lifetime - EARLY
+        told = self.issuer.tokens.lifetime - EXPIRY_MARGIN
         return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
 
     def check_token_limit(self, subject: str, client: str) -> None:
@@ -234,7 +240,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         self.end_grant(id)
         return None
 
-    def find_valid_keys(self, rights: Collection[Right]) -> set[Right]:
+    def find_valid_keys(self, rights: Collection[GrantKey]) -> set[GrantKey]:
         """Those of these that still hold: see `Authorization.standing`."""
         pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
@@ -246,7 +252,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         for grant in held:
             if not may_come[grant.subject]:
                 self.end_grant(grant.id)
-        found: set[Right] = set()
+        found: set[GrantKey] = set()
         for grant in held:
             if may_come[grant.subject]:
                 found |= {grant.id, (grant.subject, grant.client)}
@@ -290,14 +296,14 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         if not client.accepts_method(shown.method):
             return False
         if shown.method == "private_key_jwt":
-            word = self.fetched.client
+            word = self.inputs.client
             return word is not None and word.claims.get("sub") == client.id and self.use_assertion(word, client.id)
         return shown.method == "none" or self._has_secret(client, shown)
 
     def _has_secret(self, client: OAuthClient, shown: Credentials) -> bool:
         """Whether a guess at a client's secret is right. Raises a Refusal when it comes too soon after wrong ones."""
         try:
-            attempt = self.issuer.secrets.take(client.id, self.fetched.address)
+            attempt = self.issuer.secrets.take(client.id, self.inputs.address)
         except ThrottledError as error:
             raise TooManyGuessesError(error.wait) from None
         is_right = client.has_secret(shown.secret)
@@ -311,16 +317,6 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         if grant_rows.count_used_assertions(self.connection, client, self.now) >= MAX_USED:
             raise OAuthRequestError("temporarily_unavailable", "The client sends too many assertions: slow down.")
         return grant_rows.mark_used(self.connection, hash_secret(word.id), word.expires_at, client)
-
-
-def error_response(error: str, description: str, status: int = 400) -> OAuthResponse:
-    """An error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2); what may go later is a 503."""
-    body = {"error": error, "error_description": description}
-    if error == "invalid_client":
-        return OAuthResponse(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
-    if error == "too_many_requests":
-        return OAuthResponse(429, body, {**NO_STORE, "Retry-After": "60"})
-    return OAuthResponse(503 if error == "temporarily_unavailable" else status, body, NO_STORE)
 
 
 def _person(row: Any) -> Person:

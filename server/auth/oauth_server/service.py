@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.auth.address_blocks import AddressLimiter
-from toolgate.server.auth.clients.document_copies import DOCUMENTS, DocumentCopy
+from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
 from toolgate.server.auth.clients.model import (
-    CODE,
+    AUTH_METHODS,
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
     ID_JAG,
-    METHODS,
-    OWN,
-    REFRESH,
+    REFRESH_TOKEN,
     ClientRejectedError,
     ClientUnreachableError,
     OAuthClient,
@@ -23,16 +23,8 @@ from toolgate.server.auth.clients.model import (
     is_document_url,
     parse_registration,
 )
-from toolgate.server.auth.grants import Grants
-from toolgate.server.auth.oauth_server import (
-    AuthorizationErrorPage,
-    ConsentRequest,
-    FormPairs,
-    GrantSummary,
-    OAuthResponse,
-    Redirect,
-    metadata,
-)
+from toolgate.server.auth.grants import Grants, GrantSummary
+from toolgate.server.auth.oauth_server import metadata
 from toolgate.server.auth.oauth_server import registration as registering
 from toolgate.server.auth.oauth_server.advice import advise
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
@@ -44,8 +36,8 @@ from toolgate.server.auth.oauth_server.client_auth import (
     read_unverified_claims,
     verify_assertion,
 )
-from toolgate.server.auth.oauth_server.consent_requests import ConsentRequests, SealedConsent
-from toolgate.server.auth.oauth_server.grant_types import S256, CodeGrant, RefreshGrant
+from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest, ConsentRequests, SealedConsent
+from toolgate.server.auth.oauth_server.grant_types import CodeGrant, RefreshGrant, S256Challenge
 from toolgate.server.auth.oauth_server.machine_grants import IdJagGrant, MachineGrant
 from toolgate.server.auth.oauth_server.requests import (
     DESCRIPTIONS,
@@ -55,14 +47,21 @@ from toolgate.server.auth.oauth_server.requests import (
     describe,
     parse_query,
 )
+from toolgate.server.auth.oauth_server.responses import (
+    AuthorizationErrorPage,
+    FormPairs,
+    OAuthResponse,
+    Redirect,
+    error_response,
+)
 from toolgate.server.auth.oauth_server.revoke_introspect import Introspection, Revocation
-from toolgate.server.auth.oauth_server.server import AuthlibServer, IssuerSettings, VerifiedInputs, error_response
+from toolgate.server.auth.oauth_server.server import AuthlibServer, IssuerSettings, VerifiedInputs
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
 from toolgate.server.auth.tokens.external_issuer import ExternalIssuer as Provider
 from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, read_header
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.principal import Right, derive_subject
+from toolgate.server.principal import GrantKey, derive_subject
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import StateError, Store
@@ -127,7 +126,7 @@ class AuthorizationService:
         registration: str = "open",
         client_hosts: Sequence[str] = (),
         enterprise_issuers: Sequence[str] = (),
-        document_copies: Mapping[str, DocumentCopy] = DOCUMENTS,
+        document_copies: Mapping[str, DocumentCopy] = DOCUMENT_COPIES,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, KINDS[registration], can_sign_in)
@@ -290,11 +289,16 @@ class AuthorizationService:
         while this server can't reach them, where clients can register instead. Raises StateError."""
         self._documents.reachability.retry()
         listed = self._issuer.configured_clients.values()
-        speaks = any(OWN in client.grants for client in listed)
+        speaks = any(CLIENT_CREDENTIALS in client.grants for client in listed)
         return metadata.build_document(
             self._issuer.public_url,
             self._served(),
-            [CODE, REFRESH, *([OWN] if speaks else []), *([ID_JAG] if self._providers else [])],
+            [
+                AUTHORIZATION_CODE,
+                REFRESH_TOKEN,
+                *([CLIENT_CREDENTIALS] if speaks else []),
+                *([ID_JAG] if self._providers else []),
+            ],
             await self._methods(),
             registers=self._registers,
             takes_documents="document" in self._issuer.client_kinds
@@ -309,13 +313,15 @@ class AuthorizationService:
         """The ways in which clients can prove who they are: where nobody comes but the operator's, those of theirs,
         since clients that find "none" among them don't use their secret."""
         if self._issuer.client_kinds & {"dynamic", "document"}:
-            return METHODS
+            return AUTH_METHODS
         added = await self._store.transact(client_rows.list_clients)
         known = [
             *self._issuer.configured_clients.values(),
             *(client_from_row(row) for row in added if row.kind == client_rows.CONFIGURED),
         ]
-        return [method for method in METHODS if any(client.accepts_method(method) for client in known)] or METHODS
+        return [
+            method for method in AUTH_METHODS if any(client.accepts_method(method) for client in known)
+        ] or AUTH_METHODS
 
     async def jwks(self) -> dict[str, Any]:
         return await self._keys.jwks()
@@ -332,7 +338,7 @@ class AuthorizationService:
 
     # A server asks whether those it serves may go on
 
-    async def find_valid_keys(self, rights: Collection[Right]) -> set[Right]:
+    async def find_valid_keys(self, rights: Collection[GrantKey]) -> set[GrantKey]:
         """Those of these that still hold: for what lasts longer than a token (an open stream, a session, work that goes
         on without its caller).
 
@@ -391,7 +397,7 @@ class AuthorizationService:
             server = AuthlibServer(self._issuer, connection, served, now, fetched or VerifiedInputs())
             for grant in (RefreshGrant, MachineGrant, IdJagGrant):
                 server.register_grant(grant)
-            server.register_grant(CodeGrant, [S256()])
+            server.register_grant(CodeGrant, [S256Challenge()])
             server.register_endpoint(Revocation)
             server.register_endpoint(Introspection)
             return act(server), server.denied

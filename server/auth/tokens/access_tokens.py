@@ -25,10 +25,13 @@ from toolgate.server.principal import Principal
 log = logging.getLogger("toolgate.auth")
 
 TYP = "at+jwt"
-GRANT, GRANTED = "grant", "grant_scope"  # claims of ours: the grant's id; its scopes, where the token has fewer
-OURS = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
+GRANT_CLAIM, GRANT_SCOPE_CLAIM = (
+    "grant",
+    "grant_scope",
+)  # claims of ours: the grant's id; its scopes, where the token has fewer
+OWN_ISSUER = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
 LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
-EARLY = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
+EXPIRY_MARGIN = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
 LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas have one clock, nearly
 FRESH = 5.0  # seconds after which keys and denials are looked at again
 RETRY = 1.0  # seconds between two looks because of a key nobody knows: anyone can name one
@@ -199,9 +202,11 @@ class OwnTokens:
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)
-        made_of = replace(principal_from_claims({**claims, "iss": OURS}), grant=str(claims.get(GRANT, "")))
+        made_of = replace(principal_from_claims({**claims, "iss": OWN_ISSUER}), grant=str(claims.get(GRANT_CLAIM, "")))
         principal = (
-            replace(made_of, grant_scopes=scopes.parse_scopes(claims[GRANTED])) if GRANTED in claims else made_of
+            replace(made_of, grant_scopes=scopes.parse_scopes(claims[GRANT_SCOPE_CLAIM]))
+            if GRANT_SCOPE_CLAIM in claims
+            else made_of
         )
         kid = str(jose.read_header(token).get("kid"))
         self._verified.add(token.encode(), CachedToken(principal, claims["exp"], kid, claims["jti"]))
@@ -234,7 +239,7 @@ class OwnTokens:
             token,
             self._keys,
             typ=(TYP,),
-            algorithms=(jose.OURS,),
+            algorithms=(jose.SIGNING_ALGORITHM,),
             issuer=self.issuer,
             audience=self.audience,
             leeway=LEEWAY,

@@ -19,15 +19,17 @@ MAX_KEYS = 64  # of one JWKS; a provider has three or four
 MIN_RSA, MAX_RSA = 2_048, 4_096  # bits (RFC 7518 section 3.3); a larger key makes a signature cost what it likes
 MAX_EXPONENT = 2**32  # of an RSA key, for the same reason; 65537 is usual
 LEEWAY = 60.0  # seconds two clocks may differ
-HARMLESS = frozenset(("alg", "kid", "typ", "x5t", "x5t#S256", "cty"))  # the rest names keys or changes the rules
-OURS = "ES256"  # what we sign with
+ALLOWED_HEADERS = frozenset(("alg", "kid", "typ", "x5t", "x5t#S256", "cty"))  # the rest names keys or changes the rules
+SIGNING_ALGORITHM = "ES256"  # what we sign with
 ALGORITHMS = {  # what may be verified: algorithm → the key type and curve it is for
     "ES256": ("EC", "P-256"),
     "RS256": ("RSA", None),
     "EdDSA": ("OKP", "Ed25519"),
     "Ed25519": ("OKP", "Ed25519"),
 }
-SECRET = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))  # members of a JWK that are nobody else's business
+PRIVATE_MEMBERS = frozenset(
+    ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
+)  # members of a JWK that are nobody else's business
 
 
 class InvalidTokenError(Exception):
@@ -59,7 +61,9 @@ class JoseKey:
 
     def to_public_jwk(self) -> dict[str, Any]:
         """As a JWK for everybody: no private member, whatever the key holds."""
-        known = {name: value for name, value in self.material.as_dict(private=False).items() if name not in SECRET}
+        known = {
+            name: value for name, value in self.material.as_dict(private=False).items() if name not in PRIVATE_MEMBERS
+        }
         return {**known, "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
     def to_private_jwk(self) -> dict[str, Any]:
@@ -72,7 +76,7 @@ def generate_key() -> JoseKey:
     from joserfc.jwk import ECKey  # start-up: only where somebody signs in
 
     held = ECKey.generate_key("P-256", private=True)
-    return JoseKey(held.thumbprint(), OURS, held)
+    return JoseKey(held.thumbprint(), SIGNING_ALGORITHM, held)
 
 
 def load_key(jwk: Mapping[str, Any]) -> JoseKey:
@@ -104,7 +108,7 @@ def parse_jwks(document: Any, most: int = MAX_KEYS) -> list[JoseKey]:
         if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or "k" in jwk:
             continue
         try:
-            found.append(load_key({name: value for name, value in jwk.items() if name not in SECRET}))
+            found.append(load_key({name: value for name, value in jwk.items() if name not in PRIVATE_MEMBERS}))
         except ValueError:
             continue
     return found
@@ -183,7 +187,7 @@ def read_header(token: str) -> dict[str, Any]:
         header = msgspec.json.decode(_unpacked(parts[0]))
     except (ValueError, RecursionError):
         raise InvalidTokenError("the header can't be read") from None
-    if not isinstance(header, dict) or not HARMLESS.issuperset(header):
+    if not isinstance(header, dict) or not ALLOWED_HEADERS.issuperset(header):
         raise InvalidTokenError("the header holds what no token here may")
     if not all(isinstance(value, str) for value in header.values()) or "alg" not in header:
         raise InvalidTokenError("the header can't be read")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AGE = 30 * 86_400.0  # seconds after which a new key follows
 CACHED = 300  # seconds a key set may be cached by whoever fetched it: what its Cache-Control says
 LOOK = 5.0  # seconds between two looks at the database: another process may have rotated
-ANNOUNCED = CACHED + LOOK  # seconds a key is published before it signs
+ANNOUNCE_TIME = CACHED + LOOK  # seconds a key is published before it signs
 KEEP = CACHED + 3_600.0  # seconds a retired key stays known: longer than a token lives
 PURPOSE = "signing key"
 
@@ -72,7 +72,7 @@ class SigningKeys:
             if drop_old:
                 key_rows.remove_all_keys(connection)
             is_first = self._known(connection, now) is None
-            kid = self._add(connection, now, takes_over=now if is_first else now + ANNOUNCED)
+            kid = self._add(connection, now, takes_over=now if is_first else now + ANNOUNCE_TIME)
             return kid, self._load(connection)
 
         kid, self._held = await self._store.transact(add)
@@ -91,7 +91,7 @@ class SigningKeys:
         if held is None:
             self._add(connection, now, takes_over=now)
         elif now >= held.due and held.active.retired_at is None:
-            self._add(connection, now, takes_over=now + ANNOUNCED)
+            self._add(connection, now, takes_over=now + ANNOUNCE_TIME)
         else:
             return held
         made = self._known(connection, now)

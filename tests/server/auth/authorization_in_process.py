@@ -16,13 +16,9 @@ from tests.clients.raw_client import PATIENCE
 from toolgate.server.auth import scopes
 from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.oauth_server import (
-    AuthorizationErrorPage,
-    AuthorizationService,
-    ConsentRequest,
-    OAuthResponse,
-    Redirect,
-)
+from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
+from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, OAuthResponse, Redirect
+from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.jose import JoseKey
@@ -175,7 +171,7 @@ async def desk(folder: Path, clock: Clock | None = None, **options: Any) -> Asyn
     keys = SigningKeys(store, Sealer(folder / "state" / "keys" / "signing", None), clock)
     tokens = verifier(store, keys, clock, url)
     served = options.pop("served", lambda: scopes.SERVED)
-    options = {"may_come": lambda _person: True, **options}
+    options = {"can_sign_in": lambda _person: True, **options}
     authorization = AuthorizationService(url, store, keys, tokens, served, pages.fetch, now=clock, **options)
     try:
         yield Desk(authorization, store, keys, tokens, clock, pages)

@@ -23,7 +23,7 @@ from tests.clients.raw_client import PATIENCE
 from tests.server.auth.authorization_in_process import VERIFIER, challenge
 from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
-from toolgate.server.auth.oauth_server import AuthorizationService
+from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
@@ -148,7 +148,7 @@ def house(
         web.fetch,
         can_sign_in=people.can_sign_in,
         now=now,
-        **{"well_known": {}, **options},
+        **{"document_copies": {}, **options},
     )
     oauth = OAuthRoutes(url, "toolgate", authorization, people, SENTENCES, ("/mcp", "/sse"))
     parts = urllib.parse.urlsplit(url)

@@ -13,7 +13,7 @@ from tests.clients.raw_client import STATELESS, eventually, processes_with
 from tests.clients.raw_http_client import POSTED, events, site
 from tests.conftest import PROBE
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, session, signed_site
-from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.methods import subscriptions
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import InvalidRequest
@@ -196,7 +196,7 @@ def test_a_workspace_is_a_persons_whatever_the_client(signed: Signed) -> None:
 def test_a_folder_is_not_named_by_what_came_from_outside(signed: Signed) -> None:
     for subject in (HOSTILE, "../../../../tmp/x", "/etc", "local", ".", "a" * 500, "x\x00y"):
         place = text(called(signed, signed.token(subject, "one"), "Bash", command="pwd")).split()[0]
-        assert place == str(signed.site.state / "workspaces" / Principal(OURS, subject, "").name)
+        assert place == str(signed.site.state / "workspaces" / Principal(OWN_ISSUER, subject, "").name)
     for folder in ("workspaces", "spool"):
         names = {path.name for path in (signed.site.state / folder).iterdir() if path.name != ".users"}
         assert all(name.startswith("u-") and len(name) == 42 for name in names), names

@@ -18,7 +18,7 @@ from tests.server.auth.minted_tokens import ENVELOPE, HELLO, Signed, asked, chal
 from tests.server.auth.test_ownership import opened
 from toolgate.server.auth.scopes import READ, SERVED, SHELL, WEB, WORKFLOW
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.signing_keys import ANNOUNCED
+from toolgate.server.auth.tokens.signing_keys import ANNOUNCE_TIME
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 DOORS = [
@@ -424,7 +424,7 @@ def test_keys_are_rotated_or_dropped_under_a_running_server(tmp_path: Path) -> N
         assert asked(held, old, "tools/list")[0].status == 200
         stolen = held.key
         held.with_keys(lambda keys: keys.rotate())
-        held.age_keys(ANNOUNCED + 60)
+        held.age_keys(ANNOUNCE_TIME + 60)
         held.key = held.with_keys(lambda keys: keys.active())
         assert held.key.kid != stolen.kid
         before = held.token(iat=int(time.time()) - 120, exp=int(time.time()) + 600, key=stolen, jti="before")

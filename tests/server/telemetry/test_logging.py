@@ -13,7 +13,7 @@ import pytest
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually
 from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.auth.minted_tokens import Signed, asked
-from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal
 from toolgate.server.telemetry.log_format import FORMATTERS, TextFormatter
 
@@ -65,7 +65,7 @@ def test_what_is_logged_of_a_request_has_its_id_and_who_called(signed: Signed) -
     assert list(entry) == ["time", "level", "logger", "message", "request", "principal", "exception"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry["time"])
     assert entry["logger"] == "toolgate.dispatcher"
-    assert entry["principal"] == Principal(OURS, "ada", "").name
+    assert entry["principal"] == Principal(OWN_ISSUER, "ada", "").name
     reference = said["error"]["message"].rpartition(" ")[2]
     assert f"reference {reference}" in entry["message"]
     assert "RuntimeError: gone\n2026" in entry["exception"]

@@ -23,7 +23,7 @@ from tests.clients.raw_task_client import KNOWS, created, ended
 from tests.conftest import PROBE
 from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.auth.sign_in_server import Browser
-from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
 from toolgate.server.http_app import check_http
@@ -206,7 +206,7 @@ def test_off_loopback_it_takes_the_token_and_nobodys_name_is_told(tmp_path: Path
         assert value(found, "toolgate_calls_refused_total", reason="scope") == 1.0
         assert calls(found) == {("ok", "echo", "http"): 1.0, ("refused", "Bash", "none"): 1.0}
         labels = {word for series in found.values() for pairs in series for pair in pairs for word in pair}
-        principal = Principal(OURS, "ada", "some-client")
+        principal = Principal(OWN_ISSUER, "ada", "some-client")
         assert labels.isdisjoint({"ada", "some-client", principal.name, principal.owner, "tests", "127.0.0.1"})
         assert good not in listening.log()
 

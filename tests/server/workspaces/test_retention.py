@@ -15,7 +15,7 @@ from tests.clients.raw_client import PATIENCE, eventually, processes_with
 from tests.server.auth.minted_tokens import Signed, asked, signed_site
 from tests.server.cli.test_cli import run
 from toolgate.server.app import App
-from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.config import load
 from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.protocol.session import Session
@@ -29,7 +29,7 @@ from toolgate.server.workspaces.retention import RetentionPolicy, WorkspaceClean
 
 DAY = 86_400
 NEVER = RetentionPolicy()
-ADA, BOB, EVE = (Principal(OURS, name, "").name for name in ("ada", "bob", "eve"))
+ADA, BOB, EVE = (Principal(OWN_ISSUER, name, "").name for name in ("ada", "bob", "eve"))
 
 
 def text(signed: Signed, token: str, command: str) -> str:
@@ -139,7 +139,7 @@ def test_by_default_nothing_that_is_somebodys_is_touched(tmp_path: Path) -> None
 def test_what_somebody_removed_left_is_archived(tmp_path: Path) -> None:
     """Their account is gone; what still ran for them was ended, and after a month their folders go."""
     state = tmp_path / "state"
-    name = Principal(OURS, derive_subject(BUILT_IN, "a1"), "").name
+    name = Principal(OWN_ISSUER, derive_subject(BUILT_IN, "a1"), "").name
 
     def put(connection: Any) -> None:
         row = {"issuer": BUILT_IN, "known_as": "a1", "name": "ada", "seen_at": time.time()}

@@ -20,7 +20,7 @@ async def documents(config: Config) -> CheckFinding:
     from toolgate.server.auth.setup import client_fetch_hosts  # start-up
     from toolgate.tools.web.fetch import Web
 
-    urls = [url for url in document_copies.DOCUMENTS if documents.is_accepted_host(url, config.client_hosts)]
+    urls = [url for url in document_copies.DOCUMENT_COPIES if documents.is_accepted_host(url, config.client_hosts)]
     if not urls:
         raise CheckSkippedError("--client-hosts takes those of other hosts alone")
     web = Web(client_fetch_hosts(config.allow_private, config.public_url or "http://127.0.0.1"))

@@ -16,9 +16,9 @@ from toolgate.server.auth.clients import redirect_uris
 from toolgate.server.auth.clients.clients_file import read_clients
 from toolgate.server.auth.clients.metadata_documents import ALL_NEW, NEW
 from toolgate.server.auth.clients.model import OAuthClient, display_name, is_document_url
-from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest
-from toolgate.server.auth.oauth_server.consent_requests import LIFETIME
+from toolgate.server.auth.oauth_server.consent_requests import LIFETIME, ConsentRequest
 from toolgate.server.auth.oauth_server.registration import MAX_CLIENTS
+from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage
 from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
@@ -887,7 +887,7 @@ def test_a_configured_client_gets_no_more_than_its_scopes(tmp_path: Path) -> Non
             assert (question.scopes, question.client.host) == (shown, None)
         assert "invalid_scope" in str(await desk.asked("office", scope="tools:shell"))
 
-    at_desk(tmp_path, body, configured={"office": office})
+    at_desk(tmp_path, body, configured_clients={"office": office})
 
 
 # Presets
@@ -924,7 +924,7 @@ def test_each_known_platform_can_register_and_has_a_preset(tmp_path: Path, prese
             assert (await desk.redeem(client, code, redirect_uri=uri)).status == 200
 
     configured = listed(tmp_path, f'[[client]]\nid = "set-up"\npresets = ["{preset}"]')
-    at_desk(tmp_path, body, configured=configured)
+    at_desk(tmp_path, body, configured_clients=configured)
 
 
 @pytest.mark.parametrize(

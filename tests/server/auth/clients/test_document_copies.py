@@ -12,9 +12,10 @@ import pytest
 
 from tests.server.auth.authorization_in_process import Desk, at_desk
 from toolgate.server.auth.clients import redirect_uris
-from toolgate.server.auth.clients.document_copies import DOCUMENTS
+from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES
 from toolgate.server.auth.clients.reachability import AGAIN, PAUSE
-from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest
+from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
+from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage
 from toolgate.tools.web.fetch import AddressRefusedError, Page
 
 CLAUDE_CODE, CODEX = (
@@ -50,7 +51,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize(("url", "name"), [(CLAUDE_CODE, "Claude Code"), (CODEX, "Codex")])
 def test_a_copy_is_whole_and_sends_codes_to_loopback_alone(url: str, name: str) -> None:
-    copy = DOCUMENTS[url]
+    copy = DOCUMENT_COPIES[url]
     told = json.loads(copy.text)
     assert copy.is_intact and (told["client_id"], told["client_name"]) == (url, name)
     assert redirect_uris.is_loopback_only(told["redirect_uris"])
@@ -81,17 +82,17 @@ def test_no_copy_stands_in_for_a_document_that_is_malformed(tmp_path: Path, page
 
 
 def test_a_copy_that_was_changed_is_not_used(tmp_path: Path) -> None:
-    copy = DOCUMENTS[CLAUDE_CODE]
+    copy = DOCUMENT_COPIES[CLAUDE_CODE]
     changed = {CLAUDE_CODE: replace(copy, text=copy.text.replace(b"127.0.0.1", b"evil.example"))}
 
     async def body(desk: Desk) -> None:
         assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), AuthorizationErrorPage)
 
-    at_desk(tmp_path, body, well_known=changed)
+    at_desk(tmp_path, body, document_copies=changed)
 
 
 def test_a_document_that_was_fetched_holds_longer_than_the_copy(tmp_path: Path) -> None:
-    newer = {**json.loads(DOCUMENTS[CLAUDE_CODE].text), "client_name": "Claude Code 3"}
+    newer = {**json.loads(DOCUMENT_COPIES[CLAUDE_CODE].text), "client_name": "Claude Code 3"}
 
     async def body(desk: Desk) -> None:
         desk.pages.held[CLAUDE_CODE] = newer
@@ -117,7 +118,7 @@ def test_a_server_that_reaches_no_document_says_so_once_and_lets_clients_registe
         await refused(desk, STRANGER)
         assert [text for text in warnings(caplog) if "claude.ai and chatgpt.com" in text] == warnings(caplog)
         assert len(warnings(caplog)) == 1 and "--registration dynamic" in warnings(caplog)[0]
-        desk.pages.held[CODEX] = json.loads(DOCUMENTS[CODEX].text)
+        desk.pages.held[CODEX] = json.loads(DOCUMENT_COPIES[CODEX].text)
         desk.clock.now += AGAIN
         assert not await takes_documents(desk)  # this asks for it
         await settled(lambda: not desk.authorization._documents.reachability.is_unreachable)
@@ -132,14 +133,14 @@ def test_a_document_that_is_fetched_again_brings_documents_back_at_once(tmp_path
         desk.pages.held[STRANGER] = {"client_id": STRANGER, "client_name": "Fernhill", "redirect_uris": [BACK]}
         assert isinstance(await desk.asked(STRANGER, redirect_uri=BACK), ConsentRequest)
         assert not await takes_documents(desk)  # a host that a stranger named proves nothing
-        desk.pages.held[CLAUDE_CODE] = json.loads(DOCUMENTS[CLAUDE_CODE].text)
+        desk.pages.held[CLAUDE_CODE] = json.loads(DOCUMENT_COPIES[CLAUDE_CODE].text)
         assert isinstance(await desk.asked(CLAUDE_CODE, redirect_uri=BACK), ConsentRequest)
         assert await takes_documents(desk)
 
     at_desk(tmp_path, body)
 
 
-@pytest.mark.parametrize("answer", [REFUSES, json.loads(DOCUMENTS[CODEX].text)], ids=["403", "the document"])
+@pytest.mark.parametrize("answer", [REFUSES, json.loads(DOCUMENT_COPIES[CODEX].text)], ids=["403", "the document"])
 def test_a_stranger_can_not_switch_documents_off(tmp_path: Path, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     """One well-known host that answers is enough, whatever it says; and there is one try a minute."""
 
@@ -148,7 +149,7 @@ def test_a_stranger_can_not_switch_documents_off(tmp_path: Path, answer: Any, ca
         for number in range(20):
             await refused(desk, f"https://app{number}.example/client.json")
         assert await takes_documents(desk) and warnings(caplog) == []
-        assert [url for url in desk.pages.asked if url in DOCUMENTS] == [CLAUDE_CODE, CODEX]
+        assert [url for url in desk.pages.asked if url in DOCUMENT_COPIES] == [CLAUDE_CODE, CODEX]
 
     at_desk(tmp_path, body)
 

@@ -19,9 +19,9 @@ from toolgate.server.auth.login.accounts import Accounts, Person, SignInError, n
 from toolgate.server.auth.login.pairing import PairingCode
 from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
 from toolgate.server.auth.login.throttle import (
-    ENDLESS,
-    MOST,
-    MOST_ORIGINS,
+    MAX_KEYS,
+    MAX_ORIGINS,
+    UNLIMITED,
     Backoff,
     GuessLimiter,
     Throttle,
@@ -287,7 +287,7 @@ def test_who_signs_in_slows_nobody_down(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         accounts = Accounts(store, Throttle(Time()))
         ada = await accounts.add("ada", GOOD)
-        for number in range(accounts_module.ALL.free + 20):
+        for number in range(accounts_module.TOTAL_BACKOFF.free + 20):
             assert await accounts.verify_password("ada", GOOD, f"10.{number}.0.1") == ada
         assert await accounts.verify_password("bob", "a guess", "192.0.2.1") is None
 
@@ -333,10 +333,10 @@ def test_sec_17_many_guesses_at_once_gain_nothing(tmp_path: Path) -> None:
 
 def test_sec_17_all_guessers_together_are_slowed_down() -> None:
     throttle = Throttle(Time())
-    for _ in range(accounts_module.ALL.free):
-        throttle.take([("all", accounts_module.ALL)])
+    for _ in range(accounts_module.TOTAL_BACKOFF.free):
+        throttle.take([("all", accounts_module.TOTAL_BACKOFF)])
     with pytest.raises(ThrottledError):
-        throttle.take([("all", accounts_module.ALL)])
+        throttle.take([("all", accounts_module.TOTAL_BACKOFF)])
 
 
 def test_a_refused_try_counts_for_no_key_and_success_forgets() -> None:
@@ -355,11 +355,11 @@ def test_a_refused_try_counts_for_no_key_and_success_forgets() -> None:
 
 def test_the_throttle_remembers_a_bounded_number_of_keys() -> None:
     throttle, pace = Throttle(Time()), Backoff(free=1, longest=8)
-    for n in range(MOST + 100):
+    for n in range(MAX_KEYS + 100):
         throttle.take([(str(n), pace)])
-    assert len(throttle._counts) == MOST
+    assert len(throttle._counts) == MAX_KEYS
     with pytest.raises(ThrottledError):
-        throttle.take([(str(MOST + 99), pace)])
+        throttle.take([(str(MAX_KEYS + 99), pace)])
 
 
 def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,8 +382,8 @@ def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path, mon
 
 
 def test_of_who_was_right_a_bounded_number_is_remembered() -> None:
-    guesses = GuessLimiter(Throttle(Time()), Backoff(free=1, longest=8), ENDLESS, ENDLESS)
-    for n in range(MOST_ORIGINS + 1):
+    guesses = GuessLimiter(Throttle(Time()), Backoff(free=1, longest=8), UNLIMITED, UNLIMITED)
+    for n in range(MAX_ORIGINS + 1):
         guesses.forgive(guesses.take(f"name{n}", "192.0.2.1"))
     for name in ("name0", "name1"):
         guesses.take(name, "198.51.100.1")  # somebody guesses at it

@@ -23,10 +23,10 @@ from toolgate.server.auth.clients.model import ID_JAG
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
-from toolgate.server.auth.login.pending_logins import EACH, OF_QUESTION, PendingLogin, PendingLogins
+from toolgate.server.auth.login.pending_logins import MAX_PER_CONSENT, PER_ADDRESS, PendingLogin, PendingLogins
 from toolgate.server.auth.login.providers import GitHubProvider, OpenIdProvider
 from toolgate.server.auth.login.trusted_proxies import MAX_HOPS, TrustedProxies
-from toolgate.server.auth.oauth_server import OAuthResponse
+from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.tokens import jose
 from toolgate.server.principal import derive_subject
 from toolgate.server.state.store import Store
@@ -215,7 +215,7 @@ def test_a_question_sends_few_browsers_away_at_a_time(gate: House, idp: Provider
     page = to_consent(gate, browser)
     for _ in range(20):
         assert approve(browser, page).status == 303
-    assert _departures(gate) == OF_QUESTION
+    assert _departures(gate) == MAX_PER_CONSENT
     assert come_back(browser, idp.arrive(approve(browser, page).location)).status == 303  # the last is the person's
 
 
@@ -223,10 +223,10 @@ def test_one_address_sends_few_browsers_away_a_minute(tmp_path: Path, idp: Provi
     given: Any = {"credentials": FORM, "allow_users": ("*",), "trusted_proxies": ("127.0.0.1",)}
     with house(tmp_path, f"oidc={idp.url}", **given) as made:
         flood = made.browser(x_forwarded_for="2001:db8:1::1")
-        got = [approve(flood, to_consent(made, flood)) for _ in range(EACH + 2)]
-        assert [each.status for each in got] == [303] * EACH + [429] * 2
+        got = [approve(flood, to_consent(made, flood)) for _ in range(PER_ADDRESS + 2)]
+        assert [each.status for each in got] == [303] * PER_ADDRESS + [429] * 2
         assert got[-1].headers["retry-after"] == "60" and "Wait a minute" in got[-1].text
-        assert _departures(made) == EACH
+        assert _departures(made) == PER_ADDRESS
         signed = signed_in(made, idp, made.browser(x_forwarded_for="2001:db8:2::1"))
         assert signed.location.startswith(f"{made.app}?code=")
 
@@ -328,7 +328,7 @@ def test_sec_03_an_answer_of_another_issuer_is_refused(gate: House, idp: Provide
 
 
 def test_a_new_key_of_the_provider_is_found(gate: House, idp: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.server.auth.login.providers.AGAIN", 0.0)
+    monkeypatch.setattr("toolgate.server.auth.login.providers.KEY_RETRY", 0.0)
     browser = gate.browser()
     assert signed_in(gate, idp, browser).status == 303
     idp.key = jose.generate_key()
@@ -599,7 +599,7 @@ def test_sec_08_a_removed_person_can_neither_refresh_nor_come_back(
 def enterprise(way: str, *users: str, issuers: tuple[str, ...] = (IDP,)) -> dict[str, Any]:
     """Options of a desk where people come so, and by what their identity provider grants."""
     ways = build_sign_in(None, None, GATE, (way,), FORM, users, (), issuers)  # type: ignore[arg-type]
-    return {"may_come": ways.can_sign_in}
+    return {"can_sign_in": ways.can_sign_in}
 
 
 async def by_assertion(desk: Desk, **said: Any) -> OAuthResponse:

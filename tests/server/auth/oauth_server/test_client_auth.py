@@ -8,23 +8,30 @@ import pytest
 
 from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.sign_in_server import Got, House, house
-from toolgate.server.auth.clients.model import OWN, OAuthClient
+from toolgate.server.auth.clients.model import CLIENT_CREDENTIALS, OAuthClient
 from toolgate.server.state.oauth import hash_secret
 
 SECRET = "sixteen letters!"
-ENDPOINTS = {"/token": {"grant_type": OWN}, "/revoke": {"token": "x"}, "/introspect": {"token": "x"}}
+ENDPOINTS = {"/token": {"grant_type": CLIENT_CREDENTIALS}, "/revoke": {"token": "x"}, "/introspect": {"token": "x"}}
 
 
 def client(id: str) -> OAuthClient:
     return OAuthClient(
-        id, "configured", id, (), "client_secret_basic", frozenset((OWN,)), ("tools:read",), hash_secret(SECRET)
+        id,
+        "configured",
+        id,
+        (),
+        "client_secret_basic",
+        frozenset((CLIENT_CREDENTIALS,)),
+        ("tools:read",),
+        hash_secret(SECRET),
     )
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[House]:
     clients = {id: client(id) for id in ("batch", *(f"other{n}" for n in range(100)))}
-    with house(tmp_path, trusted_proxies=("127.0.0.1",), configured=clients) as made:
+    with house(tmp_path, trusted_proxies=("127.0.0.1",), configured_clients=clients) as made:
         yield made
 
 

@@ -23,7 +23,7 @@ from tests.server.auth.authorization_in_process import (
     pairs,
 )
 from tests.server.auth.forged_tokens import packed
-from toolgate.server.auth.clients.model import ID_JAG, METHODS, OWN, OAuthClient
+from toolgate.server.auth.clients.model import AUTH_METHODS, CLIENT_CREDENTIALS, ID_JAG, OAuthClient
 from toolgate.server.auth.oauth_server.client_auth import ASSERTION, LONGEST
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import JoseKey
@@ -38,10 +38,23 @@ RSA = JoseKey("rsa-1", "RS256", RSAKey.generate_key(2048))
 SECRET = "a secret of the office: with ümlaut % + &"
 OFFICE = OAuthClient("office", "configured", "Office", (BACK,), "client_secret_basic", secret=hash_secret(SECRET))
 NIGHTLY = OAuthClient(
-    "nightly", "configured", "Nightly", (), "private_key_jwt", frozenset((OWN,)), jwks=jose.format_jwks([KEY, RSA])
+    "nightly",
+    "configured",
+    "Nightly",
+    (),
+    "private_key_jwt",
+    frozenset((CLIENT_CREDENTIALS,)),
+    jwks=jose.format_jwks([KEY, RSA]),
 )
 BATCH = OAuthClient(
-    "batch", "configured", "Batch", (), "client_secret_basic", frozenset((OWN,)), ("tools:read",), hash_secret(SECRET)
+    "batch",
+    "configured",
+    "Batch",
+    (),
+    "client_secret_basic",
+    frozenset((CLIENT_CREDENTIALS,)),
+    ("tools:read",),
+    hash_secret(SECRET),
 )
 CONFIGURED = {client.id: client for client in (OFFICE, NIGHTLY, BATCH)}
 
@@ -78,7 +91,7 @@ def test_a_secret_is_taken_in_the_header_or_the_form(tmp_path: Path) -> None:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": VERIFIER}
         assert (await desk.token(encoded("office", SECRET), **form)).status == 200
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 def test_a_confidential_client_needs_pkce_as_well(tmp_path: Path) -> None:
@@ -91,7 +104,7 @@ def test_a_confidential_client_needs_pkce_as_well(tmp_path: Path) -> None:
             assert answer.body["error"] == error
         assert (await desk.token(encoded("office", SECRET), **form, code_verifier=VERIFIER)).status == 200
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 NOT_PROVEN: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
@@ -135,7 +148,7 @@ def test_who_does_not_prove_it_in_one_way_gets_nothing(
         for endpoint in (desk.authorization.revoke, desk.authorization.introspect):
             assert (await endpoint([*pairs(form), ("token", "x")], headers)).body["error"] == error
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 # Assertions (RFC 7523)
@@ -164,7 +177,7 @@ def test_a_client_signs_and_each_word_counts_once(tmp_path: Path) -> None:
         racing = await asyncio.gather(*(desk.token(grant_type="client_credentials", **form) for _ in range(8)))
         assert sorted(answer.status for answer in racing) == [200] + [401] * 7
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 BAD_WORDS: dict[str, dict[str, Any]] = {
@@ -198,7 +211,7 @@ def test_an_assertion_that_is_not_right_proves_nothing(tmp_path: Path, more: dic
         assert (answer.status, answer.body["error"]) == (401, "invalid_client")
         assert await desk.rows("oauth_used") == 0
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 @pytest.mark.parametrize("word", ["", "x", "a.b.c", "e30.e30.e30", "x" * 40_000, "....", "e30.W10.e30", "\ud800.a.b"])
@@ -210,7 +223,7 @@ def test_what_is_no_assertion_at_all_proves_nothing(tmp_path: Path, word: str) -
         other = {**signed(), "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:saml2-bearer"}
         assert (await desk.token(grant_type="client_credentials", **other)).body["error"] == "invalid_client"
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path) -> None:
@@ -253,7 +266,9 @@ def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path)
 
 
 def test_a_key_set_that_can_not_be_had_is_asked_for_again_after_a_while(tmp_path: Path) -> None:
-    caller = OAuthClient("caller", "configured", "Caller", (), "private_key_jwt", frozenset((OWN,)), jwks_uri=JWKS)
+    caller = OAuthClient(
+        "caller", "configured", "Caller", (), "private_key_jwt", frozenset((CLIENT_CREDENTIALS,)), jwks_uri=JWKS
+    )
 
     async def body(desk: Desk) -> None:
         async def status(key: JoseKey = KEY) -> int:
@@ -271,7 +286,7 @@ def test_a_key_set_that_can_not_be_had_is_asked_for_again_after_a_while(tmp_path
         desk.pages.held.clear()
         assert await status(OTHER) == 401
 
-    at_desk(tmp_path, body, configured={"caller": caller})
+    at_desk(tmp_path, body, configured_clients={"caller": caller})
 
 
 def test_a_signature_is_verified_in_neither_the_loop_nor_the_states_thread(
@@ -307,7 +322,9 @@ def test_of_several_keys_a_client_says_which(tmp_path: Path) -> None:
         return {**form, "client_assertion": f"{body.decode()}.{packed(signature)}"}
 
     two, one = (
-        OAuthClient(id, "configured", id, (), "private_key_jwt", frozenset((OWN,)), jwks=jose.format_jwks(keys))
+        OAuthClient(
+            id, "configured", id, (), "private_key_jwt", frozenset((CLIENT_CREDENTIALS,)), jwks=jose.format_jwks(keys)
+        )
         for id, keys in (("two", [KEY, OTHER]), ("one", [KEY]))
     )
 
@@ -316,7 +333,7 @@ def test_of_several_keys_a_client_says_which(tmp_path: Path) -> None:
             assert (await desk.token(grant_type="client_credentials", **nameless(client))).status == status
         assert (await desk.token(grant_type="client_credentials", **signed(client="two"))).status == 200
 
-    at_desk(tmp_path, body, configured={"one": one, "two": two})
+    at_desk(tmp_path, body, configured_clients={"one": one, "two": two})
 
 
 # client_credentials (TK-08)
@@ -342,7 +359,7 @@ def test_a_configured_client_may_speak_for_itself(tmp_path: Path) -> None:
         assert (await desk.authorization.revoke(pairs({**form, **signed()}), {})).status == 200
         assert not await desk.works(answer.body["access_token"])
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 def test_no_other_client_speaks_for_itself_and_none_for_others(tmp_path: Path) -> None:
@@ -364,7 +381,7 @@ def test_no_other_client_speaks_for_itself_and_none_for_others(tmp_path: Path) -
         assert (await desk.token(encoded("batch", SECRET), **foreign)).body["error"] == "invalid_target"
         assert await desk.rows("oauth_access") == 0
 
-    at_desk(tmp_path, body, configured=CONFIGURED)
+    at_desk(tmp_path, body, configured_clients=CONFIGURED)
 
 
 # ID-JAG (TK-09)
@@ -389,7 +406,7 @@ def at_idp(tmp_path: Path, body: Any, **options: Any) -> None:
         await body(desk)
 
     configured = {**CONFIGURED, "agent": AGENT}
-    at_desk(tmp_path, prepared, configured=configured, providers=(IDP,), **options)
+    at_desk(tmp_path, prepared, configured_clients=configured, enterprise_issuers=(IDP,), **options)
 
 
 def test_an_identity_provider_speaks_for_a_person(tmp_path: Path) -> None:
@@ -412,7 +429,7 @@ def test_an_identity_provider_speaks_for_a_person(tmp_path: Path) -> None:
         answer = await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, **narrowed)
         assert answer.body["scope"] == "tools:web"
         usual = ["authorization_code", "refresh_token"]
-        assert (await desk.authorization.metadata())["grant_types_supported"] == [*usual, OWN, ID_JAG]
+        assert (await desk.authorization.metadata())["grant_types_supported"] == [*usual, CLIENT_CREDENTIALS, ID_JAG]
 
     at_idp(tmp_path, body)
 
@@ -579,7 +596,7 @@ def test_as_01_as_03_as_04_the_metadata_tells_what_works(tmp_path: Path) -> None
         assert told["response_types_supported"] == ["code"]
         assert "none" in told["token_endpoint_auth_methods_supported"]
         assert "ES256" in told["token_endpoint_auth_signing_alg_values_supported"]
-        assert told["revocation_endpoint_auth_methods_supported"] == list(METHODS)
+        assert told["revocation_endpoint_auth_methods_supported"] == list(AUTH_METHODS)
         assert "none" not in told["introspection_endpoint_auth_methods_supported"]
         assert "authorization_grant_profiles_supported" not in told
         assert told["grant_types_supported"] == ["authorization_code", "refresh_token"]
@@ -596,7 +613,7 @@ def test_as_03_tk_09_the_metadata_names_what_an_identity_provider_and_clients_fo
 ) -> None:
     async def body(desk: Desk) -> None:
         told = await desk.authorization.metadata()
-        assert told["grant_types_supported"] == ["authorization_code", "refresh_token", OWN, ID_JAG]
+        assert told["grant_types_supported"] == ["authorization_code", "refresh_token", CLIENT_CREDENTIALS, ID_JAG]
         assert told["authorization_grant_profiles_supported"] == ["urn:ietf:params:oauth:grant-profile:id-jag"]
 
     at_idp(tmp_path, body)
@@ -612,7 +629,7 @@ def test_as_03_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Pa
             assert all(value != [] for value in metadata.values())
             return metadata["token_endpoint_auth_methods_supported"]
 
-        assert await told() == list(METHODS)
+        assert await told() == list(AUTH_METHODS)
         await desk.authorization.grants.add_client(OFFICE)
         assert ("none" in await told()) == (registration == "open")
         assert "client_secret_basic" in await told()

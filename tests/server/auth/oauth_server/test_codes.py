@@ -29,9 +29,10 @@ from tests.server.auth.authorization_in_process import (
     told,
 )
 from toolgate.server.auth import scopes
-from toolgate.server.auth.oauth_server import AuthorizationErrorPage, ConsentRequest, Redirect
+from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
+from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, Redirect
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import OURS
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal, derive_subject
 
 
@@ -65,7 +66,7 @@ def test_az_06_tk_07_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: 
         }
         assert jose.read_header(access)["typ"] == "at+jwt"
         assert await desk.tokens.verify(access) == Principal(
-            OURS, subject, client, frozenset(("tools:read", "tools:web"))
+            OWN_ISSUER, subject, client, frozenset(("tools:read", "tools:web"))
         )
 
     at_desk(tmp_path, body)
@@ -704,7 +705,7 @@ def test_of_two_servers_with_one_state_each_takes_the_others_question_and_one_an
             assert await two.authorization.find_consent(question.id) == question
             both = (each.authorization.answer_consent(question.id, ADA, ALL) for each in (one, two, one, two))
             answers = await asyncio.gather(*both)
-            assert sorted(type(answer).__name__ for answer in answers) == ["Mistake"] * 3 + ["Redirect"]
+            assert sorted(type(answer).__name__ for answer in answers) == ["AuthorizationErrorPage"] * 3 + ["Redirect"]
             assert await two.authorization.find_consent(question.id) is None
 
     asyncio.run(asyncio.wait_for(run(), 20))

@@ -13,7 +13,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, ROOT
 from tests.server.auth.authorization_in_process import ADA, BACK, BOB, VERIFIER, Desk, at_desk, basic, desk, pairs
 from tests.server.auth.authorization_in_process import desk as desk_of
-from toolgate.server.auth.clients.model import OWN, OAuthClient
+from toolgate.server.auth.clients.model import CLIENT_CREDENTIALS, OAuthClient
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.oauth_server.grant_types import GRACE, GRANT_LIFETIME, MOST_STEPS
 from toolgate.server.auth.oauth_server.server import MAX_CLIENT_TOKENS, MAX_TOKENS
@@ -554,7 +554,7 @@ def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends
         assert await desk.authorization.find_valid_keys(pairs) == {pairs[1]}
         assert not await desk.works(tokens["access_token"])
 
-    at_desk(tmp_path, body, may_come=lambda person: person.subject not in gone)
+    at_desk(tmp_path, body, can_sign_in=lambda person: person.subject not in gone)
 
 
 def test_sec_08_access_tokens_of_whoever_may_not_come_any_more_end_though_nothing_is_open(tmp_path: Path) -> None:
@@ -573,7 +573,7 @@ def test_sec_08_access_tokens_of_whoever_may_not_come_any_more_end_though_nothin
         assert [await desk.works(token) for token in given] == [False, True]
         assert await desk.authorization.revoke_barred_people() == [ada]  # as long as they may not
 
-    at_desk(tmp_path, body, may_come=lambda person: person.subject not in gone)
+    at_desk(tmp_path, body, can_sign_in=lambda person: person.subject not in gone)
 
 
 def test_sec_08_a_removed_accounts_access_tokens_end_though_nobody_ended_its_grants(tmp_path: Path) -> None:
@@ -592,7 +592,7 @@ def test_sec_08_access_tokens_of_whoever_may_not_come_after_a_restart_end_at_the
     async def run() -> None:
         async with desk(tmp_path) as before:
             tokens = await before.granted(await before.client())
-        async with desk(tmp_path, before.clock, may_come=lambda _person: False) as after:
+        async with desk(tmp_path, before.clock, can_sign_in=lambda _person: False) as after:
             await after.tokens.verify(tokens["access_token"])
             assert len(await after.authorization.revoke_barred_people()) == 1
             with pytest.raises(InvalidTokenError):
@@ -606,23 +606,30 @@ def test_sec_08_access_tokens_of_whoever_may_not_come_after_a_restart_end_at_the
 def test_a_client_for_itself_stands_as_long_as_it_is_known_and_its_token_holds(tmp_path: Path) -> None:
     secret = "a secret of the night"
     nightly = OAuthClient(
-        "nightly", "configured", "Nightly", (), "client_secret_basic", frozenset((OWN,)), None, hash_secret(secret)
+        "nightly",
+        "configured",
+        "Nightly",
+        (),
+        "client_secret_basic",
+        frozenset((CLIENT_CREDENTIALS,)),
+        None,
+        hash_secret(secret),
     )
     pair = ("nightly", "nightly")
 
     async def body(desk: Desk) -> None:
-        given = await desk.token(basic("nightly", secret), grant_type=OWN)
+        given = await desk.token(basic("nightly", secret), grant_type=CLIENT_CREDENTIALS)
         assert given.status == 200 and await desk.authorization.find_valid_keys([pair]) == {pair}
         async with desk_of(tmp_path, desk.clock) as without:
             assert await without.authorization.find_valid_keys([pair]) == set()
         desk.clock.now += 900
         assert await desk.authorization.find_valid_keys([pair]) == set()
-        await desk.token(basic("nightly", secret), grant_type=OWN)
+        await desk.token(basic("nightly", secret), grant_type=CLIENT_CREDENTIALS)
         assert await desk.authorization.find_valid_keys([pair]) == {pair}
         assert await desk.authorization.grants.revoke_all(client="nightly") == 0
         assert await desk.authorization.find_valid_keys([pair]) == set()
 
-    at_desk(tmp_path, body, configured={"nightly": nightly})
+    at_desk(tmp_path, body, configured_clients={"nightly": nightly})
 
 
 # What survives

@@ -31,7 +31,7 @@ from toolgate.server.auth.tokens.access_tokens import (
     FRESH,
     LEEWAY,
     LIFETIME,
-    OURS,
+    OWN_ISSUER,
     CachedToken,
     OwnTokens,
     TemporarilyUnavailableError,
@@ -75,7 +75,7 @@ def test_a_minted_token_says_who_calls_through_what_and_what_they_may() -> None:
         tokens = ours(Stored(KEY))
         minted = await tokens.mint("ada", "client-1", {"tools:web", "tools:read"})
         assert await tokens.verify(minted.token) == Principal(
-            OURS, "ada", "client-1", frozenset({"tools:read", "tools:web"})
+            OWN_ISSUER, "ada", "client-1", frozenset({"tools:read", "tools:web"})
         )
         claims = await tokens.claims(minted.token)
         assert claims == {
@@ -295,7 +295,7 @@ def test_while_the_state_can_t_be_read_what_was_known_holds_and_without_any_it_i
 def test_denying_many_costs_as_much_as_they_are_and_not_what_is_remembered() -> None:
     kept = TokenCache()
     for number in range(10_000):
-        principal = Principal(OURS, "ada", "one")
+        principal = Principal(OWN_ISSUER, "ada", "one")
         kept.add(b"%d" % number, CachedToken(principal, 2e9, "key", f"jti-{number}"))
     before = time.process_time()
     kept.deny([f"jti-{number}" for number in range(1, 10_000)])

@@ -10,7 +10,7 @@ import pytest
 from tests.server.auth.authorization_in_process import ADA, MCP, URL, Clock, Desk, at_desk, desk
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import FRESH, LIFETIME
-from toolgate.server.auth.tokens.signing_keys import AGE, ANNOUNCED, CACHED, KEEP, LOOK
+from toolgate.server.auth.tokens.signing_keys import AGE, ANNOUNCE_TIME, CACHED, KEEP, LOOK
 from toolgate.server.state import store as store_module
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import tables
@@ -35,7 +35,7 @@ def test_as_05_the_key_set_holds_public_parts_only(tmp_path: Path) -> None:
 
 def test_as_05_a_key_is_replaced_after_thirty_days_and_known_as_long_as_it_matters(tmp_path: Path) -> None:
     """OpenID Connect's suite calls it server-rotate-keys."""
-    assert KEEP >= CACHED + LIFETIME and ANNOUNCED >= CACHED + LOOK
+    assert KEEP >= CACHED + LIFETIME and ANNOUNCE_TIME >= CACHED + LOOK
 
     async def body(desk: Desk) -> None:
         (first,) = kids(await desk.authorization.jwks())
@@ -46,7 +46,7 @@ def test_as_05_a_key_is_replaced_after_thirty_days_and_known_as_long_as_it_matte
         desk.clock.now += 1
         told = kids(await desk.authorization.jwks())
         assert told[0] == first and len(told) == 2
-        desk.clock.now += ANNOUNCED - 1  # whoever has a cached copy of the set fetches it anew within this time
+        desk.clock.now += ANNOUNCE_TIME - 1  # whoever has a cached copy of the set fetches it anew within this time
         assert jose.read_header((await desk.granted(client))["access_token"])["kid"] == first
         desk.clock.now += 1
         new = (await desk.granted(client))["access_token"]
@@ -69,7 +69,7 @@ def test_a_key_is_replaced_on_demand_and_what_it_signed_stays_good(tmp_path: Pat
         await desk.tokens.verify(old)
         kid = await desk.keys.rotate()
         assert kids(await desk.authorization.jwks()) == [jose.read_header(old)["kid"], kid]
-        desk.clock.now += ANNOUNCED
+        desk.clock.now += ANNOUNCE_TIME
         new = (await desk.granted(client))["access_token"]
         assert jose.read_header(new)["kid"] == kid
         assert kids(await desk.authorization.jwks())[0] == kid
@@ -87,7 +87,7 @@ def test_a_second_rotation_meanwhile_leaves_one_key_after_the_other(tmp_path: Pa
         third = await desk.keys.rotate()
         signing = [(await desk.keys.active()).kid]
         for _ in range(2):
-            desk.clock.now += ANNOUNCED - 100
+            desk.clock.now += ANNOUNCE_TIME - 100
             signing.append((await desk.keys.active()).kid)
         assert signing == [first, second, third]
 
@@ -104,7 +104,7 @@ def test_who_has_a_retired_key_makes_no_token_with_it_that_holds(tmp_path: Path)
             times = {"iat": int(issued), "exp": int(issued + seconds), "jti": "of nobody's making"}
             return jose.sign({**claims, **times}, stolen, "at+jwt")
 
-        retired = desk.clock.now + ANNOUNCED
+        retired = desk.clock.now + ANNOUNCE_TIME
         assert not await desk.works(forged(desk.clock.now, 115 * 86_400))
         desk.clock.now = retired + 60
         assert not await desk.works(forged(desk.clock.now))
@@ -145,7 +145,7 @@ def test_as_05_two_processes_and_a_restart_serve_the_same_keys(tmp_path: Path) -
             kid = await two.keys.rotate()
             clock.now += LOOK
             assert kid in kids(await one.authorization.jwks())
-            clock.now += ANNOUNCED - LOOK
+            clock.now += ANNOUNCE_TIME - LOOK
             token = (await two.granted(client))["access_token"]
             clock.now += FRESH
             await one.tokens.verify(token)
