@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from toolgate.server import progress
-from toolgate.server.cli.user import DONE, FAULT, format_count, print_table, reject_extra
+from toolgate.server.cli.output import format_count, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.run_loop import run_interruptible
@@ -25,6 +26,7 @@ from toolgate.server.text import escape_unprintable
 from toolgate.tools import ToolError
 from toolgate.tools.workspace import limits
 
+DONE, FAULT = 0, 1
 DEFAULT_LAST = 50  # entries that are shown
 MAX_CELL = 60  # characters
 MAX_FINDINGS = 50  # that are shown
@@ -46,30 +48,32 @@ COLUMNS = {  # and how wide most of what is in them is
 Entry = dict[str, Any]
 
 
-def audit(config: Config, words: Sequence[str], flags: Mapping[str, Any]) -> int:
-    """`toolgate audit [--last N] [--principal WHO] … | verify`. Raises UsageError."""
+def show(config: Config, **filters: Any) -> int:
+    """Print the newest calls on record that all filters let through. Raises UsageError."""
+    listing = _Listing(config.state, filters)
+    return _with_key(config.state, listing.show, is_on_record=(config.state / "audit").is_dir())
+
+
+def verify(config: Config) -> int:
+    """Check the whole record: 0 when it is whole."""
     folder, key_path = config.state / "audit", config.state / "keys" / "audit"
-    if words and words[0] != "verify":
-        raise UsageError(f"audit: {words[0]!r} is none of its words: say audit, or audit verify")
-    reject_extra(words[1:])
-    if words and flags:
-        raise UsageError(f"--{next(iter(flags))}: all of the record is verified, or none")
-    if not folder.is_dir() and not (words and key_path.exists()):
+    check = partial(_verify, folder, progress.terminal_progress(config.environment))
+    return _with_key(config.state, check, is_on_record=folder.is_dir() or key_path.exists())
+
+
+def _with_key(state: Path, use: Callable[[bytes], int], *, is_on_record: bool) -> int:
+    if not is_on_record:
         print("nothing is on record: --audit on records calls", file=sys.stderr)
         return DONE
     try:
-        key = key_file.read_key(key_path)
+        key = key_file.read_key(state / "keys" / "audit")
     except OSError as error:
-        print(f"toolgate: without its key the record can't be read: {error}", file=sys.stderr)
+        print(f"toolgate: the record can't be read without its key: {error}", file=sys.stderr)
         return FAULT
-    return (
-        _verify(folder, key, progress.terminal_progress(config.environment))
-        if words
-        else _Listing(config.state, key, flags).show()
-    )
+    return use(key)
 
 
-def _verify(folder: Path, key: bytes, shown: progress.TerminalProgress) -> int:
+def _verify(folder: Path, shown: progress.TerminalProgress, key: bytes) -> int:
     """0: it is whole; 1: it is not."""
     with shown.show("reading bytes of the record") as at:
         verdict = reader.verify(folder, key, on_progress=at)
@@ -87,23 +91,21 @@ def _verify(folder: Path, key: bytes, shown: progress.TerminalProgress) -> int:
 
 
 class _Listing:
-    """What is asked to be shown. `flags`: those of the command, by name."""
+    """The calls on record that the flags of the command ask for."""
 
-    def __init__(self, state: Path, key: bytes, flags: Mapping[str, Any]) -> None:
+    def __init__(self, state: Path, flags: Mapping[str, Any]) -> None:
         self._state = state
         self._folder = state / "audit"
-        self._key = lines.to_chain_key(key)
         self._flags = flags
         self._last = _parse_number(flags.get("last"))
         self._since, self._until = _parse_time("since", flags), _parse_time("until", flags)
         self._people: dict[str, str] = {}
         self._damaged = 0
 
-    def show(self) -> int:
+    def show(self, key: bytes) -> int:
+        self._key = lines.to_chain_key(key)
         self._people = _read_names(self._state)
-        following = (
-            reader.AuditTail(self._folder) if self._flags.get("follow") else None
-        )  # first: nothing falls in between
+        following = reader.AuditTail(self._folder) if self._flags.get("follow") else None
         self._print(self._newest(), heading=True)
         if self._damaged:
             told = f"{format_count(self._damaged, 'line')} can't be trusted and left out: toolgate audit verify"

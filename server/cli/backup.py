@@ -8,12 +8,12 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from toolgate.server.cli.user import DONE, FAULT, format_count, require_one
+from toolgate.server.cli.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
@@ -24,26 +24,25 @@ from toolgate.server.state.backup.restore import defer_signals, replace_state, s
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.spool import FULL
 
+DONE, FAULT = 0, 1
 STREAM = "-"  # standard input or output
 TEMP_PREFIX = ".toolgate-backup-"
 STALE = 86_400.0  # seconds: no backup takes a day
 
 
-def backup(config: Config, words: Sequence[str], *, workspaces: bool) -> int:
-    """`toolgate backup FILE | - [--with-workspaces]`. Raises UsageError."""
-    file = require_one(words, "backup: the FILE to be made, or - for standard output,")
+def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
+    """Write the state to a file. Raises UsageError."""
     if not config.state.is_dir():
         raise UsageError(f"--state: there is no folder {config.state}")
     to_stream = file == STREAM
     if to_stream and sys.stdout.isatty():
         raise UsageError("backup: a terminal is no place for it: name a file, or send it through a pipe")
     with _interruptible(config.environment) as progress:
-        return _run(lambda: (_to_stream if to_stream else _to_file)(config.state, file, workspaces, progress))
+        return _run(lambda: (_to_stream if to_stream else _to_file)(config.state, file, with_workspaces, progress))
 
 
-def restore(config: Config, words: Sequence[str], *, replace: bool) -> int:
-    """`toolgate restore FILE | - [--replace]`. Raises UsageError."""
-    file = require_one(words, "restore: the FILE that backup made, or - for standard input,")
+def restore(config: Config, *, file: str, replace: bool) -> int:
+    """Restore the state from a file. Raises UsageError."""
     if file == STREAM and sys.stdin.isatty():
         raise UsageError("restore: a backup does not come from a terminal: name a file, or send it through a pipe")
     if config.state.exists() and not config.state.is_dir():

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.calls.terminal import TerminalElicitation
+from toolgate.server.cli.command_line import suggest
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, QuestionHandler, spawn_server
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
@@ -16,16 +17,13 @@ from toolgate.server.protocol.errors import UsageError
 MAX_PAGES = 100  # a server whose lists have no end is broken
 
 
-async def call(words: Sequence[str], config: Config, url: str | None) -> int:
-    """Call `words[0]` with the `key=value` words; 1 when the tool says no or fails, or nobody is there to be asked."""
-    if not words:
-        raise UsageError("call: name a tool, as in: toolgate call Bash command='echo hello'")
-    name, *pairs = words
+async def call(config: Config, *, tool: str, arguments: Sequence[str], url: str | None) -> int:
+    """Call a tool with `key=value` words; 1 when the tool refuses, or nobody answers."""
     person = TerminalElicitation()
     async with _open_client(config, url, person.answer) as (client, _):
-        arguments = _parse_arguments(await _find_schema(client, name), pairs)
+        values = _parse_arguments(await _find_schema(client, tool), arguments)
         try:
-            result = await client.call(name, arguments)
+            result = await client.call(tool, values)
         except McpClientError as fault:
             print(f"toolgate: {fault}", file=sys.stderr)
             return 1
@@ -34,8 +32,8 @@ async def call(words: Sequence[str], config: Config, url: str | None) -> int:
     return 1 if result.get("isError") or person.has_declined else 0
 
 
-async def list_parts(config: Config, url: str | None) -> int:
-    """What a server offers: its tools with their parameters (`*` = required), its prompts, its resources."""
+async def list_parts(config: Config, *, url: str | None) -> int:
+    """Print what a server offers: its tools with their parameters (`*` = required), its prompts, its resources."""
     async with _open_client(config, url) as (client, hello):
         for tool in await _list_all(client, "tools/list", "tools"):
             schema = tool["inputSchema"]
@@ -94,7 +92,7 @@ def _open_client(
 async def _find_schema(client: McpClient, name: str) -> dict[str, Any]:
     tools = {tool["name"]: tool for tool in await _list_all(client, "tools/list", "tools")}
     if name not in tools:
-        raise UsageError(f"call: there is no tool {name!r}; there are {', '.join(tools)}")
+        raise UsageError(f"call: unknown tool {name!r}{suggest(name, tools)}; there are {', '.join(tools)}")
     schema: dict[str, Any] = tools[name]["inputSchema"]
     return schema
 

@@ -15,7 +15,7 @@ TIMEOUT = 5.0  # seconds: it takes some thousandths, and an engine that waits in
 MAX_BODY = 4096  # bytes of an answer that has some dozens
 
 
-async def health(config: Config, url: str | None) -> int:
+async def health(config: Config, *, url: str | None) -> int:
     """Ask the server at `url`, or else the one with these options; 0 when it is ready. Says why not."""
     told = await _ask_status(f"{(url or _local_url(config)).rstrip('/')}/ready")
     print(told)

@@ -1,26 +1,14 @@
-"""`toolgate client …`, `token …`, `key …`: OAuth clients, what they were granted, and the keys that sign, in the state
-database, whether a server runs beside or not. A server that runs sees it within seconds.
-"""
+"""`toolgate client …`, `token …`, `key …`: OAuth clients, their grants, and signing keys, in the database."""
 
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.cli.user import (
-    ENDS_SOON,
-    Action,
-    CommandError,
-    format_count,
-    format_identity,
-    format_time,
-    print_table,
-    reject_extra,
-    require_one,
-    run_action,
-)
+from toolgate.server.cli.output import format_count, format_time, print_table
+from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
+from toolgate.server.cli.user import format_identity
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import Store
@@ -30,37 +18,12 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
 
 
-def client(config: Config, words: Sequence[str], *, confidential: bool) -> int:
-    """`toolgate client list | add NAME WHERE… [--confidential] | remove ID`."""
-    actions: Mapping[str, Action] = {
-        "list": partial(_list_clients, config.clients),
-        "add": partial(_add_client, confidential),
-        "remove": partial(_remove_client, config.clients),
-    }
-    if confidential and words[:1] != ["add"]:
-        raise UsageError("--confidential belongs to client add")
-    return run_action("client", actions, config, words)
-
-
-def token(config: Config, words: Sequence[str]) -> int:
-    """`toolgate token list | revoke user NAME | revoke client ID | revoke grant ID | revoke all`."""
-    actions: Mapping[str, Action] = {
-        "list": partial(_list_grants, config.clients),
-        "revoke": partial(_revoke, config.clients),
-    }
-    return run_action("token", actions, config, words)
-
-
-def key(config: Config, words: Sequence[str], *, drop_old: bool) -> int:
-    """`toolgate key rotate [--drop-old]`."""
-    return run_action("key", {"rotate": partial(_rotate, config.state, drop_old)}, config, words)
-
-
-async def _list_clients(file: Path | None, store: Store, words: Sequence[str]) -> None:
+@with_store(upgrades=False)
+async def list_clients(store: Store, config: Config) -> None:
+    """Print the clients of the file and of the database."""
     from toolgate.server.auth.grants import Grants
 
-    reject_extra(words)
-    found = [(each, "in the file", "") for each in _clients_in_file(file).values()]
+    found = [(each, "in the file", "") for each in _clients_in_file(config.clients).values()]
     if not store.is_empty():
         found += [
             (each, format_time(made), format_time(approved))
@@ -73,21 +36,18 @@ async def _list_clients(file: Path | None, store: Store, words: Sequence[str]) -
     print_table([head, *((each.id, each.name, each.kind, made, approved) for each, made, approved in found)])
 
 
-async def _add_client(confidential: bool, store: Store, words: Sequence[str]) -> None:
-    """`WHERE`: redirect URIs, or the names of platforms whose URIs are known."""
-    from toolgate.server.auth.clients import clients_file, redirect_uris
+@with_store()
+async def add_client(store: Store, _config: Config, *, name: str, redirects: Sequence[str], confidential: bool) -> None:
+    """Add a client. Each of `redirects` is a redirect URI, or the name of a platform whose URIs are known."""
+    from toolgate.server.auth.clients import clients_file
     from toolgate.server.auth.grants import Grants
 
-    if len(words) < 2 or not words[0].strip():
-        known = ", ".join(redirect_uris.PRESETS)
-        raise UsageError(f"client add: a NAME, and where its codes go: redirect URIs, or a platform of {known}")
-    name, *places = words
     secret = secrets.token_urlsafe(32)
     row: dict[str, Any] = {
         "id": secrets.token_hex(16),
         "name": name,
-        "redirect_uris": [place for place in places if ":" in place],
-        "presets": [place for place in places if ":" not in place],
+        "redirect_uris": [word for word in redirects if ":" in word],
+        "presets": [word for word in redirects if ":" not in word],
         **({"secret": secret} if confidential else {}),
     }
     try:
@@ -101,25 +61,27 @@ async def _add_client(confidential: bool, store: Store, words: Sequence[str]) ->
         print("the secret is shown this once: only its digest is kept", file=sys.stderr)
 
 
-async def _remove_client(file: Path | None, store: Store, words: Sequence[str]) -> None:
+@with_store()
+async def remove_client(store: Store, config: Config, *, id: str) -> None:
+    """Remove a client and end what it was granted."""
     from toolgate.server.auth.grants import Grants
 
-    id = require_one(words, "client remove: the ID of the client")
-    if id in _clients_in_file(file):
-        raise CommandError(f"the client {id!r} is in {file}: take it out there, and start the server anew")
+    if id in _clients_in_file(config.clients):
+        raise CommandError(f"the client {id!r} is in {config.clients}: remove it there and restart the server")
     if store.is_empty() or not await Grants(store, {}).remove_client(id):
         raise CommandError(f"there is no client {id!r}")
     print(f"{id} is gone, and all it was granted has ended")
     print(ENDS_SOON, file=sys.stderr)
 
 
-async def _list_grants(file: Path | None, store: Store, words: Sequence[str]) -> None:
+@with_store(upgrades=False)
+async def list_grants(store: Store, config: Config) -> None:
+    """Print what people granted to clients."""
     from toolgate.server.auth.clients.model import display_name
     from toolgate.server.auth.grants import Grants
     from toolgate.server.state.people_rows import BUILT_IN
 
-    reject_extra(words)
-    found = [] if store.is_empty() else await Grants(store, _clients_in_file(file)).list_grants()
+    found = [] if store.is_empty() else await Grants(store, _clients_in_file(config.clients)).list_grants()
     if not found:
         print("nothing is granted", file=sys.stderr)
         return
@@ -140,19 +102,8 @@ async def _list_grants(file: Path | None, store: Store, words: Sequence[str]) ->
     print_table([("GRANT", "USER", *issuer, "CLIENT", "USED", "UNTIL", "SCOPES"), *rows])
 
 
-async def _revoke(file: Path | None, store: Store, words: Sequence[str]) -> None:
-    """Access tokens die with their grant: at once here, within seconds in a server that runs."""
-    if list(words) != ["all"] and (len(words) != 2 or words[0] not in REVOCATIONS):
-        raise UsageError("token revoke: say whose: user NAME, client ID or grant ID, or all")
-    if store.is_empty():
-        raise CommandError("nothing is granted")
-    if len(words) == 1:
-        await _revoke_all(store)
-        return
-    await REVOCATIONS[words[0]](store, words[1], file)
-
-
-async def _revoke_all(store: Store) -> None:
+@with_store()
+async def revoke_all(store: Store, _config: Config) -> None:
     """What everybody granted, and where they are signed in; what clients were given for themselves too."""
     from toolgate.server.auth.grants import Grants
     from toolgate.server.state import people_rows
@@ -163,7 +114,8 @@ async def _revoke_all(store: Store) -> None:
     print(ENDS_SOON, file=sys.stderr)
 
 
-async def _revoke_user(store: Store, name: str, _file: Path | None) -> None:
+@with_store()
+async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
     """All that a person granted, and where they are signed in."""
     from toolgate.server.auth.grants import Grants
     from toolgate.server.state import people_rows
@@ -175,12 +127,13 @@ async def _revoke_user(store: Store, name: str, _file: Path | None) -> None:
     print(ENDS_SOON, file=sys.stderr)
 
 
-async def _revoke_client(store: Store, id: str, file: Path | None) -> None:
+@with_store()
+async def revoke_client(store: Store, config: Config, *, id: str) -> None:
     """Those of one that is gone, too."""
     from toolgate.server.auth.clients.model import find_client
     from toolgate.server.auth.grants import Grants
 
-    known = await store.transact(lambda connection: find_client(connection, _clients_in_file(file), id))
+    known = await store.transact(lambda connection: find_client(connection, _clients_in_file(config.clients), id))
     ended = await Grants(store, {}).revoke_all(client=id)
     if known is None and not ended:
         raise CommandError(f"there is no client {id!r}")
@@ -188,7 +141,8 @@ async def _revoke_client(store: Store, id: str, file: Path | None) -> None:
     print(ENDS_SOON, file=sys.stderr)
 
 
-async def _revoke_grant(store: Store, id: str, _file: Path | None) -> None:
+@with_store()
+async def revoke_grant(store: Store, _config: Config, *, id: str) -> None:
     from toolgate.server.auth.grants import Grants
 
     if not await Grants(store, {}).revoke_grant(None, id):
@@ -233,20 +187,21 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
     return subject, issuer, known_as
 
 
-async def _rotate(state: Path, drop_old: bool, store: Store, words: Sequence[str]) -> None:
+@with_store()
+async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
+    """Make a new key that signs tokens."""
     from toolgate.server.auth import key_rotation
     from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys
     from toolgate.server.state import key_file
     from toolgate.server.state.sealed_state import Sealer
 
-    reject_extra(words)
-    file = state / "keys" / "signing"
+    file = config.state / "keys" / "signing"
     if drop_old:
         key_file.rotate_key(file, KEEP)  # what a server seals meanwhile can be opened; in the end it is all gone
     kid = await SigningKeys(store, Sealer(file, None)).rotate(drop_old=drop_old)
     if drop_old:
         key_file.remove_previous_keys(file)
-    key_rotation.rotate_sealing_keys(state, drop_old=drop_old)
+    key_rotation.rotate_sealing_keys(config.state, drop_old=drop_old)
     if drop_old:
         print(f"{kid} signs from now on; all access tokens have ended, and clients refresh")
         print("whoever is signing in, or was asked something, begins again", file=sys.stderr)
@@ -260,6 +215,3 @@ def _clients_in_file(file: Path | None) -> "Mapping[str, OAuthClient]":
     from toolgate.server.auth.clients import clients_file
 
     return clients_file.read_clients(file) if file is not None else {}
-
-
-REVOCATIONS = {"user": _revoke_user, "client": _revoke_client, "grant": _revoke_grant}

@@ -1,19 +1,15 @@
-"""`toolgate workspace …`: what people have in their workspaces, put away and brought back by the operator, whether a
-server runs beside or not."""
+"""`toolgate workspace …`: people's workspaces, archived and restored by the operator.
 
-from collections.abc import Generator, Sequence
+A WHO is a person's name, or the name of a workspace as `toolgate workspace list` prints it.
+"""
+
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.server.cli.user import (
-    CommandError,
-    format_time,
-    print_table,
-    reject_extra,
-    require_one,
-    run_action,
-)
+from toolgate.server.cli.output import format_time, print_table
+from toolgate.server.cli.store_command import CommandError, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.state.store import Store
 from toolgate.server.text import escape_unprintable
@@ -24,17 +20,10 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME, LastUsed
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
 
-WHO = "a person's name, or what `workspace list` calls them"
 
-
-def workspace(config: Config, words: Sequence[str]) -> int:
-    """`toolgate workspace list | archive WHO | restore WHO | remove WHO`."""
-    actions = {"list": _list, "archive": _archive, "restore": _restore, "remove": _remove}
-    return run_action("workspace", actions, config, words)
-
-
-async def _list(store: Store, words: Sequence[str]) -> None:
-    reject_extra(words)
+@with_store(upgrades=False)
+async def list_workspaces(store: Store, _config: Config) -> None:
+    """Print workspaces and archives, with their owners and sizes."""
     held, uses, owners = PrincipalFolders(store.folder), LastUsed(store.folder / "uses"), await _read_owners(store)
     here, archives = held.list_names(), held.list_archives()
     kept = (
@@ -49,8 +38,10 @@ async def _list(store: Store, words: Sequence[str]) -> None:
     print_table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
 
 
-async def _archive(store: Store, words: Sequence[str]) -> None:
-    held, name = PrincipalFolders(store.folder), await _find_workspace(store, words, "archive")
+@with_store()
+async def archive(store: Store, _config: Config, *, who: str) -> None:
+    """Archive a workspace and begin a new one."""
+    held, name = PrincipalFolders(store.folder), await _find_workspace(store, who)
     with _exclusive(held, name):
         aside = held.set_aside(name)
         archive = held.archive_workspace(aside)
@@ -63,24 +54,26 @@ async def _archive(store: Store, words: Sequence[str]) -> None:
     print(f"archived: {archive.path}{archive.omission and f', {archive.omission}'}")
 
 
-async def _restore(store: Store, words: Sequence[str]) -> None:
+@with_store()
+async def restore(store: Store, _config: Config, *, who: str) -> None:
     """The archive of that name, or a person's last."""
     held = PrincipalFolders(store.folder)
-    found = _find_archive(held, words) or await _find_newest_archive(store, held, words)
+    found = _find_archive(held, who) or await _find_newest_archive(store, held, who)
     with held.hold_lock():
         place = held.restore(found)
     print(f"restored: {place}; {found.name} is kept, until workspace remove {found.name}")
 
 
-async def _remove(store: Store, words: Sequence[str]) -> None:
+@with_store()
+async def remove(store: Store, _config: Config, *, who: str) -> None:
     """A workspace, or the archive of that name."""
     held = PrincipalFolders(store.folder)
-    archive = _find_archive(held, words)
+    archive = _find_archive(held, who)
     if archive is not None:
         archive.unlink()
         print(f"removed: {archive.name}")
         return
-    name = await _find_workspace(store, words, "remove")
+    name = await _find_workspace(store, who)
     with _exclusive(held, name):
         aside = held.set_aside(name)
         held.mark_for_removal(aside)
@@ -114,12 +107,9 @@ async def _read_owners(store: Store) -> dict[str, str]:
     return await store.transact(look)
 
 
-async def _find_workspace(store: Store, words: Sequence[str], action: str) -> str:
+async def _find_workspace(store: Store, who: str) -> str:
     """The principal that is meant, who has a workspace."""
-    held, found = (
-        PrincipalFolders(store.folder),
-        await _find_principal(store, require_one(words, f"workspace {action}: {WHO}")),
-    )
+    held, found = PrincipalFolders(store.folder), await _find_principal(store, who)
     if found not in held.list_names():
         raise CommandError(f"{found} has no workspace")
     return found
@@ -136,16 +126,16 @@ async def _find_principal(store: Store, word: str) -> str:
     return found[0]
 
 
-async def _find_newest_archive(store: Store, held: PrincipalFolders, words: Sequence[str]) -> Path:
-    name = await _find_principal(store, require_one(words, f"workspace restore: {WHO}, or an archive's"))
+async def _find_newest_archive(store: Store, held: PrincipalFolders, who: str) -> Path:
+    name = await _find_principal(store, who)
     found = [path for path in held.list_archives() if path.name.startswith(name)]
     if not found:
         raise CommandError(f"there is no archive of {name}")
     return found[-1]
 
 
-def _find_archive(held: PrincipalFolders, words: Sequence[str]) -> Path | None:
-    return next((path for path in held.list_archives() if [path.name] == list(words)), None)
+def _find_archive(held: PrincipalFolders, name: str) -> Path | None:
+    return next((path for path in held.list_archives() if path.name == name), None)
 
 
 def _format_last_call(moment: float | None) -> str:

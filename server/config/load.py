@@ -2,19 +2,18 @@
 reads the environment; what options there are, options.py says.
 """
 
-import argparse
 import os
 import pwd
 import re
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 
-from toolgate.server.config.options import OPTIONS, Option
+from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.protocol.errors import UsageError
 
@@ -23,6 +22,7 @@ CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
 TRACE_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # what our traces are let in with
+FLAGS = {flag: option for option in (CONFIG, *OPTIONS) for flag in (option.flag, option.short) if flag}
 SYSTEM_STATE = Path("/var/lib/toolgate")
 STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # in a state folder that is worth keeping
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
@@ -142,29 +142,24 @@ class Config:
         return {name: value for name, value in self.own_environment.items() if not TRACE_HEADERS.fullmatch(name)}
 
 
-class Parser(argparse.ArgumentParser):
-    """Raises UsageError where argparse would exit by itself."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags. What is not here yet is hidden, but known, so that its refusal can say so."""
-    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="config file (TOML)")
-    for option in OPTIONS:
-        names = [option.short, option.flag] if option.short else [option.flag]
-        told: dict[str, Any] = {
-            "dest": option.key,
-            "default": argparse.SUPPRESS,
-            "help": argparse.SUPPRESS if option.is_planned else option.help,
-        }
+def read_flags(words: Sequence[str]) -> dict[str, Any] | None:
+    """Return the options of a plain `toolgate [options]`, or None where the words say more than that."""
+    flags: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        option = FLAGS.get(flag)
+        if option is None or (equals and option.is_switch):
+            return None
         if option.is_switch:
-            parser.add_argument(*names, action="store_const", const="true", **told)
-        elif option.is_repeatable:
-            parser.add_argument(*names, action="append", metavar=option.metavar, **told)
+            value = "true"
+        elif not equals and (value := next(rest, "-")).startswith("-"):
+            return None
+        if option.is_repeatable:
+            flags.setdefault(option.key, []).append(value)
         else:
-            parser.add_argument(*names, metavar=option.metavar, **told)
+            flags[option.key] = value
+    return flags
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:

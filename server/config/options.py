@@ -1,10 +1,10 @@
-"""Every option, declared once: its flag, environment variable, key in the config file and help come from here. Reads
-nothing: load.py does.
-"""
+"""Declare every option once: its flag, environment variable, key of the config file and help."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from toolgate.server.config.types import (
@@ -38,25 +38,33 @@ HOST_AND_PORT = r"[^:/]+:[0-9]{1,5}"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`kind` turns a string into the value and raises ValueError; `many` collects; `later` says what is missing yet;
-    `remote` what is about HTTP alone; `joined` is the pattern of more items that have a colon; `split` takes a list in
-    the environment apart, where that goes another way."""
+    """One option. `parse` turns a word into the value and raises ValueError. Without a `metavar` it is a switch, with
+    () as its default a list. `item_pattern` matches further items of a list that have a colon, `splitter` takes a list
+    in the environment apart in another way."""
 
     name: str
     help: str
     parse: Callable[[str], Any] = str
     default: Any = None
-    short: str | None = None
     metavar: str | None = None
-    is_repeatable: bool = False
-    is_planned: bool = False
+    short: str | None = None
     is_http_only: bool = False
+    is_planned: bool = False
     item_pattern: str = r"(?!)"
     splitter: Callable[[str], list[str]] | None = None
 
     @property
     def flag(self) -> str:
         return "--" + self.name
+
+    @property
+    def spelling(self) -> str:
+        """Return the flags as help shows them: `-l, --logs DIR`."""
+        return ", ".join(filter(None, (self.short, self.flag))) + (f" {self.metavar}" if self.metavar else "")
+
+    @property
+    def full_help(self) -> str:
+        return f"{self.help}; repeatable" if self.is_repeatable else self.help
 
     @property
     def key(self) -> str:
@@ -70,9 +78,13 @@ class Option:
     def is_switch(self) -> bool:
         return self.parse is parse_bool
 
+    @property
+    def is_repeatable(self) -> bool:
+        return isinstance(self.default, tuple)
+
     def split_variable(self, word: str) -> list[str]:
-        """The items of a list in the environment. ":" separates folders, as in PATH. For the rest, commas and white
-        space do; where there are none, ":" does, but not within a URL, an IPv6 address or a host with its port."""
+        """Return the items of a list in the environment. ":" separates folders, as in PATH. For the rest, commas and
+        white space do; where there are none, ":" does, but not within a URL, an IPv6 address or host:port."""
         if self.splitter is not None:
             return self.splitter(word)
         if self.parse is parse_path:
@@ -83,357 +95,246 @@ class Option:
         return [piece for piece in re.findall(item, word) if piece]
 
 
-OPTIONS = (
-    Option("sse", "serve HTTP+SSE (2024-11-05) at /sse", parse_bool, False, short="-s", is_http_only=True),
-    Option(
-        "http",
-        "serve Streamable HTTP at /mcp; with -s too, both on one port",
-        parse_bool,
-        False,
-        short="-t",
-        is_http_only=True,
+_http = partial(Option, is_http_only=True)
+_rule = partial(Option, parse=rules.check_rule_word, default=(), metavar="RULE", splitter=rules.split_rules)
+
+CONFIG = Option("config", "config file (TOML)", metavar="FILE")  # says where the others may be: it is not among them
+OPTION_GROUPS = {
+    "Serving": (
+        _http("http", "serve Streamable HTTP at /mcp", parse_bool, False, short="-t"),
+        _http("sse", "serve HTTP+SSE (2024-11-05) at /sse; with -t on the same port", parse_bool, False, short="-s"),
+        _http("host", "address to listen on (default 127.0.0.1)", str, "127.0.0.1", "HOST"),
+        _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
+        Option("name", "server name told to clients", parse_server_name, "toolgate", "NAME", "-n"),
+        Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
+        Option(
+            "grace",
+            "seconds that running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)",
+            parse_seconds,
+            metavar="SECONDS",
+        ),
+        Option(
+            "structured-output",
+            "tools that send structured results: full, all of them; lean (default), those whose text is not the whole "
+            "answer",
+            one_of("lean", "full"),
+            "lean",
+            "WHICH",
+        ),
     ),
-    Option("host", "where HTTP listens (default 127.0.0.1)", str, "127.0.0.1", metavar="HOST", is_http_only=True),
-    Option("port", "where HTTP listens (default 8080)", parse_port, 8080, metavar="PORT", is_http_only=True),
-    Option("name", "server name told to clients", parse_server_name, "toolgate", short="-n", metavar="NAME"),
-    Option(
-        "plugins", "plugin folder, searched recursively; repeatable", parse_path, (), "-p", "DIR", is_repeatable=True
+    "Folders": (
+        Option(
+            "state",
+            "folder for keys, database and spools (default: the XDG data folder; root's is /var/lib/toolgate)",
+            parse_path,
+            metavar="DIR",
+        ),
+        Option(
+            "workspace",
+            "folder where tools work (default: over stdio the current directory, over HTTP one folder per user under "
+            "the state folder)",
+            parse_path,
+            metavar="DIR",
+        ),
+        _http(
+            "idle-workspaces",
+            "what happens to a workspace without a call for --idle-after: keep (default), archive or delete",
+            one_of("keep", "archive", "delete"),
+            "keep",
+            "WHAT",
+        ),
+        _http("idle-after", "a time such as 12h or 90d (default 90d)", parse_long_time, 90 * 86_400, "TIME"),
+        _http(
+            "gone-workspaces",
+            "what happens to the workspace of a person who could not sign in for --gone-after: keep, archive (default) "
+            "or delete",
+            one_of("keep", "archive", "delete"),
+            "archive",
+            "WHAT",
+        ),
+        _http("gone-after", "a time such as 12h or 30d (default 30d)", parse_long_time, 30 * 86_400, "TIME"),
     ),
-    Option("isolate-plugins", "run each plugin in its own process", parse_bool, False),
-    Option("logs", "also write rotating log files here", parse_path, None, "-l", "DIR"),
-    Option("verbose", "debug log", parse_bool, False, short="-v"),
-    Option("log-format", "text (default), or json: an object a line", one_of("text", "json"), "text", metavar="FORMAT"),
-    Option(
-        "state",
-        "keys, database, spools (default: the XDG data folder; root's is /var/lib/toolgate)",
-        parse_path,
-        None,
-        metavar="DIR",
+    "Plugins and skills": (
+        Option("plugins", "plugin folder, searched recursively", parse_path, (), "DIR", "-p"),
+        Option("isolate-plugins", "run each plugin in a process of its own", parse_bool, False),
+        Option("skills", "skill folder that comes before the others", parse_path, (), "DIR"),
     ),
-    Option(
-        "workspace",
-        "where tools work (default: over stdio the current directory, over HTTP a folder a person in the state)",
-        parse_path,
-        None,
-        metavar="DIR",
+    "Logs and records": (
+        Option("verbose", "log debug messages", parse_bool, False, short="-v"),
+        Option("logs", "folder for rotating log files, besides stderr", parse_path, None, "DIR", "-l"),
+        Option("log-format", "text (default), or json (one object per line)", one_of("text", "json"), "text", "FORMAT"),
+        Option(
+            "audit",
+            "record tool calls in STATE/audit: off, on (a digest of the arguments), full (the arguments, with what "
+            "looks like a secret redacted) (default: on over HTTP and with a sandbox, else off)",
+            one_of("off", "on", "full"),
+            metavar="LEVEL",
+        ),
+        _http(
+            "metrics-token",
+            "file with the token for /metrics (default: STATE/keys/metrics, made at the start; not needed where only "
+            "this machine is served)",
+            parse_path,
+            metavar="FILE",
+        ),
     ),
-    Option("skills", "more skill folders, first; repeatable", parse_path, (), metavar="DIR", is_repeatable=True),
-    Option("hold", "longest a call is held, in seconds (default 45)", parse_seconds, 45.0, metavar="SECONDS"),
-    Option(
-        "structured-output",
-        "which tools send structured results: full, all; lean (default), all but those whose text is the whole answer",
-        one_of("lean", "full"),
-        "lean",
-        metavar="WHICH",
+    "Public address": (
+        _http(
+            "public-url",
+            "the https URL clients use, without /mcp; required when listening beyond localhost (default: "
+            "http://HOST:PORT on loopback)",
+            parse_public_url,
+            metavar="URL",
+        ),
+        _http("allowed-hosts", "further Host name to serve", str, (), "HOST"),
+        _http("allowed-origins", "further Origin of web pages that may call", str, (), "ORIGIN"),
+        _http("trusted-proxies", "address or network of a proxy to believe", parse_network, (), "NET"),
     ),
-    Option(
-        "grace",
-        "what running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)",
-        parse_seconds,
-        metavar="SECONDS",
+    "Sign-in": (
+        _http(
+            "auth",
+            "who may call over HTTP: oauth, people who sign in here (default); an issuer's URL, people who sign in "
+            "there; none, anyone on this machine",
+            parse_auth,
+            "oauth",
+            "WHO",
+        ),
+        _http(
+            "login", "how people sign in: password (default), oidc=ISSUER, github, header=NAME", parse_login, (), "WAY"
+        ),
+        _http(
+            "allow-users",
+            "who may sign in through oidc, github or header (required for these): an e-mail address, @domain, a "
+            "subject, or * for all",
+            str,
+            (),
+            "WHO",
+            item_pattern=r"(?:github|oidc|header):[^:]+",
+        ),
+        _http(
+            "oidc-client",
+            "file with the client id at the OIDC provider and, on the next line, its secret",
+            parse_path,
+            metavar="FILE",
+        ),
+        _http(
+            "github-client",
+            "file with the client id at GitHub and, on the next line, its secret",
+            parse_path,
+            metavar="FILE",
+        ),
+        _http(
+            "login-header-secret",
+            "file with the secret that the proxy of --login header=NAME sends in X-Toolgate-Proxy-Secret",
+            parse_path,
+            metavar="FILE",
+        ),
+        _http(
+            "enterprise-issuers",
+            "identity provider whose grants for its people (ID-JAG) are accepted",
+            parse_issuer,
+            (),
+            "URL",
+        ),
     ),
-    Option(
-        "auth",
-        "who may call over HTTP; oauth: who signs in here (default); an issuer's URL: who signs in there; none: anyone "
-        "on this machine",
-        parse_auth,
-        "oauth",
-        metavar="WHO",
-        is_http_only=True,
+    "OAuth clients": (
+        _http("clients", "file of OAuth clients known in advance (TOML or JSON)", parse_path, metavar="FILE"),
+        _http(
+            "registration",
+            "other clients to accept: open (default), metadata (those with a document), dynamic (those that register "
+            "themselves), closed (none)",
+            one_of("open", "metadata", "dynamic", "closed"),
+            "open",
+            "HOW",
+        ),
+        _http(
+            "client-hosts",
+            "host whose clients' documents are accepted, subdomains included (default: all)",
+            parse_host,
+            (),
+            "HOST",
+        ),
+        _http(
+            "openai-challenge",
+            "token that proves this domain to ChatGPT, served at /.well-known/openai-apps-challenge",
+            parse_openai_challenge,
+            metavar="WORD",
+        ),
     ),
-    Option(
-        "public-url",
-        "the URL told to clients, without /mcp (default: http://HOST:PORT on loopback; off loopback it is needed)",
-        parse_public_url,
-        metavar="URL",
-        is_http_only=True,
+    "Sandbox and limits": (
+        Option(
+            "sandbox",
+            "how commands are isolated: bwrap, uid, none, or auto, the strongest there is (default: auto over HTTP, "
+            "none over stdio)",
+            one_of("auto", "bwrap", "uid", "none"),
+            metavar="LEVEL",
+        ),
+        Option("accept-unsandboxed", "confirm --sandbox none beyond localhost", parse_bool, False),
+        Option(
+            "sandbox-network",
+            "what sandboxed commands reach: none, public (no private addresses) or all (default: public over HTTP, all "
+            "over stdio)",
+            one_of("none", "public", "all"),
+            metavar="WHAT",
+        ),
+        Option("sandbox-paths", "further folder that sandboxed commands may read", parse_path, (), "DIR"),
+        Option(
+            "sandbox-uids",
+            "user ids that commands run as when the server is root (default 40000-49999)",
+            parse_uid_range,
+            metavar="FIRST-LAST",
+        ),
+        Option(
+            "limit",
+            f"limit for each principal: {', '.join(limits.ROWS)}, calls:SCOPE (default: docs/security.md)",
+            limits.limit_word,
+            (),
+            "NAME=VALUE",
+            item_pattern=r"calls:[^=:]+(?::[^=:]+)*=[0-9]+",
+        ),
     ),
-    Option(
-        "login",
-        "how people sign in: password (default), oidc=ISSUER, github, header=NAME; repeatable",
-        parse_login,
-        (),
-        None,
-        "WAY",
-        True,
-        is_http_only=True,
+    "Rules": (
+        _rule(
+            "approve",
+            "calls that a person must approve: WHAT, WHAT(COMMAND) or WHO=WHAT, where WHAT is a tool, scope:S or "
+            "plugin:P; for commands this is advice, not a boundary",
+        ),
+        _rule("allow", "calls that --approve does not stop"),
+        _rule("deny", "calls that are always refused, whatever --allow says"),
     ),
-    Option(
-        "allow-users",
-        "whom oidc, github and header let in, which all need it: an e-mail address, @domain, a subject, or * for all; "
-        "repeatable",
-        str,
-        (),
-        None,
-        "WHO",
-        True,
-        item_pattern=r"(?:github|oidc|header):[^:]+",
-        is_http_only=True,
+    "Web tools": (
+        Option("allow-private", "private host, address or network that the web tools may reach", str, (), "HOST"),
+        Option(
+            "refuse-networks",
+            "public network or address that the web tools and --sandbox-network public may not reach, as in a private "
+            "cloud",
+            str,
+            (),
+            "NETWORK",
+        ),
+        Option(
+            "engines",
+            "search engine to ask, or NAME=URL to ask one elsewhere (default: eleven without a key, and those with a "
+            "key or an address)",
+            str,
+            (),
+            "NAME",
+        ),
+        Option("search-deadline", "longest search, in seconds (default 6)", parse_seconds, 6.0, "SECONDS"),
+        Option("searxng", "a SearXNG instance to ask too", parse_web_url, metavar="URL"),
+        Option(
+            "search-keys",
+            "file of lines ENGINE = KEY, for brave-api, tavily, exa, kagi and serper; or TOOLGATE_BRAVE_API_KEY and so "
+            "on",
+            parse_path,
+            metavar="FILE",
+        ),
+        Option("search-contact", "URL or e-mail address told to search engines", parse_contact, "", "WHO"),
+        Option("browser", "Chromium for ReadDocs: its path, or none (default: the one in PATH)", metavar="PATH"),
     ),
-    Option(
-        "oidc-client",
-        "file with our client id at the OIDC provider and, below it, the secret",
-        parse_path,
-        metavar="FILE",
-        is_http_only=True,
+    "Replicas": (
+        Option("database", "PostgreSQL for several replicas", is_planned=True),
+        Option("redis", "Redis for several replicas", is_planned=True),
     ),
-    Option(
-        "github-client",
-        "file with our client id at GitHub and, below it, the secret",
-        parse_path,
-        metavar="FILE",
-        is_http_only=True,
-    ),
-    Option(
-        "trusted-proxies",
-        "addresses and networks of proxies to be believed; repeatable",
-        parse_network,
-        (),
-        metavar="NET",
-        is_repeatable=True,
-        is_http_only=True,
-    ),
-    Option(
-        "login-header-secret",
-        "file with the secret that the proxy of --login header=NAME shows in X-Toolgate-Proxy-Secret",
-        parse_path,
-        metavar="FILE",
-        is_http_only=True,
-    ),
-    Option(
-        "enterprise-issuers",
-        "identity providers whose grants for their people (ID-JAG) are taken; repeatable",
-        parse_issuer,
-        (),
-        metavar="URL",
-        is_repeatable=True,
-        is_http_only=True,
-    ),
-    Option(
-        "clients",
-        "file of OAuth clients known beforehand (TOML or JSON)",
-        parse_path,
-        None,
-        metavar="FILE",
-        is_http_only=True,
-    ),
-    Option(
-        "registration",
-        "which other clients are known: open (default), metadata (those with a document), dynamic (those that register "
-        "themselves), closed (none)",
-        one_of("open", "metadata", "dynamic", "closed"),
-        "open",
-        metavar="HOW",
-        is_http_only=True,
-    ),
-    Option(
-        "client-hosts",
-        "hosts whose clients' documents are taken, and those below them (default: all); repeatable",
-        parse_host,
-        (),
-        None,
-        "HOST",
-        True,
-        is_http_only=True,
-    ),
-    Option(
-        "openai-challenge",
-        "the word that proves to ChatGPT whose domain this is, told at /.well-known/openai-apps-challenge",
-        parse_openai_challenge,
-        metavar="WORD",
-        is_http_only=True,
-    ),
-    Option(
-        "metrics-token",
-        "file with the token that /metrics takes (default: STATE/keys/metrics, made at the start; none is needed where "
-        "only this machine is served)",
-        parse_path,
-        metavar="FILE",
-        is_http_only=True,
-    ),
-    Option(
-        "allowed-hosts",
-        "more Host names to serve; repeatable",
-        str,
-        (),
-        metavar="HOST",
-        is_repeatable=True,
-        is_http_only=True,
-    ),
-    Option(
-        "allowed-origins",
-        "more Origins of web pages that may call; repeatable",
-        str,
-        (),
-        None,
-        "ORIGIN",
-        True,
-        is_http_only=True,
-    ),
-    Option(
-        "allow-private",
-        "host, address or network the web tools may reach although it is private; repeatable",
-        str,
-        (),
-        metavar="HOST",
-        is_repeatable=True,
-    ),
-    Option(
-        "refuse-networks",
-        "network or address the web tools and --sandbox-network public may not reach although it is public, as some of "
-        "a private cloud are; repeatable",
-        str,
-        (),
-        metavar="NETWORK",
-        is_repeatable=True,
-    ),
-    Option(
-        "engines",
-        "search engines to ask, or NAME=URL to ask one elsewhere (default: eleven without a key, and those a key or an "
-        "address is given for); repeatable",
-        str,
-        (),
-        None,
-        "NAME",
-        True,
-    ),
-    Option("search-deadline", "longest a search takes, in seconds (default 6)", parse_seconds, 6.0, metavar="SECONDS"),
-    Option("searxng", "a SearXNG instance to ask too", parse_web_url, None, metavar="URL"),
-    Option(
-        "search-keys",
-        "file of lines ENGINE = KEY, for brave-api, tavily, exa, kagi and serper; or TOOLGATE_BRAVE_API_KEY and so on",
-        parse_path,
-        metavar="FILE",
-    ),
-    Option(
-        "search-contact",
-        "a URL or an address told to engines, for whoever wants us to stop",
-        parse_contact,
-        "",
-        metavar="WHO",
-    ),
-    Option(
-        "browser",
-        "Chromium, for ReadDocs: its path, or none (default: the one in PATH)",
-        str,
-        None,
-        metavar="PATH",
-    ),
-    Option(
-        "sandbox",
-        "how commands are kept apart: bwrap, uid, none, or auto, the strongest there is (default: auto over HTTP, none "
-        "over stdio)",
-        one_of("auto", "bwrap", "uid", "none"),
-        None,
-        metavar="LEVEL",
-    ),
-    Option("accept-unsandboxed", "the second confirmation that --sandbox none needs off loopback", parse_bool, False),
-    Option(
-        "limit",
-        "what a principal may use, as NAME=VALUE: "
-        + ", ".join(limits.ROWS)
-        + ", calls:SCOPE; repeatable (default: docs/security.md)",
-        limits.limit_word,
-        (),
-        None,
-        "NAME=VALUE",
-        True,
-        item_pattern=r"calls:[^=:]+(?::[^=:]+)*=[0-9]+",
-    ),
-    Option(
-        "sandbox-network",
-        "what sandboxed commands reach: none, public (no private addresses) or all (default: public over HTTP, all "
-        "over stdio)",
-        one_of("none", "public", "all"),
-        None,
-        metavar="WHAT",
-    ),
-    Option(
-        "sandbox-paths",
-        "further folder that sandboxed commands may read; repeatable",
-        parse_path,
-        (),
-        metavar="DIR",
-        is_repeatable=True,
-    ),
-    Option(
-        "sandbox-uids",
-        "users that principals' commands run as, where the server is root (default 40000-49999)",
-        parse_uid_range,
-        None,
-        metavar="FIRST-LAST",
-    ),
-    Option(
-        "idle-workspaces",
-        "what becomes of a person's workspace without a call for --idle-after: keep (default), archive or delete",
-        one_of("keep", "archive", "delete"),
-        "keep",
-        metavar="WHAT",
-        is_http_only=True,
-    ),
-    Option(
-        "idle-after",
-        "such as 12h or 90d (default 90d)",
-        parse_long_time,
-        90 * 86_400,
-        metavar="TIME",
-        is_http_only=True,
-    ),
-    Option(
-        "gone-workspaces",
-        "the same for who could not sign in any more for --gone-after: keep, archive (default) or delete",
-        one_of("keep", "archive", "delete"),
-        "archive",
-        metavar="WHAT",
-        is_http_only=True,
-    ),
-    Option(
-        "gone-after",
-        "such as 12h or 30d (default 30d)",
-        parse_long_time,
-        30 * 86_400,
-        metavar="TIME",
-        is_http_only=True,
-    ),
-    Option(
-        "approve",
-        "calls that wait for a person's word, as WHAT, WHAT(COMMAND) or WHO=WHAT: a tool, scope:S or plugin:P; of "
-        "commands it is advice, no boundary; repeatable",
-        rules.check_rule_word,
-        (),
-        None,
-        "RULE",
-        True,
-        splitter=rules.split_rules,
-    ),
-    Option(
-        "allow",
-        "calls that --approve does not stop; repeatable",
-        rules.check_rule_word,
-        (),
-        None,
-        "RULE",
-        True,
-        splitter=rules.split_rules,
-    ),
-    Option(
-        "deny",
-        "calls that are always refused, whatever --allow says; repeatable",
-        rules.check_rule_word,
-        (),
-        None,
-        "RULE",
-        True,
-        splitter=rules.split_rules,
-    ),
-    Option(
-        "audit",
-        "record each call of a tool in STATE/audit: off, on (of arguments a digest), full (the arguments, what looks "
-        "like a secret redacted) (default: on over HTTP and with a sandbox, else off)",
-        one_of("off", "on", "full"),
-        None,
-        metavar="LEVEL",
-    ),
-    Option("database", "PostgreSQL for several replicas", is_planned=True),
-    Option("redis", "Redis for several replicas", is_planned=True),
-)
+}
+OPTIONS = tuple(chain.from_iterable(OPTION_GROUPS.values()))

@@ -15,10 +15,11 @@ HOMES = {
     "PIL": "tools/workers/pictures.py",
     "alembic": "server/state/",
     "cryptography": "server/state/sealed_state.py",
+    "click": "server/cli/",
     "ddgs": "tools/search/ddgs_worker.py",
     "certifi": "tools/web/vetted_client.py",
     "html_to_markdown": "tools/web/convert.py",
-    "httpcore": "tools/web/vetted_client.py",
+    "httpcore": ("tools/web/vetted_client.py", "server/cli/mcp_client/http.py"),
     "httpx": "tools/web/vetted_client.py",
     "jinja2": "transports/web/templates.py",
     "joserfc": "server/auth/tokens/jose.py",
@@ -41,7 +42,7 @@ HOMES = {
     "trafilatura": "tools/web/article.py",
     "uritemplate": "tools/api/uri_templates.py",
     "uvicorn": "transports/http/server.py",
-    "uvloop": "server/cli/main.py",
+    "uvloop": "server/cli/serve.py",
     "watchfiles": "server/watch.py",
     "yaml": "tools/builtin/skills/frontmatter.py",
 }
@@ -116,7 +117,7 @@ def test_a_tool_imports_no_server_no_transport_and_no_web_framework() -> None:
 
 
 def test_the_core_imports_no_transport() -> None:
-    core = [path for path in sources("server") if path.name not in ("app.py", "main.py", "http_app.py")]
+    core = [path for path in sources("server") if path.name not in ("app.py", "serve.py", "http_app.py")]
     assert offenders(core, "toolgate.transports") == []
 
 
@@ -226,7 +227,9 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "authlib.py",
         "egress/http.py",
         "collector.py",
-    }  # themselves loaded only when HTTP is served, or the browser runs
+        "cli/command_line.py",
+        "cli/help.py",
+    }  # themselves loaded only when HTTP is served, the browser runs, or a command is given
     only_http |= {str(path) for path in sources("transports/web")}
     for path in sources("server") + sources("tools") + sources("transports"):
         if str(path).endswith(tuple(only_http)) or "migrations" in path.parts:  # Alembic loads those

@@ -3,7 +3,6 @@
 Each stands between `<!-- NAME -->` and `<!-- end -->`. Knows options, commands and tools; nothing of how they work.
 """
 
-import argparse
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.architecture import rooms
 from tests.clients.raw_client import ROOT
 from toolgate.server import client_config
 from toolgate.server.builtin_tools import TOOLS
-from toolgate.server.cli import main as cli
+from toolgate.server.cli.commands import COMMANDS, Command
 from toolgate.server.config.options import OPTIONS, Option
 from toolgate.tools.api.schema import NEWS
 from toolgate.tools.api.tool import Tool
@@ -52,10 +51,9 @@ def _options(of: str) -> str:
 
 
 def _option(option: Option) -> tuple[str, str, str, str]:
-    flag = option.flag if option.is_switch else f"{option.flag} {option.metavar or ''}".strip()
-    names = f"`{option.short}`, `{flag}`" if option.short else f"`{flag}`"
+    names = ", ".join(f"`{name}`" for name in option.spelling.split(", "))
     told = DEFAULT.search(option.help) or (CHOICE.search(option.help) if option.default == () else None)
-    return names, f"`{option.variable}`", told[1] if told else _value(option.default), DEFAULT.sub("", option.help)
+    return names, f"`{option.variable}`", told[1] if told else _value(option.default), DEFAULT.sub("", option.full_help)
 
 
 def _value(default: Any) -> str:
@@ -68,19 +66,19 @@ def _value(default: Any) -> str:
 
 
 def _commands(of: str) -> str:
-    return _table(("command", "does"), ((f"`toolgate {name}`", does) for name, does in cli.COMMANDS.items()))
+    return _table(("command", "does"), ((f"`{_call(command)}`", command.summary) for command in COMMANDS.values()))
 
 
 def _flags(of: str) -> str:
     """What is no option: flags of one command."""
-    known = {option.flag for option in OPTIONS} | {"--help", "--config"}
-    actions = [action for action in cli.parser()._actions if action.option_strings]
-    own = [action for action in actions if action.option_strings[-1] not in known]
-    return _table(("flag", "meaning"), ((f"`{_spelled(action)}`", str(action.help)) for action in own))
+    rows = ((command.name, flag) for command in COMMANDS.values() for flag in command.flags)
+    return _table(
+        ("command", "flag", "meaning"), ((f"`{name}`", f"`{flag.spelling}`", flag.help) for name, flag in rows)
+    )
 
 
-def _spelled(action: argparse.Action) -> str:
-    return f"{action.option_strings[-1]} {action.metavar or ''}".strip()
+def _call(command: Command) -> str:
+    return " ".join(("toolgate", command.name, *command.arguments))
 
 
 # -- tools

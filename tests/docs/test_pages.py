@@ -13,10 +13,10 @@ import yaml
 
 from tests.clients.raw_client import ROOT
 from tests.docs.pages import Page, pages
-from toolgate.server.cli import main
+from toolgate.server.cli.commands import COMMANDS, flags_of
 from toolgate.tools.builtin.ask import parse_questions
 
-OURS = {string for action in main.parser()._actions for string in action.option_strings}
+OURS = {flag for command in COMMANDS.values() for flag in flags_of(command)} | {"-h", "--help", "-V", "--version"}
 THEIRS = {"--scope": "Claude Code's"}  # flags of other programs that the text names
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 COMMAND = re.compile(r"(?:\w+=\S* |echo .* \| )*(?:\S*/)?toolgate ")

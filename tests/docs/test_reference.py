@@ -7,7 +7,7 @@ import pytest
 from tests.docs import reference
 from tests.docs.pages import Page, page, pages
 from toolgate.server.builtin_tools import TOOLS
-from toolgate.server.cli import main
+from toolgate.server.cli.commands import COMMANDS
 from toolgate.server.config.options import OPTIONS
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.workspace import limits
@@ -27,9 +27,10 @@ def test_every_option_is_in_the_table_with_its_variable_and_no_other_is() -> Non
 
 def test_every_command_and_every_flag_of_one_is_told() -> None:
     text = page("docs/options.md").text
-    assert re.findall(r"^\| `toolgate (\w+)` \|", text, re.M) == list(main.COMMANDS)
-    for flag in main.AUDIT:
-        assert f"| `--{flag}" in text, flag
+    assert re.findall(r"^\| `toolgate ([a-z ]+[a-z])[^`]*` \|", text, re.M) == list(COMMANDS)
+    for command in COMMANDS.values():
+        for flag in command.flags:
+            assert f"| `{command.name}` | `{flag.flag}" in text, flag
 
 
 def test_every_tool_has_a_part_of_its_own_in_order() -> None:

@@ -27,21 +27,16 @@ DRIFT = 300.0  # seconds the files of the state may be newer than the clock
 MachineCheck = Callable[[Config], Awaitable[CheckFinding]]
 
 
-async def check_machine(config: Config, *, as_json: bool = False) -> int:
-    """Look at this machine: 0 when nothing fails."""
-    rows: list[CheckRow] = [(name, partial(look, config), ()) for name, look in MACHINE_CHECKS.items()]
-    return await _report(rows, config, None, as_json=as_json)
+async def check(config: Config, *, url: str | None, json: bool) -> int:
+    """Check this machine, or the way of a hosted client to `url`: 0 when nothing fails."""
+    rows: list[CheckRow]
+    if url is None:
+        rows = [(name, partial(look, config), ()) for name, look in MACHINE_CHECKS.items()]
+    else:
+        from toolgate.server.cli.doctor.remote import remote_checks  # start-up
 
-
-async def check_remote(config: Config, url: str, *, as_json: bool = False) -> int:
-    """Go the way of a hosted client to `url`: 0 when it would arrive."""
-    from toolgate.server.cli.doctor.remote import remote_checks  # start-up
-
-    return await _report(remote_checks(url, config), config, url, as_json=as_json)
-
-
-async def _report(rows: list[CheckRow], config: Config, url: str | None, *, as_json: bool) -> int:
-    about = {"toolgate": VERSION, "url": url} if as_json else None
+        rows = remote_checks(url, config)
+    about = {"toolgate": VERSION, "url": url} if json else None
     return await run_checks(rows, progress.terminal_progress(config.environment), about)
 
 

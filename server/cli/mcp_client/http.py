@@ -4,7 +4,6 @@ Speaks HTTP+SSE and both eras of Streamable HTTP. Knows nothing of the server's 
 
 import asyncio
 import contextlib
-import os
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -34,7 +33,6 @@ from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
 
 CONNECT_TIMEOUT = 10.0  # seconds for a connection
 CLOSE_TIMEOUT = 1.0  # seconds for a connection to end
-MAX_READ = 2**20  # bytes that are read at once, at most
 ConnectedClient = tuple[McpClient, dict[str, Any]]  # a client, and what the server said to it first
 Opened = AsyncGenerator[ConnectedClient, None]
 
@@ -256,31 +254,59 @@ async def _copy_log(log: asyncio.StreamReader) -> None:
         sys.stderr.write(line.decode(errors="replace"))
 
 
-# -- HTTP/1.1, RFC 9112: as much of it as one request a connection takes
+# -- one request and its response
 
 
 @contextlib.asynccontextmanager
 async def open_response(
     method: str, url: str, headers: Mapping[str, str], body: bytes, *, address: str | None = None
 ) -> AsyncGenerator[HttpResponse, None]:
-    """One request and its answer; leaving hangs up. `address` is where to connect, if not to what the host's name says
-    now. Raises Fault, Unreachable."""
+    """Send one request on a connection of its own, which leaving closes. No redirect is followed.
+
+    `address` is where to connect, if not to what the host's name resolves to now. Raises UsageError for a URL that is
+    none, ServerUnreachableError, McpClientError.
+    """
+    import ssl  # start-up
+
+    import httpcore
+
+    from toolgate.tools.web.vetted_client import describe_error
+
     parts = parse_url(url)
+    sent = {
+        "Host": parts.netloc.rpartition("@")[2],
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **headers,
+    }
+    target = httpcore.URL(
+        scheme=parts.scheme,
+        host=address or parts.hostname or "",
+        port=parts.port,
+        target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+    )
+    context = ssl.create_default_context() if parts.scheme == "https" else None
+    extensions = {"timeout": {"connect": CONNECT_TIMEOUT}, "sni_hostname": parts.hostname}
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            port = parts.port or (443 if parts.scheme == "https" else 80)
-            secure: dict[str, Any] = {"ssl": True, "server_hostname": parts.hostname} if parts.scheme == "https" else {}
-            source, sink = await asyncio.open_connection(address or parts.hostname, port, limit=MAX_MESSAGE, **secure)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error) or "no connection in time"
-        raise ServerUnreachableError(f"{url}: {reason}") from None
-    try:
-        sink.write(_head(method, parts, headers, len(body)) + body)
-        yield await _response(source)
-    except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
-        raise McpClientError(f"{url}: {error}") from error
-    finally:
-        await close_connection(sink)
+        async with (
+            httpcore.AsyncConnectionPool(ssl_context=context) as pool,
+            pool.stream(
+                method,
+                target,
+                headers=[(name, value) for name, value in sent.items() if value],
+                content=body,
+                extensions=extensions,
+            ) as response,
+        ):
+            received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+            version = response.extensions["http_version"].decode()
+            yield HttpResponse(response.status, received, aiter(response.aiter_stream()), version)
+    except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+        raise ServerUnreachableError(f"{url}: {describe_error(error)}") from None
+    except (httpcore.NetworkError, httpcore.ProtocolError, ValueError, msgspec.DecodeError) as error:
+        raise McpClientError(f"{url}: {describe_error(error)}") from error
 
 
 async def close_connection(sink: asyncio.StreamWriter) -> None:
@@ -318,59 +344,6 @@ def bearer_headers(token: str, url: str) -> dict[str, str]:
             f"--url: the token in TOOLGATE_TOKEN goes over https, or to this machine, and {url} is neither"
         )
     return {"Authorization": f"Bearer {token}"}
-
-
-def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: int) -> bytes:
-    told = {
-        "Host": parts.netloc.rpartition("@")[2],
-        "Accept": "application/json, text/event-stream",
-        "Content-Type": "application/json",
-        "Content-Length": str(length),
-        "Connection": "close",
-        **headers,
-    }
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    lines = "".join(f"{name}: {value}\r\n" for name, value in told.items() if value)
-    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
-
-
-async def _response(source: asyncio.StreamReader) -> HttpResponse:
-    head = (await source.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first, *lines = head.split("\r\n")
-    version, status = first.split()[0], int(first.split()[1])
-    pairs = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        return HttpResponse(status, headers, _chunks(source), version)
-    length = headers.get("content-length")
-    return HttpResponse(status, headers, _plain(source, int(length) if length else None), version)
-
-
-async def _chunks(source: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
-    while size := int((await source.readline()).partition(b";")[0], 16):
-        async for part in _read_exactly(source, size):
-            yield part
-        await source.readexactly(2)
-
-
-async def _read_exactly(source: asyncio.StreamReader, length: int) -> AsyncGenerator[bytes, None]:
-    """So many bytes, as they come: a server that promises more than anybody wants is left when it is too much."""
-    if length < 0:
-        raise ValueError("a length below nothing")
-    while length and (part := await source.read(min(length, MAX_READ))):
-        length -= len(part)
-        yield part
-    if length:
-        raise EOFError("the answer broke off")
-
-
-async def _plain(source: asyncio.StreamReader, length: int | None) -> AsyncGenerator[bytes, None]:
-    if length is not None:
-        async for part in _read_exactly(source, length):
-            yield part
-        return
-    while data := await source.read(MAX_READ):
-        yield data
 
 
 async def read_events(body: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, str], None]:

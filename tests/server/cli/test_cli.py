@@ -244,7 +244,7 @@ def test_call_says_when_nobody_listens_at_the_url(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
     told = run(tmp_path, "call", "Bash", "command=true", "--url", url)
     assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr == f"toolgate: {url}: Connection refused\n"
+    assert told.stderr == f"toolgate: {url}: connection refused\n"
 
 
 def test_tools_lists_the_thirteen_in_order_and_plugins_behind_them(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_an_answer_that_does_not_come_is_told_in_words(capsys: pytest.CaptureFix
     async def late() -> int:
         raise TimeoutError
 
-    assert main._asked(late()) == 1
+    assert main._wait(late()) == 1
     assert capsys.readouterr().err == "toolgate: no answer in time\n"
 
 

@@ -39,7 +39,7 @@ def answering(status: int, body: bytes, asked: list[str]) -> Iterator[str]:
 
 
 def told(capsys: pytest.CaptureFixture[str], url: str | None = None, **flags: str) -> tuple[int, str]:
-    code = asyncio.run(health.health(load.load(flags, {}), url))
+    code = asyncio.run(health.health(load.load(flags, {}), url=url))
     return code, capsys.readouterr().out.rstrip("\n")
 
 
@@ -73,7 +73,7 @@ def test_what_is_not_ready_is_told_and_fails(
 
 
 def test_who_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "WITHIN", 0.1)
+    monkeypatch.setattr(health, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = str(silent.getsockname()[1])
         assert told(capsys, port=port) == (1, f"http://127.0.0.1:{port}/ready: no answer in 0.1 s")

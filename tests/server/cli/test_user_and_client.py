@@ -112,13 +112,13 @@ def knows_ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["user", "passwd", "bob"], "one password\n", 1, "no account 'bob'"),
         (["user", "remove", "bob"], "", 1, "no account 'bob'"),
         (["client"], "", 2, "list, add, remove"),
-        (["client", "add", "Fern"], "", 2, "redirect URIs"),
+        (["client", "add", "Fern"], "", 2, "REDIRECT… is missing"),
         (["client", "add", "Fern", "javascript:alert(1)"], "", 2, "redirect_uris"),
         (["client", "add", "Fern", "nowhere"], "", 2, "presets"),
         (["client", "remove", "nobody"], "", 1, "no client 'nobody'"),
         (["client", "list", "--confidential"], "", 2, "--confidential"),
         (["tools", "--confidential"], "", 2, "--confidential"),
-        (["token", "revoke", "ada"], "", 2, "user NAME"),
+        (["token", "revoke", "ada"], "", 2, "user, client, grant, all"),
         (["token", "revoke", "user", "bob"], "", 1, "no user 'bob'"),
         (["token", "revoke", "grant", "nothing"], "", 1, "no grant 'nothing'"),
         (["token", "revoke", "client", "nobody"], "", 1, "no client 'nobody'"),
@@ -146,7 +146,7 @@ def test_to_look_at_nothing_makes_nothing(tmp_path: Path) -> None:
 def test_a_state_that_is_no_folder_is_a_wrong_command_line(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     told = command(tmp_path, "user", "list")
-    assert (told.returncode, told.stdout) == (2, "") and "no folder" in told.stderr
+    assert (told.returncode, told.stdout) == (2, "") and "not a folder" in told.stderr
 
 
 def known_elsewhere(folder: Path, *rows: tuple[str, str, str]) -> None:

@@ -136,7 +136,7 @@ def test_a_server_without_sign_in_and_one_that_is_not_there_are_told(tmp_path: P
 
 def walked(url: str, capsys: pytest.CaptureFixture[str], **environment: str) -> str:
     """What is told of the way to `url`."""
-    asyncio.run(main.check_remote(load.load({}, environment), url))
+    asyncio.run(main.check(load.load({}, environment), url=url, json=False))
     return capsys.readouterr().out
 
 

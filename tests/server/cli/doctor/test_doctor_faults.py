@@ -85,9 +85,9 @@ def walking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walking]:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "FIRST", 0.5)
+    monkeypatch.setattr(http, "FIRST_EVENT_TIMEOUT", 0.5)
     monkeypatch.setattr(http, "TIMEOUT", 2.0)
-    monkeypatch.setattr(streams, "QUIET", 0.6)
+    monkeypatch.setattr(streams, "QUIET_TIME", 0.6)
 
 
 def moved(_method: str, path: str, _headers: Headers) -> Answer | None:
@@ -243,8 +243,8 @@ def test_a_server_that_is_reached_in_the_clear_too_is_named(
 ) -> None:
     clear, port = (int(each.url.rpartition(":")[2]) for each in (walking.proxy, walking.secured))
     monkeypatch.setenv("SSL_CERT_FILE", str(walking.certificate))
-    monkeypatch.setattr(reaching, "IN_CLEAR", clear)
-    monkeypatch.setattr(reaching, "ENCRYPTED", port)
+    monkeypatch.setattr(reaching, "HTTP_PORT", clear)
+    monkeypatch.setattr(reaching, "HTTPS_PORT", port)
     url = f"https://localhost:{port}{PREFIX}/mcp"
     walking.proxy.fault = SOUND
     assert walking.to(url, until="https alone") == 1
@@ -440,8 +440,8 @@ def test_too_little_memory_is_named(
     monkeypatch.setattr(machine, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable:   30000 kB\n")
     assert looked("memory", capsys).startswith("FAIL  memory              29.3 MiB are left")
-    monkeypatch.setattr(machine, "GROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(machine, "HELD", tmp_path)
+    monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "CGROUP_ROOT", tmp_path)
     (tmp_path / "meminfo").write_text("MemAvailable: 8000000 kB\n")
     (tmp_path / "cgroup").write_text("0::/box\n")
     (tmp_path / "box").mkdir()

@@ -1,0 +1,169 @@
+"""Read a command line: the command it names, its options, and its arguments and flags."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import chain
+from typing import Any
+
+import click
+
+from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, flags_of, sub_commands, usage
+from toolgate.server.config.options import CONFIG, OPTIONS, Option
+from toolgate.server.protocol.errors import UsageError
+
+EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
+SHORT = {option.short: option for option in OPTIONS if option.short}
+INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags for commands
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What one command line asks for."""
+
+    command: Command
+    options: Mapping[str, Any]  # as the words they are
+    parameters: Mapping[str, Any]  # arguments and flags, by name
+
+
+def parse_words(words: Sequence[str]) -> Invocation:
+    """Return what the command line asks for. Options may stand anywhere. Raises UsageError."""
+    path, options, arguments, instead = _split(words)
+    if instead:
+        return Invocation(COMMANDS[instead], {}, {"commands": path or arguments} if instead == "help" else {})
+    name = " ".join(path)
+    if name in GROUPS or (arguments and not path):
+        raise UsageError(_explain_missing(name, arguments))
+    command = COMMANDS[name or "serve"]
+    if "" in arguments:
+        raise UsageError(f"{command.name}: an argument is empty\nusage: {usage(command)}")
+    try:
+        parsed = _to_click(command).make_context("toolgate", [*options, "--", *arguments])
+    except click.UsageError as error:
+        raise UsageError(_explain(error, command)) from None
+    if parsed.args:
+        raise UsageError(_explain_extra(command, parsed.args[0]))
+    given = {key: _to_word(value) for key, value in parsed.params.items() if value not in (None, (), False)}
+    own = {option.key for option in command.flags} | set(map(_argument_key, command.arguments))
+    settings = {key: value for key, value in given.items() if key not in own}
+    if "url" in given and settings and command.name != "doctor":
+        raise UsageError(f"--{next(iter(settings))} has no effect with --url, which talks to a running server")
+    return Invocation(command, settings, {key: value for key, value in parsed.params.items() if key in own})
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
+    """Return the words of the command, its options with their values, its arguments, and the command that a flag such
+    as --help asks for instead."""
+    path: list[str] = []
+    options: list[str] = []
+    arguments: list[str] = []
+    instead, are_options_over = "", False
+    rest = iter(words)
+    for word in rest:
+        if word == "--" and not are_options_over:
+            are_options_over = True
+        elif not are_options_over and word in INSTEAD:
+            instead = instead or INSTEAD[word]
+        elif not are_options_over and word.startswith("-") and word != "-":
+            if word.startswith("--") and word.partition("=")[0] not in EVERY:
+                raise UsageError(f"unknown option {word}{suggest(word, EVERY)}; see toolgate --help")
+            options.append(word[:2] + word[3:] if word[2:3] == "=" else word)  # -n=NAME is -nNAME
+            if _needs_value(word):
+                value = next(rest, None)
+                if value is None or value.partition("=")[0] in EVERY or value in SHORT:
+                    raise UsageError(f"{word} needs a value")
+                options[-1:] = [f"{word}={value}"] if word.startswith("--") else [word, value]
+        elif not arguments and _is_command(" ".join([*path, word])):
+            path.append(word)
+        else:
+            arguments.append(word)
+    return path, options, arguments, instead
+
+
+def _is_command(name: str) -> bool:
+    return name in COMMANDS or name in GROUPS
+
+
+def _needs_value(word: str) -> bool:
+    """Whether the next word is the value of this one: of `--port`, and of the p in `-vp`."""
+    if word.startswith("--"):
+        return word in EVERY and not EVERY[word].is_switch
+    valued = (at for at, letter in enumerate(word) if (found := SHORT.get(f"-{letter}")) and not found.is_switch)
+    return next(valued, None) == len(word) - 1
+
+
+def _to_click(command: Command) -> click.Command:
+    options = (CONFIG, *command.options) if command.options else ()
+    return click.Command(
+        command.name,
+        params=[*map(_to_argument, command.arguments), *map(_to_option, (*command.flags, *options))],
+        add_help_option=False,
+        context_settings={"allow_extra_args": True},
+    )
+
+
+def _to_argument(text: str) -> click.Argument:
+    return click.Argument(
+        [_argument_key(text)], metavar=text, required=not text.startswith("["), nargs=-1 if "…" in text else 1
+    )
+
+
+def _argument_key(text: str) -> str:
+    """NAME is `name`, [ARGUMENT=VALUE…] is `arguments`."""
+    word = text.strip("[]…").partition("=")[0]
+    return word.lower() + ("s" if "…" in text else "")
+
+
+def _to_option(option: Option) -> click.Option:
+    names = [option.key, option.flag, *([option.short] if option.short else [])]
+    return click.Option(names, is_flag=option.is_switch or None, multiple=option.is_repeatable, metavar=option.metavar)
+
+
+def _to_word(value: Any) -> Any:
+    """As a list or a word: what the environment and the file would say."""
+    return list(value) if isinstance(value, tuple) else "true" if value is True else value
+
+
+# -- what is wrong with a command line, and how to mend it
+
+
+def suggest(word: str, choices: Iterable[str]) -> str:
+    """Return " (did you mean X?)", or "" where nothing is close."""
+    found = get_close_matches(word, list(choices), 1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
+def _explain_missing(group: str, arguments: Sequence[str]) -> str:
+    """For a command that is not there, or only the beginning of one."""
+    names = sub_commands(group)
+    known = ", ".join(names)
+    if not arguments:
+        return f"{group}: COMMAND is missing: {known}"
+    where = f"{group}: " if group else ""
+    return f"{where}unknown command {arguments[0]!r}{suggest(arguments[0], names)}; there are {known}"
+
+
+def _explain(error: click.UsageError, command: Command) -> str:
+    match error:
+        case click.NoSuchOption():
+            text = _explain_option(error.option_name, command)
+        case click.MissingParameter():
+            text = f"{command.name}: {error.param.metavar if error.param else 'an argument'} is missing"
+        case click.BadOptionUsage():
+            text = f"{error.option_name} takes no value"
+        case _:
+            text = error.message
+    return f"{text}\nusage: {usage(command)}"
+
+
+def _explain_option(flag: str, command: Command) -> str:
+    owners = [each.name for each in COMMANDS.values() if flag in flags_of(each)]
+    if not owners:
+        return f"unknown option {flag}"
+    return f"{command.name}: {flag} does not belong here (it belongs to {', '.join(owners)})"
+
+
+def _explain_extra(command: Command, word: str) -> str:
+    """A word too many behind arguments may be a password: it is not repeated."""
+    what = f"takes {' '.join(command.arguments)} and nothing else" if command.arguments else f"unexpected {word!r}"
+    return f"{command.name}: {what}\nusage: {usage(command)}"

@@ -1,0 +1,93 @@
+"""Explain the commands: `toolgate --help`, `toolgate COMMAND --help`, `toolgate help [COMMAND]`, `toolgate version`."""
+
+from collections.abc import Iterable, Sequence
+
+from click import HelpFormatter
+
+from toolgate.server import VERSION
+from toolgate.server.cli.command_line import suggest
+from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, sub_commands, usage
+from toolgate.server.config.options import CONFIG, OPTION_GROUPS, Option
+from toolgate.server.protocol.errors import UsageError
+
+MAX_WIDTH = 100  # characters of a line
+INTRODUCTION = """\
+Thirteen agent tools for any MCP client. Without a command, toolgate serves MCP over stdio; with -t or -s over HTTP."""
+VARIABLES = """\
+Each option is also an environment variable, TOOLGATE_NAME for --name, and a key of the config file. Flags beat the
+environment, and the environment beats the file."""
+
+
+def show_version() -> int:
+    """Print the version."""
+    print(f"toolgate {VERSION}")
+    return 0
+
+
+def show_help(*, commands: Sequence[str]) -> int:
+    """Print the help of a command, of a group of commands, or of all. Raises UsageError."""
+    name = " ".join(commands)
+    formatter = HelpFormatter(max_width=MAX_WIDTH)
+    if not name:
+        _write_overview(formatter)
+    elif name in GROUPS:
+        formatter.write_usage("toolgate", f"{name} COMMAND")
+        _write_text(formatter, _to_sentence(GROUPS[name]))
+        _write_commands(formatter, [f"{name} {word}" for word in sub_commands(name)])
+    elif name in COMMANDS:
+        _write_command(formatter, COMMANDS[name])
+    else:
+        raise UsageError(f"help: unknown command {name!r}{suggest(name, (*COMMANDS, *GROUPS))}")
+    print(formatter.getvalue(), end="")
+    return 0
+
+
+def _write_overview(formatter: HelpFormatter) -> None:
+    formatter.write_usage("toolgate", "[-t] [-s] [OPTIONS] | COMMAND …")
+    _write_text(formatter, INTRODUCTION)
+    _write_commands(formatter, sub_commands(""))
+    _write_text(formatter, "toolgate COMMAND --help explains one command, with its own options and an example.")
+    _write_options(formatter, COMMANDS["serve"])
+
+
+def _write_command(formatter: HelpFormatter, command: Command) -> None:
+    formatter.write_usage("toolgate", usage(command).partition(" ")[2])
+    _write_text(formatter, _to_sentence(command.summary))
+    if command.example:
+        with formatter.section("Example"):
+            formatter.write_text(command.example)
+    _write_section(formatter, "Flags", command.flags)
+    _write_options(formatter, command)
+
+
+def _write_options(formatter: HelpFormatter, command: Command) -> None:
+    for title, group in OPTION_GROUPS.items():
+        _write_section(formatter, title, [option for option in group if option in command.options])
+    if command.options:
+        _write_section(formatter, "Configuration", [CONFIG])
+        _write_text(formatter, VARIABLES)
+
+
+def _write_commands(formatter: HelpFormatter, names: Iterable[str]) -> None:
+    """A command by its summary, a group by what it is about and its commands."""
+    rows = []
+    for name in names:
+        group = f"{GROUPS[name]}: {', '.join(sub_commands(name))}" if name in GROUPS else COMMANDS[name].summary
+        rows.append((name, group))
+    with formatter.section("Commands"):
+        formatter.write_dl(rows)
+
+
+def _write_section(formatter: HelpFormatter, title: str, options: Sequence[Option]) -> None:
+    if rows := [(option.spelling, option.full_help) for option in options if not option.is_planned]:
+        with formatter.section(title):
+            formatter.write_dl(rows)
+
+
+def _to_sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _write_text(formatter: HelpFormatter, text: str) -> None:
+    formatter.write_paragraph()
+    formatter.write_text(text)

@@ -1,0 +1,80 @@
+"""Serve MCP over stdio, or over HTTP with -t or -s: what `toolgate` does without a command."""
+
+import asyncio
+import fcntl
+import logging
+import signal
+import sys
+
+from toolgate.server import VERSION, run_loop
+from toolgate.server.app import App
+from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state.store import NewerStateError, StateError
+from toolgate.server.telemetry import logging as logs
+from toolgate.transports import stdio
+
+DONE, FAULT, USAGE = 0, 1, 2
+WAITING = """\
+toolgate {version} speaks the Model Context Protocol on standard input and output: it is waiting for an MCP client.
+  try it:      toolgate demo          or   toolgate call Bash command='echo hello'
+  connect it:  toolgate config claude-desktop   (or claude-code, cursor, vscode, …)
+  more:        toolgate --help        end with Ctrl-D or Ctrl-C
+"""
+
+
+def serve(options: Config) -> int:
+    """Serve until the client or a signal ends it."""
+    if sys.platform not in ("linux", "darwin"):
+        raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
+    if options.is_remote:
+        signal.signal(signal.SIGTERM, _leave)  # until the server hears of it
+        from toolgate.server import http_app  # start-up: stdio does without all of HTTP
+
+        http_app.check_http(options)
+    logs.start(options.verbose, options.logs, options.log_format)
+    code = DONE
+    try:
+        _run_loop(options)
+    except UsageError:
+        raise
+    except StateError as error:  # what it is, the log has said
+        print(f"toolgate: {error}", file=sys.stderr)
+        code = USAGE if isinstance(error, NewerStateError) else FAULT
+    except Exception:
+        logging.getLogger("toolgate").exception("the server failed")
+        code = FAULT
+    finally:
+        logs.stop()
+    run_loop.exit_if_hung(code)
+    return code
+
+
+def _leave(_number: int, _frame: object) -> None:
+    """Nothing is begun yet that would have to be ended."""
+    raise SystemExit(DONE)
+
+
+def _run_loop(options: Config) -> None:
+    async def serve_http() -> None:
+        await App(options).serve_http()
+
+    async def serve_stdio() -> None:
+        await App(options).serve_stdio(source, sink)
+
+    if options.is_remote:
+        import uvloop  # start-up: stdio does without
+
+        run_loop.run_server(serve_http, uvloop.new_event_loop)
+        return
+    if not (_is_open(0) and _is_open(1)):
+        raise UsageError("standard input or output is closed: serving stdio needs both")
+    if sys.stdin.isatty():
+        print(WAITING.format(version=VERSION), file=sys.stderr, end="")
+    source, sink = stdio.take_descriptors()
+    run_loop.run_server(serve_stdio, asyncio.new_event_loop)
+
+
+def _is_open(descriptor: int) -> bool:
+    """Whether it was open when we were started: what `open_standard` opened is not inheritable, the rest is."""
+    return not fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

@@ -1,0 +1,52 @@
+"""Run a command on the state database, whether a server runs beside it or not."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Concatenate, ParamSpec
+
+from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import lock
+from toolgate.server.state.store import NewerStateError, Store
+from toolgate.tools import ToolError
+
+DONE, FAULT, USAGE = 0, 1, 2
+ENDS_SOON = "a running server ends what is open for it within fifteen seconds"
+
+P = ParamSpec("P")
+Action = Callable[Concatenate[Store, Config, P], Awaitable[None]]
+
+
+class CommandError(Exception):
+    """What a command was asked for can't be done; the text says why."""
+
+
+def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Concatenate[Config, P], int]]:
+    """Make a command of a function that takes the open database first. A command that only looks upgrades nothing."""
+
+    def to_command(action: Action[P]) -> Callable[Concatenate[Config, P], int]:
+        def command(config: Config, /, *args: P.args, **kwargs: P.kwargs) -> int:
+            async def work() -> None:
+                store = Store(config.state, upgrades=upgrades)
+                try:
+                    await action(store, config, *args, **kwargs)
+                finally:
+                    store.close()
+
+            from toolgate.server.auth.login.accounts import SignInError
+
+            if config.state.exists() and not config.state.is_dir():
+                raise UsageError(f"--state: {config.state} is not a folder")
+            with lock.hold_shared(config.state) if config.state.exists() else nullcontext():
+                try:
+                    asyncio.run(work())
+                except (CommandError, SignInError, ToolError) as error:
+                    print(f"toolgate: {error}", file=sys.stderr)
+                    return USAGE if isinstance(error, NewerStateError) else FAULT
+            return DONE
+
+        return command
+
+    return to_command
