@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import tables
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import Store
-from toolgate.server.state.tables import tables
 from toolgate.tools.api.context import Callback, FiredCallback
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class CallbackStore:
                 "session": self.session,
                 "process": self.clock.processes.own_name(),
             }
-            connection.execute(tables().callback.insert().values(row))
+            connection.execute(tables.callback.insert().values(row))
             self.store.set_flag(PENDING, "", True)
             return Callback(free[0], message, delay, delay * 1000, repeats)
 
@@ -66,8 +66,8 @@ class CallbackStore:
             held = [callback for callback in self._read(connection) if slot in (None, callback.id)]
             if slot is not None and not held:
                 raise KeyError(slot)
-            of, slots = tables().callback.c, [callback.id for callback in held]
-            connection.execute(tables().callback.delete().where(of.principal == self.principal, of.slot.in_(slots)))
+            of, slots = tables.callback.c, [callback.id for callback in held]
+            connection.execute(tables.callback.delete().where(of.principal == self.principal, of.slot.in_(slots)))
             return held
 
         cancelled = await self.store.transact(cancel)
@@ -80,7 +80,7 @@ class CallbackStore:
             return []
 
         def read(connection: "Connection") -> Sequence[FiredCallback]:
-            firing = tables().firing
+            firing = tables.firing
             rows = firing.select().where(firing.c.principal == self.principal).order_by(firing.c.id.desc())
             return [
                 FiredCallback(row.slot, row.message, datetime.fromtimestamp(row.fired_at, UTC))
@@ -90,8 +90,8 @@ class CallbackStore:
         return await self.store.transact(read)
 
     def _read(self, connection: "Connection") -> Sequence[Callback]:
-        of, now = tables().callback.c, self.clock.now()
-        rows = tables().callback.select().where(of.principal == self.principal).order_by(of.slot)
+        of, now = tables.callback.c, self.clock.now()
+        rows = tables.callback.select().where(of.principal == self.principal).order_by(of.slot)
         return [
             Callback(row.slot, row.message, row.delay, max(0, round((row.next_at - now) * 1000)), row.left)
             for row in connection.execute(rows)

@@ -4,7 +4,7 @@ added. Each function runs inside a transaction. Times are seconds since the epoc
 
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.state.oauth import OAuthTables
+from toolgate.server.state import tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -16,48 +16,38 @@ UNUSED_LIFETIME = (
 )  # seconds after the last approval when one without a grant goes: that is as long as grants last
 
 
-def _tables() -> OAuthTables:
-    from toolgate.server.state.tables import tables  # start-up
-
-    return tables().oauth
-
-
 def save_client(connection: "Connection", id: str, **row: Any) -> None:
     """A client, in place of what there was of that id: kind, metadata, secret, made_at, fresh_until, failing_since."""
-    from sqlalchemy.dialects.sqlite import insert  # start-up
-
-    made = insert(_tables().client).values(id=id, **row)
-    connection.execute(made.on_conflict_do_update(index_elements=["id"], set_=row))
+    connection.execute(tables.upsert(tables.client, {"id": id}, row))
 
 
 def find_client(connection: "Connection", id: str) -> Any:
     """The row, or None."""
-    of = _tables().client
+    of = tables.client
     return connection.execute(of.select().where(of.c.id == id)).one_or_none()
 
 
 def mark_failing(connection: "Connection", id: str, now: float) -> None:
     """The client's document can't be had: note when that began."""
-    of = _tables().client
+    of = tables.client
     connection.execute(of.update().where(of.c.id == id, of.c.failing_since.is_(None)).values(failing_since=now))
 
 
 def list_clients(connection: "Connection") -> list[Any]:
     """All rows, the oldest first."""
-    of = _tables().client
+    of = tables.client
     return list(connection.execute(of.select().order_by(of.c.made_at, of.c.id)))
 
 
 def count_clients(connection: "Connection", kind: str) -> int:
-    from sqlalchemy import func, select  # start-up
-
-    of = _tables().client
-    return int(connection.execute(select(func.count()).select_from(of).where(of.c.kind == kind)).scalar_one())
+    of = tables.client
+    rows = tables.select(tables.func.count()).select_from(of).where(of.c.kind == kind)
+    return int(connection.execute(rows).scalar_one())
 
 
 def make_room(connection: "Connection", kind: str, most: int) -> bool:
     """Let there be less than `most` of a kind: the oldest that nobody approved give way. False: all are approved."""
-    of = _tables().client
+    of = tables.client
     surplus = count_clients(connection, kind) - most + 1
     if surplus > 0:
         oldest = of.select().with_only_columns(of.c.id).where(of.c.kind == kind, of.c.granted_at.is_(None))
@@ -68,16 +58,15 @@ def make_room(connection: "Connection", kind: str, most: int) -> bool:
 
 def mark_approved(connection: "Connection", id: str, now: float) -> None:
     """A person approved the client."""
-    of = _tables().client
+    of = tables.client
     connection.execute(of.update().where(of.c.id == id).values(granted_at=now))
 
 
 def remove_client(connection: "Connection", id: str) -> list[str]:
     """Take a client away, with what was remembered and the refresh tokens. Gives the ids of its grants, to be ended."""
-    all = _tables()
-    connection.execute(all.client.delete().where(all.client.c.id == id))
-    connection.execute(all.consent.delete().where(all.consent.c.client == id))
-    of = all.grant
+    connection.execute(tables.client.delete().where(tables.client.c.id == id))
+    connection.execute(tables.consent.delete().where(tables.consent.c.client == id))
+    of = tables.grant
     held = of.select().with_only_columns(of.c.id).where(of.c.client == id, of.c.revoked_at.is_(None))
     return list(connection.execute(held).scalars())
 
@@ -85,13 +74,12 @@ def remove_client(connection: "Connection", id: str) -> list[str]:
 def remove_unused_clients(connection: "Connection", now: float) -> None:
     """Take away what nobody uses: never approved in a week, or approved long ago and without a grant since. What the
     operator added stays."""
-    all = _tables()
-    of = all.client
-    held = all.grant.select().with_only_columns(all.grant.c.client)
+    of = tables.client
+    held = tables.grant.select().with_only_columns(tables.grant.c.client)
     never = of.c.granted_at.is_(None) & (of.c.made_at < now - UNAPPROVED_LIFETIME)
     left = (of.c.granted_at < now - UNUSED_LIFETIME) & of.c.id.not_in(held)
     connection.execute(of.delete().where(never | left, of.c.kind != CONFIGURED))
-    gone = all.consent.c.given_at < now - UNUSED_LIFETIME
+    gone = tables.consent.c.given_at < now - UNUSED_LIFETIME
     connection.execute(
-        all.consent.delete().where(gone & all.consent.c.client.not_in(of.select().with_only_columns(of.c.id)))
+        tables.consent.delete().where(gone & tables.consent.c.client.not_in(of.select().with_only_columns(of.c.id)))
     )

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import tables
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import Store
-from toolgate.server.state.tables import tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
@@ -37,7 +37,7 @@ async def claim_due(
     """
 
     def look(connection: "Connection") -> tuple[list[Firing], float]:
-        rows = connection.execute(tables().callback.select()).all()
+        rows = connection.execute(tables.callback.select()).all()
         if not rows:
             store.set_flag(PENDING, "", False)
             return [], float("inf")
@@ -55,23 +55,23 @@ def _advance(
     connection: "Connection", row: "Row[tuple[object, ...]]", own: str, now: float
 ) -> tuple[Firing | None, float]:
     """Write down what a callback is after `now`. Gives its firing, if it is due, and its next time."""
-    of = tables().callback.c
+    of = tables.callback.c
     is_due = row.next_at <= now
     left = row.left - 1 if is_due and row.left > 0 else row.left
     next_at = _next(row.next_at, row.delay, now)
     this = (of.principal == row.principal) & (of.slot == row.slot) & (of.next_at == row.next_at)
     if left == 0:
-        connection.execute(tables().callback.delete().where(this))
+        connection.execute(tables.callback.delete().where(this))
         next_at = float("inf")
     elif (next_at, own) != (row.next_at, row.process):
         change = {"next_at": next_at, "left": left, "process": own}
-        connection.execute(tables().callback.update().where(this).values(change))
+        connection.execute(tables.callback.update().where(this).values(change))
     return Firing(row.principal, row.session, row.slot, row.message, left) if is_due else None, next_at
 
 
 def _remember(connection: "Connection", firings: list[Firing], now: float) -> None:
     """Write down what fires, and forget what is older than the latest."""
-    firing = tables().firing
+    firing = tables.firing
     for fired in firings:
         row = {"principal": fired.principal, "slot": fired.slot, "message": fired.message, "fired_at": now}
         connection.execute(firing.insert().values(row))

@@ -6,40 +6,36 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.state import tables
+
 WITHIN = 2.0  # seconds to wait for another process that writes
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Table
-
-
-def _table() -> "Table":
-    from toolgate.server.state.tables import tables  # start-up
-
-    return tables().oauth.key
+    from sqlalchemy import Connection
 
 
 def list_keys(connection: "Connection") -> list[Any]:
     """All rows (kid, sealed, made_at, retired_at), the newest first."""
-    of = _table()
+    of = tables.signing_key
     return list(connection.execute(of.select().order_by(of.c.made_at.desc(), of.c.kid)))
 
 
 def add_key(connection: "Connection", kid: str, sealed: str, now: float, takes_over: float) -> None:
     """A new key: the last one before retires when this one takes over."""
-    of = _table()
+    of = tables.signing_key
     connection.execute(of.update().where(of.c.retired_at.is_(None)).values(retired_at=takes_over))
     connection.execute(of.insert().values(kid=kid, sealed=sealed, made_at=now))
 
 
 def remove_retired_keys(connection: "Connection", before: float) -> None:
     """Take away those retired before then."""
-    of = _table()
+    of = tables.signing_key
     connection.execute(of.delete().where(of.c.retired_at < before))
 
 
 def remove_all_keys(connection: "Connection") -> None:
     """Take all away."""
-    connection.execute(_table().delete())
+    connection.execute(tables.signing_key.delete())
 
 
 def read_newest_key(path: Path) -> tuple[str, str, float] | None:

@@ -2,66 +2,14 @@
 transaction; what is secret comes here hashed. Times are seconds since the epoch.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.state import tables
+
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, MetaData, Table
+    from sqlalchemy import ColumnElement, Connection, Table
 
 BUILT_IN = "toolgate:accounts"  # the issuer of accounts: no outside issuer is called like this, theirs are URLs
-
-
-@dataclass(frozen=True, slots=True)
-class PeopleTables:
-    account: "Table"
-    login: "Table"  # a browser that is signed in
-    departure: "Table"  # a browser that has been sent to another issuer to sign in
-
-
-def define(metadata: "MetaData") -> PeopleTables:
-    """Declare the tables."""
-    from sqlalchemy import Column, Float, Index, String, Table  # start-up
-
-    def text(name: str, *, key: bool = False) -> Any:
-        return Column(name, String, primary_key=key, nullable=False)
-
-    return PeopleTables(
-        account=Table(
-            "account",
-            metadata,
-            text("name", key=True),
-            Column("subject", String, nullable=False, unique=True),
-            text("password"),  # argon2id
-            Column("made_at", Float, nullable=False),
-        ),
-        login=Table(
-            "login",
-            metadata,
-            text("hash", key=True),
-            text("first"),  # the hash it began with: survives the person's signing in again
-            text("issuer"),
-            text("subject"),
-            text("name"),
-            Column("email", String),  # that the issuer has verified
-            Column("until", Float, nullable=False),
-            Index("login_person", "issuer", "subject"),
-        ),
-        departure=Table(
-            "departure",
-            metadata,
-            text("hash", key=True),
-            text("provider"),
-            text("question"),
-            text("scopes"),
-            Column("until", Float, nullable=False),
-        ),
-    )
-
-
-def _tables() -> PeopleTables:
-    from toolgate.server.state.tables import tables  # it imports this
-
-    return tables().people
 
 
 # Accounts
@@ -69,39 +17,39 @@ def _tables() -> PeopleTables:
 
 def list_accounts(connection: "Connection") -> list[Any]:
     """All accounts, by name."""
-    of = _tables().account
+    of = tables.account
     return list(connection.execute(of.select().order_by(of.c.name)))
 
 
 def find_account(connection: "Connection", name: str) -> Any:
     """The account's row, or None."""
-    of = _tables().account
+    of = tables.account
     return connection.execute(of.select().where(of.c.name == name)).one_or_none()
 
 
 def has_accounts(connection: "Connection") -> bool:
-    of = _tables().account
+    of = tables.account
     return connection.execute(of.select().limit(1)).first() is not None
 
 
 def add_account(connection: "Connection", **row: Any) -> None:
-    connection.execute(_tables().account.insert().values(**row))
+    connection.execute(tables.account.insert().values(**row))
 
 
 def set_password(connection: "Connection", name: str, password: str) -> bool:
     """Whether there is such an account."""
-    of = _tables().account
+    of = tables.account
     return connection.execute(of.update().where(of.c.name == name).values(password=password)).rowcount == 1
 
 
 def has_account(connection: "Connection", issuer: str, subject: str) -> bool:
     """Whether a person of the built-in login has their account yet; whether others may come, `SignIn.may_come` says."""
-    of = _tables().account
+    of = tables.account
     return issuer != BUILT_IN or connection.execute(of.select().where(of.c.subject == subject)).first() is not None
 
 
 def remove_account(connection: "Connection", name: str) -> None:
-    of = _tables().account
+    of = tables.account
     connection.execute(of.delete().where(of.c.name == name))
 
 
@@ -110,45 +58,45 @@ def remove_account(connection: "Connection", name: str) -> None:
 
 def find_login(connection: "Connection", hashed: str, now: float) -> Any:
     """The row of a session that lasts, or None."""
-    of = _tables().login
+    of = tables.login
     return connection.execute(of.select().where(of.c.hash == hashed, of.c.until > now)).one_or_none()
 
 
 def add_login(connection: "Connection", now: float, **row: Any) -> None:
     """Those that are over go."""
-    of = _tables().login
+    of = tables.login
     connection.execute(of.delete().where(of.c.until <= now))
     connection.execute(of.insert().values(**row))
 
 
 def end_login(connection: "Connection", hashed: str) -> None:
-    of = _tables().login
+    of = tables.login
     connection.execute(of.delete().where(of.c.hash == hashed))
 
 
 def end_logins(connection: "Connection", issuer: str, subject: str) -> None:
     """All of a person's."""
-    of = _tables().login
+    of = tables.login
     connection.execute(of.delete().where(*_person(of, issuer, subject)))
 
 
 def end_all_logins(connection: "Connection") -> None:
     """Everybody's."""
-    connection.execute(_tables().login.delete())
+    connection.execute(tables.login.delete())
 
 
 # Departures
 
 
 def add_pending_login(connection: "Connection", now: float, **row: Any) -> None:
-    of = _tables().departure
+    of = tables.pending_login
     connection.execute(of.delete().where(of.c.until <= now))
     connection.execute(of.insert().values(**row))
 
 
 def trim_pending_logins(connection: "Connection", question: str, each: int, all: int) -> None:
     """Leave the newest `each` of a question's departures, where there is one, and the newest `all` of everybody's."""
-    of = _tables().departure
+    of = tables.pending_login
     newest = of.select().with_only_columns(of.c.hash).order_by(of.c.until.desc())
     if question:
         held = newest.where(of.c.question == question).limit(each)
@@ -158,7 +106,7 @@ def trim_pending_logins(connection: "Connection", question: str, each: int, all:
 
 def take_pending_login(connection: "Connection", hashed: str, now: float) -> Any:
     """The row, or None: once."""
-    of = _tables().departure
+    of = tables.pending_login
     row = connection.execute(of.select().where(of.c.hash == hashed, of.c.until > now)).one_or_none()
     connection.execute(of.delete().where(of.c.hash == hashed))
     return row

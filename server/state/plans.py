@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import tables
 from toolgate.server.state.store import Store
-from toolgate.server.state.tables import tables
 from toolgate.tools.api.context import CallerState, PlanState
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class PlanStore:
         return state
 
     def _write(self, connection: "Connection", state: PlanState) -> None:
-        plan = tables().plan
+        plan = tables.plan
         connection.execute(plan.delete().where(plan.c.principal == self.principal))
         if state.started_at is None:
             return
@@ -108,7 +108,7 @@ class PlanStore:
             self.store.set_flag(ACTIVE_FLAG, self.principal, True)
 
     def _read(self, connection: "Connection") -> PlanState:
-        plan = tables().plan
+        plan = tables.plan
         row = connection.execute(plan.select().where(plan.c.principal == self.principal)).one_or_none()
         if row is None:
             return NO_PLAN

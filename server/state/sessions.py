@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sqlite import describe_error
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.tables import tables
 from toolgate.tools.api.context import PlanState
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class SessionRecords:
             now = self.now()
             row: dict[str, Any] = {"id": id, "issuer": issuer, "subject": subject, "client": client, "details": details}
             row |= {"process": self._processes.own_name(), "began_at": now, "seen_at": now}
-            connection.execute(tables().session.insert(), row)
+            connection.execute(tables.session.insert(), row)
             if not self._store.has_flag(FLAG, ""):
                 self._store.set_flag(FLAG, "", True)
 
@@ -125,7 +125,7 @@ class SessionRecords:
         """Nothing happens to one that is forgotten."""
 
         def change(connection: "Connection") -> None:
-            of = tables().session
+            of = tables.session
             connection.execute(of.update().where(of.c.id == id).values(details=details))
 
         return self._batch.add(change)
@@ -153,16 +153,14 @@ class SessionRecords:
 
         def leave(connection: "Connection") -> None:
             _see(seen, connection)
-            of = tables().message
+            of = tables.session_message
             _each(connection, "DELETE FROM session_message WHERE session = ?", [(id,) for id in messages])
             rows = [
                 {"session": id, "stream": one.stream, "number": one.number, "data": one.data}
                 for id, some in messages.items()
                 for one in some
             ]
-            there = set(
-                connection.execute(tables().session.select().with_only_columns(tables().session.c.id)).scalars()
-            )
+            there = set(connection.execute(tables.session.select().with_only_columns(tables.session.c.id)).scalars())
             kept = [row for row in rows if row["session"] in there]
             if kept:
                 connection.execute(of.insert(), kept)
@@ -175,7 +173,7 @@ class SessionRecords:
         return await self._store.transact(partial(self._take, id))
 
     def _take(self, id: str, connection: "Connection") -> ResumedSession | None:
-        session, message = tables().session, tables().message
+        session, message = tables.session, tables.session_message
         row = connection.execute(session.select().where(session.c.id == id)).one_or_none()
         own = self._processes.own_name()
         if row is None or (row.process != own and self._processes.is_alive(row.process)):
@@ -194,7 +192,7 @@ class SessionRecords:
         return ResumedSession(details, row.began_at, found)
 
     def _recall(self, idle: float, most: int, connection: "Connection") -> list[StoredSession]:
-        of = tables().session
+        of = tables.session
         own, now = self._processes.own_name(), self.now()
         names = set(connection.execute(of.select().with_only_columns(of.c.process).distinct()).scalars())
         dead = [name for name in names if name != own and not self._processes.is_alive(name)]

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolgate.server.state import tables
 from toolgate.server.state.db_thread import DatabaseThread
 from toolgate.server.state.sqlite import NewerStateError as NewerStateError
 from toolgate.server.state.sqlite import StateError as StateError
@@ -30,7 +31,6 @@ from toolgate.server.state.sqlite import (
     version_of_raw,
 )
 from toolgate.server.state.tables import VERSION as VERSION
-from toolgate.server.state.tables import tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as Connection  # again by this name: the rest of the server sees it here only
@@ -271,7 +271,7 @@ def _fill(connection: "Connection") -> None:
     """Make the tables."""
     from toolgate.server.state import migrate  # start-up; this much of it imports no Alembic
 
-    tables().metadata.create_all(connection)
+    tables.metadata.create_all(connection)
     migrate.stamp_version(connection)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.state import tables
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import Store
-from toolgate.server.state.tables import tables
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TaskRows:
             now = self.now()
             kept = StoredTask(id, principal, self.processes.own_name(), "working", None, now, now, now + lifetime)
             connection.execute(
-                tables().deferral.insert().values({**_to_row(kept), "again": again, "server": self.server})
+                tables.deferral.insert().values({**_to_row(kept), "again": again, "server": self.server})
             )
             self.store.set_flag(FLAG, "", True)
             return kept
@@ -89,7 +89,7 @@ class TaskRows:
         def save(connection: "Connection") -> StoredTask:
             has_room = kept.is_live or self._make_room(connection, kept)
             written = kept if has_room or otherwise is None else otherwise
-            of = tables().deferral
+            of = tables.deferral
             connection.execute(of.update().where(of.c.id == kept.id).values({**_to_row(written), "again": None}))
             return written
 
@@ -99,14 +99,14 @@ class TaskRows:
         """The client has seen how these ended: from now on they may make room."""
 
         def read(connection: "Connection") -> None:
-            of = tables().deferral
+            of = tables.deferral
             connection.execute(of.update().where(of.c.id.in_(list(ids))).values(read=True))
 
         await self.store.transact(read)
 
     async def remove(self, id: str) -> None:
         def drop(connection: "Connection") -> None:
-            of = tables().deferral
+            of = tables.deferral
             connection.execute(of.delete().where(of.c.id == id))
 
         await self.store.transact(drop)
@@ -116,7 +116,7 @@ class TaskRows:
         left one of them behind."""
 
         def find(connection: "Connection") -> tuple[list[StoredTask], bool]:
-            of = tables().deferral
+            of = tables.deferral
             mine = (of.c.principal == principal) & of.c.id.in_(list(ids))
             rows = connection.execute(of.select().where(mine)).all()
             ours = {row.process for row in rows if row.status in LIVE and row.server == self.server}
@@ -130,7 +130,7 @@ class TaskRows:
 
         def adopt(connection: "Connection") -> list[tuple[StoredTask, bytes | None]]:
             self._expire(connection)
-            of = tables().deferral
+            of = tables.deferral
             own = self.processes.own_name()
             rows = connection.execute(of.select().where(of.c.status.in_(LIVE) & (of.c.server == self.server))).all()
             dead = {name for name in {row.process for row in rows} if not self.processes.is_alive(name)}
@@ -143,7 +143,7 @@ class TaskRows:
         return await self.store.transact(adopt)
 
     def _expire(self, connection: "Connection") -> None:
-        of = tables().deferral
+        of = tables.deferral
         connection.execute(of.delete().where(of.c.expires_at <= self.now()))
         if connection.execute(of.select().with_only_columns(of.c.id).limit(1)).first() is None:
             self.store.set_flag(FLAG, "", False)
@@ -159,17 +159,15 @@ class TaskRows:
                 surplus.append(row.id)
         if size > MAX_BYTES:
             return False  # they would go for nothing
-        of = tables().deferral
+        of = tables.deferral
         connection.execute(of.delete().where(of.c.id.in_(surplus)))
         return True
 
     def _rows(self, connection: "Connection", principal: str) -> list[Any]:
         """What there is of the principal's, without what it holds; what ended first comes first."""
-        from sqlalchemy import func  # start-up
-
-        of = tables().deferral
+        of = tables.deferral
         mine = of.select().where(of.c.principal == principal).order_by(of.c.updated_at)
-        size = func.length(of.c.outcome).label("size")
+        size = tables.func.length(of.c.outcome).label("size")
         return list(connection.execute(mine.with_only_columns(of.c.id, of.c.status, of.c.read, size)))
 
 

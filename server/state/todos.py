@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import tables
 from toolgate.server.state.store import Store
-from toolgate.server.state.tables import tables
 from toolgate.tools import ToolError
 from toolgate.tools.api.context import Todo, TodoStep
 
@@ -58,7 +58,7 @@ class TodoStore:
             if taken >= MAX_STEPS:
                 raise ToolError(f"task {task_id} has {MAX_STEPS} steps, the most there are: create another task")
             row = {"task_id": task_id, "number": taken + 1, "text": text, "completed": False}
-            connection.execute(tables().step.insert().values(row))
+            connection.execute(tables.step.insert().values(row))
             _set_completed(connection, task_id, False)
             return self._find(connection, task_id)
 
@@ -73,7 +73,7 @@ class TodoStore:
             if step is None:
                 _set_completed(connection, task_id, True)
             elif step in known:
-                steps = tables().step
+                steps = tables.step
                 this = (steps.c.task_id == task_id) & (steps.c.number == step)
                 connection.execute(steps.update().where(this).values(completed=True))
             else:
@@ -105,14 +105,12 @@ class TodoStore:
         tasks there are in all."""
 
         def look(connection: "Connection") -> tuple[list[TodoOutline], int]:
-            from sqlalchemy import func, select  # start-up
-
-            task, current = tables().task, self._current(connection)
+            task, current = tables.task, self._current(connection)
             mine = task.c.principal == self.principal
             by = (task.c.completed, task.c.id != (current or 0), task.c.id.desc())
             rows = connection.execute(task.select().where(mine).order_by(*by).limit(most)).all()
             held = _outlines(connection, [row.id for row in rows], steps)
-            total = connection.execute(select(func.count()).select_from(task).where(mine)).scalar_one()
+            total = connection.execute(tables.select(tables.func.count()).select_from(task).where(mine)).scalar_one()
             return [
                 TodoOutline(Todo(row.id, row.name, row.id == current, row.completed, first), count, done)
                 for row in rows
@@ -133,7 +131,7 @@ class TodoStore:
         return found[0]
 
     def _read(self, connection: "Connection", task_id: int | None) -> list[Todo]:
-        task, step = tables().task, tables().step
+        task, step = tables.task, tables.step
         wanted = task.c.principal == self.principal
         if task_id is not None:
             wanted &= task.c.id == task_id
@@ -147,13 +145,13 @@ class TodoStore:
         ]
 
     def _current(self, connection: "Connection") -> int | None:
-        focus = tables().focus
+        focus = tables.focus
         rows = connection.execute(focus.select().where(self._is_own()))
         by_session: dict[str, int] = {row.session: row.task_id for row in rows}
         return by_session.get(self.session, by_session.get(""))
 
     def _focus(self, connection: "Connection", task_id: int) -> None:
-        focus, now = tables().focus, time.time()
+        focus, now = tables.focus, time.time()
         forgotten = (focus.c.session != "") & (focus.c.set_at < now - FORGET)
         connection.execute(focus.delete().where(self._is_own() | forgotten))
         row = {"principal": self.principal, "task_id": task_id, "set_at": now}
@@ -161,24 +159,23 @@ class TodoStore:
         connection.execute(focus.insert(), rows)
 
     def _is_own(self) -> "ColumnElement[bool]":
-        of = tables().focus.c
+        of = tables.focus.c
         return (of.principal == self.principal) & of.session.in_(["", self.session])
 
 
 def _insert(connection: "Connection", principal: str, name: str) -> int:
     row = {"principal": principal, "name": name, "completed": False}
-    made = connection.execute(tables().task.insert().values(row)).inserted_primary_key
+    made = connection.execute(tables.task.insert().values(row)).inserted_primary_key
     assert made is not None  # one row of a table with a key
     return int(made[0])
 
 
 def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[int, tuple[list[TodoStep], int, int]]:
     """Of each task that has steps: the first of them, how many there are, and how many of these are completed."""
-    from sqlalchemy import func, select  # start-up
-
-    step = tables().step
+    step = tables.step
     of_these = step.c.task_id.in_(ids)
-    counts = select(step.c.task_id, func.count(), func.sum(step.c.completed)).where(of_these).group_by(step.c.task_id)
+    columns = (step.c.task_id, tables.func.count(), tables.func.sum(step.c.completed))
+    counts = tables.select(*columns).where(of_these).group_by(step.c.task_id)
     found: dict[int, tuple[list[TodoStep], int, int]] = {
         id: ([], count, int(done)) for id, count, done in connection.execute(counts)
     }
@@ -189,12 +186,12 @@ def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[i
 
 
 def _set_completed(connection: "Connection", task_id: int, completed: bool) -> None:
-    task = tables().task
+    task = tables.task
     connection.execute(task.update().where(task.c.id == task_id).values(completed=completed))
 
 
 def _make_room(connection: "Connection", principal: str) -> None:
-    task = tables().task
+    task = tables.task
     rows = task.select().where(task.c.principal == principal).order_by(task.c.id)
     held = connection.execute(rows.with_only_columns(task.c.id, task.c.completed)).all()
     done = [row.id for row in held if row.completed]

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.tables import tables
 from toolgate.tools.api.context import CallerState
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class WorkingDirectories:
             place.saved_cwd = cwd
 
     def _put(self, principal: str, cwd: Path | None, connection: "Connection") -> None:
-        of = tables().place
+        of = tables.place
         connection.execute(of.delete().where(of.c.principal == principal, of.c.workspace == self._workspace))
         if cwd is not None:
             row = {"principal": principal, "workspace": self._workspace, "cwd": os.fsencode(cwd)}
@@ -68,7 +68,7 @@ class WorkingDirectories:
             self._store.set_flag(FLAG, "", True)
 
     def _read(self, connection: "Connection") -> dict[str, Path]:
-        of = tables().place
+        of = tables.place
         last = of.select().order_by(of.c.moved_at.desc()).limit(MAX_DIRECTORIES)
         oldest = [row.moved_at for row in connection.execute(last)][MAX_DIRECTORIES - 1 :]
         connection.execute(of.delete().where(of.c.moved_at < (oldest[0] if oldest else 0.0)))

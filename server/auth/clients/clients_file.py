@@ -31,7 +31,7 @@ from toolgate.server.auth.clients.model import (
 )
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import hash_secret
 
 ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject: a client's own must not look like it
 KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.clients.redirect_uris import display_host
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import hash_secret
 from toolgate.server.state.sealed_state import Sealer
 
 LIFETIME = 600.0  # seconds: a person signs in, finds the password, reads

@@ -35,8 +35,7 @@ from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_own_reso
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
 from toolgate.server.principal import derive_subject
 from toolgate.server.state import client_rows, grant_rows
-from toolgate.server.state.grant_rows import Grant
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import Grant, hash_secret
 
 CODE_LIFETIME = 60.0  # seconds; clients redeem within one
 GRANT_LIFETIME = 90 * 86_400.0  # seconds: then a person is asked again, whatever was refreshed

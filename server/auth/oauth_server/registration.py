@@ -13,7 +13,7 @@ from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS
 from toolgate.server.auth.oauth_server.responses import NO_STORE, OAuthResponse, error_response
 from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.state import client_rows
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import hash_secret
 
 MAX_CLIENTS = 50_000  # hosted platforms register anew at each connection; some hundred MiB at the very worst
 TOO_MANY = error_response("too_many_requests", DESCRIPTIONS["too_many_requests"])

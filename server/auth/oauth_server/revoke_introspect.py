@@ -13,7 +13,7 @@ from toolgate.server.auth.oauth_server.requests import OAuthRequestError
 from toolgate.server.auth.oauth_server.scope_policy import is_own_resource
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
 from toolgate.server.state import grant_rows
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import hash_secret
 
 
 @dataclass(frozen=True, slots=True)

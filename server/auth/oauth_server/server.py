@@ -32,8 +32,7 @@ from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.principal import GrantKey
 from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state.grant_rows import Grant
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import Grant, hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

@@ -1,14 +1,13 @@
-"""What Alembic runs: the migrations, on the connection and in the transaction that it is given. Knows no database of
-its own: `upgrading` opens it, and a developer's `alembic revision --autogenerate` has to be given one too."""
+"""Run the migrations, on the connection and in the transaction that server/state/migrate.py hands to Alembic."""
 
 from alembic import context
 
-from toolgate.server.state.tables import tables
+from toolgate.server.state import tables
 
-# As batches, SQLite's tables are made anew where it can't change them
+# Batches: SQLite's tables are copied where it can't change them
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=tables().metadata,
+    target_metadata=tables.metadata,
     render_as_batch=True,
 )
 with context.begin_transaction():

@@ -23,8 +23,7 @@ from tests.server.auth.test_ownership import called, messages, opened, text
 from toolgate.server.auth.revocation_watch import RevocationWatch
 from toolgate.server.cli import user
 from toolgate.server.principal import Principal, derive_subject
-from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state.tables import tables
+from toolgate.server.state import grant_rows, people_rows, tables
 
 OFTEN = (  # the command, but for how often it looks
     "import sys; from toolgate.server.http_app import Site; Site.__init__.__kwdefaults__['every'] = 0.2; "
@@ -232,7 +231,7 @@ def ended(response: Any) -> bytes:
 
 
 def _records(signed: Signed) -> list[Any]:
-    found: list[Any] = stored(signed, lambda connection: connection.execute(tables().session.select()).all())
+    found: list[Any] = stored(signed, lambda connection: connection.execute(tables.session.select()).all())
     return found
 
 
@@ -261,7 +260,7 @@ def test_what_a_removed_person_left_running_ends(signed: Signed) -> None:
     assert eventually(lambda: not processes_with("61.818"))
 
     def left(connection: Any) -> int:
-        return len(connection.execute(tables().callback.select()).all())
+        return len(connection.execute(tables.callback.select()).all())
 
     assert eventually(lambda: stored(signed, left) == 1)
     assert processes_with("61.919")

@@ -1,7 +1,7 @@
 """Makes the fixture of the present schema, with rows in every table, by use of today's code. Whoever adds a version to
 the tables adds the fixture that this writes, and leaves those before as they are:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/7.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/2.sql
 """
 
 import asyncio

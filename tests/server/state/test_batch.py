@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.server.state.test_store import with_store
+from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.tables import tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -21,7 +21,7 @@ HALF = "\ud800"  # of a surrogate pair: JSON may carry one, UTF-8 has no such ch
 
 
 def written(connection: "Connection") -> list[str]:
-    of = tables().session
+    of = tables.session
     return sorted(connection.execute(of.select().with_only_columns(of.c.id)).scalars())
 
 
@@ -49,7 +49,7 @@ def test_half_a_write_is_taken_back_whole(tmp_path: Path) -> None:
 
         def put(connection: "Connection", *ids: str) -> None:
             for id in ids:
-                connection.execute(tables().session.insert(), {**row, "id": id})
+                connection.execute(tables.session.insert(), {**row, "id": id})
 
         half = batch.add(lambda connection: put(connection, "one", HALF))
         whole = batch.add(lambda connection: put(connection, "two"))

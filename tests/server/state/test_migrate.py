@@ -1,4 +1,4 @@
-"""Databases of every schema there has been, opened by today's code; and upgrades that fail, are killed, or meet."""
+"""Databases of every version, opened by today's code; and upgrades that fail, are killed, or meet."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ import multiprocessing
 import multiprocessing.process
 import shutil
 import sqlite3
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,34 +18,28 @@ from sqlalchemy import event
 from tests.clients.raw_client import eventually
 from tests.server.cli.test_cli import run
 from tests.server.state import fixture
-from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state import migrate as upgrading
+from toolgate.server.state import grant_rows, migrate, people_rows, tables
 from toolgate.server.state import store as store_module
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sqlite import connect, disconnect
 from toolgate.server.state.store import VERSION, NewerStateError, StateError, Store
-from toolgate.server.state.tables import tables
 from toolgate.server.state.todos import TodoStore
 
-FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.sql"))
+FIXTURES = Path(__file__).parent / "fixtures"  # a database of each version, with rows in every table
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def made(folder: Path, fixture: Path) -> Path:
-    """A state folder with that database."""
+def made(folder: Path, number: int = VERSION) -> Path:
+    """A state folder with the fixture's database of that version."""
     (folder / "state").mkdir(mode=0o700, parents=True)
     database = folder / "state" / "state.db"
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.executescript(fixture.read_text())
+        connection.executescript((FIXTURES / f"{number}.sql").read_text())
         connection.execute("PRAGMA journal_mode = WAL")
     database.chmod(0o600)
     return database
-
-
-def of(version: str) -> Path:
-    return next(path for path in FIXTURES if path.stem == version)
 
 
 def version(database: Path) -> int:
@@ -93,20 +86,20 @@ def differences() -> Iterator[Callable[[Path], list[Any]]]:
         connection = connect(database)
         try:
             options = {"compare_type": True, "compare_server_default": True}
-            return list(compare_metadata(MigrationContext.configure(connection, opts=options), tables().metadata))
+            return list(compare_metadata(MigrationContext.configure(connection, opts=options), tables.metadata))
         finally:
             disconnect(connection)
 
     yield compared
 
 
-@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
-def test_a_database_of_each_schema_there_was_is_upgraded_with_all_that_is_in_it(
-    tmp_path: Path, fixture: Path, differences: Callable[[Path], list[Any]]
+@pytest.mark.parametrize("number", range(1, VERSION + 1))
+def test_a_database_of_each_version_is_upgraded_with_all_that_is_in_it(
+    tmp_path: Path, number: int, differences: Callable[[Path], list[Any]]
 ) -> None:
-    database = made(tmp_path, fixture)
+    database = made(tmp_path, number)
     before = rows(database)
-    assert all(before[table] for table in before), "every table of a fixture has rows"
+    assert all(before.values()), "every table of a fixture has rows"
 
     async def used(store: Store) -> None:
         (report, tidy) = await TodoStore(store, "local", "").all()
@@ -119,57 +112,51 @@ def test_a_database_of_each_schema_there_was_is_upgraded_with_all_that_is_in_it(
         callbacks = CallbackStore(store, CallbackTimer(store, lambda _: None), "local", "")
         (callback,) = await store.transact(callbacks._read)
         assert (callback.message, callback.repeats_left) == ("look at the build", -1)
-        if "oauth_grant" in before:
-            (grant,) = await store.transact(
-                lambda connection: grant_rows.list_unrevoked_grants(connection, client="c-1")
-            )
-            assert grant.id == before["oauth_grant"][0]["id"] and grant.family
-            assert (await store.transact(lambda connection: people_rows.find_account(connection, "ada"))).subject
-            (token, own) = rows(database)["oauth_access"]
-            assert (token["subject"], own["subject"]) == ("s-ada", "c-1")
+        (grant,) = await store.transact(lambda connection: grant_rows.list_unrevoked_grants(connection, client="c-1"))
+        assert grant.id == before["oauth_grant"][0]["id"] and grant.family
+        assert (await store.transact(lambda connection: people_rows.find_account(connection, "ada"))).subject
+        (token, own) = rows(database)["oauth_access"]
+        assert (token["subject"], own["subject"]) == ("s-ada", "c-1")
 
     opened(tmp_path, used)
     after = rows(database)
-    for table in before.keys() - {"oauth_question"}:  # what waited for ten minutes
-        kept = [{name: row[name] for name in before[table][0] if name in row} for row in after[table]]
-        lost = before[table][0].keys() - after[table][0].keys()
-        assert lost <= ({"redirect_uri"} if table == "oauth_code" else set())
-        assert kept == [{name: value for name, value in row.items() if name not in lost} for row in before[table]]
+    for table in before:
+        assert [{name: row[name] for name in before[table][0]} for row in after[table]] == before[table]
     assert version(database) == VERSION
     assert differences(database) == []
-    stem = int(fixture.stem[0])
     copies = sorted(database.parent.glob("state.db.before-*"))
-    assert [copy.name for copy in copies] == ([f"state.db.before-{VERSION}"] if stem < VERSION else [])
-    for copy in copies:
-        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-        assert (version(copy), rows(copy)) == (stem, before)
+    assert [copy.name for copy in copies] == ([f"state.db.before-{VERSION}"] if number < VERSION else [])
 
 
 def test_the_present_version_is_the_last_migration_and_has_a_fixture(
-    tmp_path: Path, differences: Callable[[Path], list[Any]]
+    tmp_path: Path, differences: Callable[[Path], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from alembic.script import ScriptDirectory
 
-    scripts = ScriptDirectory(str(upgrading.MIGRATIONS))
-    assert scripts.get_heads() == [upgrading.format_revision(VERSION)]
-    assert {int(path.stem[0]) for path in FIXTURES} == set(range(1, VERSION + 1))
+    def stamped(database: Path) -> tuple[list[Any], Any]:
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            own = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+            return connection.execute("SELECT version_num FROM alembic_version").fetchall(), own
+
+    scripts = ScriptDirectory(str(migrate.MIGRATIONS))
+    assert scripts.get_heads() == [migrate.format_revision(VERSION)]
+    assert {int(path.stem) for path in FIXTURES.glob("*.sql")} == set(range(1, VERSION + 1))
     assert tasks(tmp_path) == []
     database = tmp_path / "state" / "state.db"
     assert differences(database) == []
-    with contextlib.closing(sqlite3.connect(database)) as new:
-        stamped = new.execute("SELECT version_num FROM alembic_version").fetchall()
-        own = new.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-    assert stamped == [(upgrading.format_revision(VERSION),)]
-    older = made(tmp_path / "older", of("4"))
+    new, table = stamped(database)
+    assert new == [(migrate.format_revision(VERSION),)]
+    older = made(tmp_path / "older")
+    with contextlib.closing(sqlite3.connect(older)) as connection:
+        connection.execute("DROP TABLE alembic_version")  # Alembic makes its own
+    of_the_next_version(tmp_path, "", monkeypatch)
     opened(tmp_path / "older", lambda store: store.prepare())
-    with contextlib.closing(sqlite3.connect(older)) as upgraded:
-        assert upgraded.execute("SELECT version_num FROM alembic_version").fetchall() == stamped
-        assert upgraded.execute("SELECT sql FROM sqlite_master WHERE name = 'alembic_version'").fetchone() == own
+    assert stamped(older) == ([(migrate.format_revision(VERSION + 1),)], table)
 
 
 @pytest.mark.soak
 def test_the_fixture_of_a_next_version_can_be_made(tmp_path: Path) -> None:
-    database = made(tmp_path, of(str(VERSION)))
+    database = made(tmp_path)
     (tmp_path / "now.sql").write_text(fixture.made(tmp_path / "used"))
     now = rows(made(tmp_path / "now", tmp_path / "now.sql"))
     assert now.keys() == rows(database).keys() and all(now.values())
@@ -192,23 +179,23 @@ def upgrade():
 def next_migrations(folder: Path, then: str) -> Path:
     """The migrations of a next version, which does something more behind its change."""
     migrations = folder / "migrations"
-    shutil.copytree(upgrading.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(migrate.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
     text = FIRST.format(next=VERSION + 1, last=VERSION, marker=str(folder / "marker"), then=then)
     (migrations / "versions" / "next.py").write_text(text)
     return migrations
 
 
 def of_the_next_version(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrading, "MIGRATIONS", next_migrations(folder, then))
-    monkeypatch.setattr(upgrading, "VERSION", VERSION + 1)
+    monkeypatch.setattr(migrate, "MIGRATIONS", next_migrations(folder, then))
+    monkeypatch.setattr(migrate, "VERSION", VERSION + 1)
     monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
 
 
 def test_a_table_made_anew_keeps_what_belongs_to_its_rows_and_the_last_two_copies_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = made(tmp_path, of(str(VERSION)))
-    for name in ("3", "4", "mine"):
+    database = made(tmp_path)
+    for name in ("0", "1", "mine"):
         (database.parent / f"state.db.before-{name}").write_text(name)
     before = rows(database)["step"]
     of_the_next_version(tmp_path, "", monkeypatch)
@@ -216,13 +203,13 @@ def test_a_table_made_anew_keeps_what_belongs_to_its_rows_and_the_last_two_copie
     assert before and rows(database)["step"] == before
     assert "colour" in rows(database)["task"][0] and version(database) == VERSION + 1
     kept = {path.name.rpartition("-")[2] for path in database.parent.glob("state.db.before-*")}
-    assert kept == {"4", str(VERSION + 1), "mine"}
+    assert kept == {"1", str(VERSION + 1), "mine"}
 
 
 def test_an_upgrade_that_fails_changes_nothing_and_says_where_the_copy_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    database = made(tmp_path, of(str(VERSION)))
+    database = made(tmp_path)
     before = rows(database)
     for then, said in (
         ("raise LookupError('on purpose')", "on purpose"),
@@ -241,10 +228,10 @@ def test_an_upgrade_that_fails_changes_nothing_and_says_where_the_copy_is(
 def test_an_upgrade_that_cant_be_written_down_changes_nothing_and_keeps_every_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    database = made(tmp_path, of("4"))
-    for name in ("2", "3", "4"):
+    database = made(tmp_path)
+    for name in ("3", "4", "5"):
         (database.parent / f"state.db.before-{name}").write_text(name)
-    before, migrate = rows(database), upgrading.run_migrations
+    before, run_migrations = rows(database), migrate.run_migrations
 
     def full(_connection: Any) -> None:
         error = sqlite3.OperationalError("database or disk is full")
@@ -252,20 +239,21 @@ def test_an_upgrade_that_cant_be_written_down_changes_nothing_and_keeps_every_co
         raise error
 
     def migrated(connection: Any, found: int) -> None:
-        migrate(connection, found)
+        run_migrations(connection, found)
         event.listen(connection.engine, "commit", full)
 
     with monkeypatch.context() as patch:
-        patch.setattr(upgrading, "run_migrations", migrated)
+        of_the_next_version(tmp_path, "", patch)
+        patch.setattr(migrate, "run_migrations", migrated)
         with pytest.raises(StateError, match="the disk is full"):
             tasks(tmp_path)
-    assert (version(database), rows(database)) == (4, before)
-    assert {path.name[-1] for path in database.parent.glob("state.db.before-*")} == {"2", "3", "4", str(VERSION)}
+    assert (version(database), rows(database)) == (VERSION, before)
+    assert {path.name[-1] for path in database.parent.glob("state.db.before-*")} == {"3", "4", "5", str(VERSION + 1)}
     assert "is upgraded from" not in caplog.text
 
 
 def test_without_room_for_a_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = made(tmp_path, of("4"))
+    database = made(tmp_path)
     before = rows(database)
 
     class Full(sqlite3.Connection):
@@ -275,11 +263,12 @@ def test_without_room_for_a_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch
             raise error
 
     with monkeypatch.context() as patch:
+        of_the_next_version(tmp_path, "", patch)
         connect = sqlite3.connect
         patch.setattr(sqlite3, "connect", lambda *words, **how: connect(*words, **{"factory": Full, **how}))
         with pytest.raises(StateError, match=r"no copy of the state database can be made before its upgrade: .*full"):
             tasks(tmp_path)
-    assert (version(database), rows(database)) == (4, before)
+    assert (version(database), rows(database)) == (VERSION, before)
     assert [path.name for path in database.parent.glob("*before*")] == []
 
 
@@ -287,8 +276,8 @@ def upgraded(database: Path, migrations: Path) -> multiprocessing.process.BasePr
     """Another process that upgrades to the next version; this one has Alembic imported already."""
 
     def work() -> None:
-        upgrading.MIGRATIONS = migrations
-        store_module.VERSION = upgrading.VERSION = VERSION + 1
+        migrate.MIGRATIONS = migrations
+        store_module.VERSION = migrate.VERSION = VERSION + 1
         assert tasks(database.parent.parent) == ["write the report", "tidy up"]
 
     process = multiprocessing.get_context("fork").Process(target=work)
@@ -297,7 +286,7 @@ def upgraded(database: Path, migrations: Path) -> multiprocessing.process.BasePr
 
 
 def test_kill_9_in_the_midst_changes_nothing_and_of_two_that_start_at_once_the_second_waits(tmp_path: Path) -> None:
-    database, gate, marker = made(tmp_path, of(str(VERSION))), tmp_path / "gate", tmp_path / "marker"
+    database, gate, marker = made(tmp_path), tmp_path / "gate", tmp_path / "marker"
     before = rows(database)
     imports = "from pathlib import Path; from tests.clients.raw_client import eventually"
     waits = f"{imports}; eventually(Path({str(gate)!r}).exists)"
@@ -319,7 +308,7 @@ def test_kill_9_in_the_midst_changes_nothing_and_of_two_that_start_at_once_the_s
 
 
 def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_any_more(tmp_path: Path) -> None:
-    database = made(tmp_path, of(str(VERSION)))
+    database = made(tmp_path)
 
     async def work(store: Store) -> None:
         tasks = TodoStore(store, "local", "")
@@ -335,7 +324,7 @@ def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_a
 
 @pytest.mark.parametrize("words", [(), ("-t",), ("user", "add", "ada")])
 def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, words: tuple[str, ...]) -> None:
-    database = made(tmp_path, of(str(VERSION)))
+    database = made(tmp_path)
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA user_version = 99")
     told = run(tmp_path, *words, "--state", "state", stdin="correct horse")

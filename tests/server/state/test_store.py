@@ -17,8 +17,8 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.state import store as store_module
+from toolgate.server.state import tables
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.tables import tables
 from toolgate.server.state.todos import TodoStore
 
 WRITER = """
@@ -337,7 +337,7 @@ def test_the_text_of_an_error_names_no_path(tmp_path: Path, caplog: pytest.LogCa
 def test_a_transaction_that_raises_is_undone(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         def half(connection: Any) -> None:
-            connection.execute(tables().task.insert().values(principal="a", name="x", completed=False))
+            connection.execute(tables.task.insert().values(principal="a", name="x", completed=False))
             raise LookupError("on purpose")
 
         with pytest.raises(LookupError, match="on purpose"):
@@ -354,7 +354,7 @@ def test_a_cancelled_caller_leaves_the_store_working(tmp_path: Path) -> None:
         entered, leave = threading.Event(), threading.Event()
 
         def slow(connection: Any) -> None:
-            connection.execute(tables().task.insert().values(principal="a", name="second", completed=False))
+            connection.execute(tables.task.insert().values(principal="a", name="second", completed=False))
             entered.set()
             assert leave.wait(10)
 

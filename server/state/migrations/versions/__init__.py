@@ -1,1 +1,1 @@
-"""A module a version of the state's schema. What stands here was in use: it is added to, and never changed."""
+"""One module for each version of the schema. A version that was released is never changed: add the next one."""

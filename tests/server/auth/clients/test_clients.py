@@ -23,7 +23,7 @@ from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTR
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.client_rows import UNAPPROVED_LIFETIME, UNUSED_LIFETIME
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import hash_secret
 from toolgate.tools.web.fetch import Page, Web
 
 DOCUMENT = "https://app.example/oauth/client.json"

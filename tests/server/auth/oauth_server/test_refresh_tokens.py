@@ -21,8 +21,7 @@ from toolgate.server.auth.tokens.access_tokens import LIFETIME
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.principal import derive_subject
 from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state.grant_rows import KEEP_REDEEMED
-from toolgate.server.state.oauth import hash_secret
+from toolgate.server.state.grant_rows import KEEP_REDEEMED, hash_secret
 
 
 def test_tk_04_tk_07_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 database brought up from what older versions made."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,6 @@ from tests.server.auth.authorization_in_process import ADA, MCP, URL, Clock, Des
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import FRESH, LIFETIME
 from toolgate.server.auth.tokens.signing_keys import AGE, ANNOUNCE_TIME, CACHED, KEEP, LOOK
-from toolgate.server.state import store as store_module
-from toolgate.server.state.store import Store
-from toolgate.server.state.tables import tables
-from toolgate.server.state.todos import TodoStore
 
 
 def kids(jwks: object) -> list[str]:
@@ -177,31 +172,3 @@ def test_a_key_file_that_was_lost_costs_the_tokens_out_there_and_nothing_else(
 
     asyncio.run(asyncio.wait_for(run(), 20))
     assert "can't be opened" in caplog.text
-
-
-def test_a_database_of_the_first_version_is_brought_up_with_all_that_is_in_it(tmp_path: Path) -> None:
-    first = ("task", "step", "focus", "plan", "callback")
-
-    async def made() -> None:
-        store = Store(tmp_path / "state")
-        await TodoStore(store, "local", "").create("kept")
-        store.close()
-
-    asyncio.run(made())
-    connection = sqlite3.connect(tmp_path / "state" / "state.db")  # what version 1 had
-    for name in reversed(tables().metadata.sorted_tables):
-        if name.name not in first:
-            connection.execute(f"DROP TABLE {name.name}")
-    connection.execute("PRAGMA user_version = 1")
-    connection.commit()
-    connection.close()
-
-    async def body(desk: Desk) -> None:
-        assert [task.name for task in await TodoStore(desk.store, "local", "").all()] == ["kept"]
-        assert (await desk.granted(await desk.client()))["access_token"]
-        version = await desk.store.transact(
-            lambda connection: connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-        )
-        assert version == store_module.VERSION
-
-    at_desk(tmp_path, body)

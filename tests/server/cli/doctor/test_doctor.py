@@ -7,7 +7,6 @@ import http.server
 import json
 import os
 import socket
-import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +19,14 @@ from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import granted, registered
 from tests.servers.faulty_proxy import listening, verdicts
 from tests.tools.web.test_fetch import certificate
+from toolgate.server.cli import user
 from toolgate.server.cli.doctor import main
 from toolgate.server.cli.doctor.remote import http as chain_wire
 from toolgate.server.cli.doctor.report import CheckFailedError
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import store
 
 NO_BROWSER = ("doctor", "--browser", "none")  # starting one takes most of the time
 LOCAL = ("--registration", "dynamic")  # no client's document is fetched then
@@ -89,19 +90,17 @@ def test_a_damaged_database_and_one_of_the_future_are_named(tmp_path: Path) -> N
     assert told.returncode == 1 and verdicts(told.stdout)["state database"] == "FAIL"
 
 
-def test_looking_upgrades_no_database(tmp_path: Path) -> None:
+def test_looking_upgrades_no_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(tmp_path, "user", "add", "ada", "--state", "state", stdin="correct horse")
-    database = tmp_path / "state" / "state.db"
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.execute("PRAGMA user_version = 3")
     before = {path: path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()}
-    told = run(tmp_path, *NO_BROWSER, "--state", "state")
-    assert told.returncode == 0 and "version 3, will be upgraded at the next start" in told.stdout
+    version = store.VERSION
+    monkeypatch.setattr(store, "VERSION", version + 1)  # as the next Toolgate looks at it
+    config = load.load({"state": str(tmp_path / "state")}, {})
+    assert f"version {version}, will be upgraded at the next start" in asyncio.run(main._database(config))
+    assert user.user(config, ["list"]) == 1 and f"is of version {version}" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()} == before
-    listed = run(tmp_path, "user", "list", "--state", "state")
-    assert listed.returncode == 1 and "is of version 3" in listed.stderr
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 def test_a_token_comes_from_the_environment_and_is_never_told(tmp_path: Path) -> None:
