@@ -171,7 +171,7 @@ class Dashboard:
             try:
                 run = await workspace.run(id)
                 if offset >= 0:
-                    await workspace.grown(id, offset, OUTPUT_WAIT, whole=True)
+                    await workspace.wait_output(id, offset, OUTPUT_WAIT, whole=True)
                 is_over = run.status != "running"
                 size = await workspace.size(id)
                 begin = max(offset, size - (TAIL if offset < 0 else CHUNK), 0)

@@ -136,7 +136,7 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
         path = workspace.output_path(task_id)
         notes.append(f"[more waits: read again{f', or see {path}' if path else ''}]")
     if run.status != "running":
-        workspace.told(task_id)
+        workspace.drop_notice(task_id)
     read = TaskOutput(task_id, text, run.status, _final_exit_code(run), more, "\n".join(notes))
     return Output([Text(with_notes(text, *notes))], read)
 
@@ -158,7 +158,7 @@ async def list_bg_tasks(ctx: Context) -> Output:
     runs = await ctx.workspace.list()
     for run in runs:
         if run.status != "running":
-            ctx.workspace.told(run.id)
+            ctx.workspace.drop_notice(run.id)
     lines = [f"{run.id}  {shorten_command(run.command, MAX_LISTED_COMMAND)}  {describe_end(run)}" for run in runs]
     return Output(
         [Text("\n".join(lines) or "no background tasks")], BackgroundTasks(list(map(_to_background_task, runs)))
@@ -184,7 +184,7 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     run = await workspace.kill(task_id)
     if run.status == "running":
         raise ToolError(f"background task {task_id} can't be killed: some of it runs as another user")
-    workspace.told(task_id)
+    workspace.drop_notice(task_id)
     code = f" (exit code {run.exit_code})" if run.status == "killed" and run.exit_code is not None else ""
     already = [] if before == "running" else ["it had ended before"]
     text = "; ".join([f"background task {task_id} {describe_end(run)}{code}", *already])
@@ -233,7 +233,7 @@ async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
         yield
     size = 0
     while run.status == "running":
-        before, size = size, await ctx.workspace.grown(run.id, size, MAX_OUTPUT_WAIT, whole=True)
+        before, size = size, await ctx.workspace.wait_output(run.id, size, MAX_OUTPUT_WAIT, whole=True)
         if size != before:
             yield
     yield

@@ -57,7 +57,7 @@ class BashCall:
             if await workspace.wait_shell(run_id, min(THROTTLE, left)):
                 return
             before = size
-            size = await workspace.grown(run_id, size, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
+            size = await workspace.wait_output(run_id, size, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
             text, offset = await self._new_output(run_id, offset, size)
             if not text and (size > before or await workspace.wait_shell(run_id, 0.0)):
                 continue  # what came is not whole, or nothing will come
@@ -124,7 +124,7 @@ class BashCall:
             partial(workspace.read, run.id), size, MAX_TEXT, _describe_rest(run, path), final=gone
         )
         if not gone:
-            await workspace.taken(run.id, shown.used_bytes)
+            await workspace.mark_read(run.id, shown.used_bytes)
         elif shown.dropped_characters and path:
             await workspace.keep(run.id)
         else:
@@ -139,7 +139,7 @@ class BashCall:
         root = self.ctx.workspace.root
         notes = [note_missing_cwd(self.ctx, self.cwd)] if run.moved else []
         began = root if run.moved or self.cwd is None else self.cwd
-        landed = await self.ctx.workspace.landed(run.id) or began
+        landed = await self.ctx.workspace.read_cwd(run.id) or began
         if landed != began:
             self.ctx.caller_state.cwd = landed
         return landed, notes

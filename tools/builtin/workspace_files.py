@@ -26,7 +26,7 @@ MAX_ENTRIES = 1_000  # of a folder that is read
 async def workspace_file(path: str, ctx: Context) -> Contents:
     """A file of the workspace, up to 8 MiB, or the names in a folder of it. The path is absolute."""
     absolute = f"/{path}"
-    found = await ctx.workspace.look(absolute)
+    found = await ctx.workspace.stat_path(absolute)
     uri = _uri(path) or f"file:///{path}"
     if not found.is_folder:
         data = await ctx.workspace.read_file(absolute, MAX_FILE, anywhere=False)

@@ -26,7 +26,7 @@ class AnswerCache:
             return None
         return msgspec.structs.replace(outcome, age=age, ms=0)
 
-    def put(self, principal: str, query: str, outcome: EngineOutcome) -> None:
+    def store(self, principal: str, query: str, outcome: EngineOutcome) -> None:
         if outcome.status not in ("ok", "empty"):
             return
         key = (principal, outcome.name, query)

@@ -14,22 +14,22 @@ K = 60  # the paper's: the first of one list does not outweigh what two lists ag
 MAX_RESULTS = 20
 
 
-class Hit(msgspec.Struct, frozen=True):
+class EngineRank(msgspec.Struct, frozen=True):
     name: str
     rank: int  # from 1
 
 
-class Result(msgspec.Struct, frozen=True):
+class SearchResult(msgspec.Struct, frozen=True):
     title: str
     url: str
     snippet: str
-    engines: list[Hit]
+    engines: list[EngineRank]
     score: float
 
 
-def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[Result]:
+def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[SearchResult]:
     """The best of all results, each page once. `lists`: an engine's name and its results, best first."""
-    pages: dict[str, Result] = {}
+    pages: dict[str, SearchResult] = {}
     for name, found in lists:
         ranked: set[str] = set()
         for rank, one in enumerate(found, start=1):
@@ -37,23 +37,23 @@ def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[Resul
             if key is None or key in ranked:
                 continue
             ranked.add(key)
-            hit = Hit(name, rank)
-            new = Result(one.title, one.url, one.snippet, [hit], _score([hit]))
+            hit = EngineRank(name, rank)
+            new = SearchResult(one.title, one.url, one.snippet, [hit], _score([hit]))
             pages[key] = _merge(pages[key], new) if key in pages else new
     results = sorted(pages.values(), key=lambda result: (-result.score, _best(result), result.url))
     return results[:MAX_RESULTS]
 
 
-def _merge(held: Result, new: Result) -> Result:
+def _merge(held: SearchResult, new: SearchResult) -> SearchResult:
     """Both engines' finding of one page: in the words of the one that ranked it higher."""
     first, second = (held, new) if _best(held) <= _best(new) else (new, held)
     hits = sorted([*held.engines, *new.engines], key=lambda hit: hit.rank)
-    return Result(first.title, first.url, first.snippet or second.snippet, hits, _score(hits))
+    return SearchResult(first.title, first.url, first.snippet or second.snippet, hits, _score(hits))
 
 
-def _score(hits: list[Hit]) -> float:
+def _score(hits: list[EngineRank]) -> float:
     return round(sum(1 / (K + hit.rank) for hit in hits), 6)
 
 
-def _best(result: Result) -> int:
+def _best(result: SearchResult) -> int:
     return min(hit.rank for hit in result.engines)

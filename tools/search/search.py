@@ -157,7 +157,7 @@ class Search:
                 health.cancel(asked)
                 raise
             health.record(outcome, asked)
-            self._cache.put(who, query, outcome)
+            self._cache.store(who, query, outcome)
             asking.count(-1 if outcome.status != "ok" else 0)
             return outcome
 

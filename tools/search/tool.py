@@ -10,7 +10,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text
 from toolgate.tools.api.tool import tool
 from toolgate.tools.search.query import EngineOutcome, Status
-from toolgate.tools.search.ranking import Result, fuse_rankings
+from toolgate.tools.search.ranking import SearchResult, fuse_rankings
 
 MAX_QUERY = 400  # characters; engines take no more
 FAILED = "the search failed: no engine answered; try again later, or read a known URL with ReadDocs"
@@ -29,7 +29,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Findings(msgspec.Struct, frozen=True, omit_defaults=True):
-    results: list[Result]
+    results: list[SearchResult]
     engines: list[Row]
     note: str | None = None
 
@@ -63,13 +63,13 @@ async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> O
     return Output([Text(_text(results, outcomes, note))], Findings(results, rows, note), is_error=failed)
 
 
-def _text(results: list[Result], outcomes: list[EngineOutcome], note: str | None) -> str:
+def _text(results: list[SearchResult], outcomes: list[EngineOutcome], note: str | None) -> str:
     lines = [_format_result(number, result) for number, result in enumerate(results, start=1)]
     notes = [] if note is None else [note]
     return "\n\n".join([*lines, *notes, f"engines: {', '.join(map(_format_outcome, outcomes))}"])
 
 
-def _format_result(number: int, result: Result) -> str:
+def _format_result(number: int, result: SearchResult) -> str:
     engines = ", ".join(f"{hit.name} #{hit.rank}" for hit in result.engines)
     lines = [f"{number}. {result.title}", f"   {result.url}", f"   {result.snippet}", f"   [{engines}]"]
     return "\n".join(line for line in lines if line.strip())

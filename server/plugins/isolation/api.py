@@ -25,15 +25,15 @@ COMMANDS = (
     "read",
     "size",
     "take",
-    "taken",
-    "grown",
+    "mark_read",
+    "wait_output",
     "wait_shell",
     "wait",
     "kill",
     "keep",
     "forget",
 )
-FILES = ("landed", "read_file", "write_file", "look", "entries", "resolve")
+FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve")
 CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("tasks", Todos, ("create", "add", "complete", "switch", "all", "current")),
     ("plan", Plan, ("active", "state", "enter", "exit", "reset")),

@@ -99,7 +99,7 @@ async def _note_change(flight: CallState, given: api.EmptyNote) -> None:
 
 
 async def _note_run(flight: CallState, given: api.RunNote) -> None:
-    flight.context.workspace.told(given.run)
+    flight.context.workspace.drop_notice(given.run)
 
 
 NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any], Awaitable[None]]]] = {
@@ -109,7 +109,7 @@ NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any], A
     "list_changed": (messages.create_decoder(api.EmptyNote), _list_changed),
     "close_stream": (messages.create_decoder(api.EmptyNote), _close_stream),
     "changed": (messages.create_decoder(api.EmptyNote), _note_change),
-    "workspace.told": (messages.create_decoder(api.RunNote), _note_run),
+    "workspace.drop_notice": (messages.create_decoder(api.RunNote), _note_run),
 }
 
 

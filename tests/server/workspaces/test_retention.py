@@ -185,7 +185,7 @@ def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(
             session = Session(ADA, stateless=True)
             before = app.server.belongings(session).workspace
             run = await before.start("touch mine; echo done; sleep 61.5417", background=True)
-            assert await before.grown(run, 0, PATIENCE)
+            assert await before.wait_output(run, 0, PATIENCE)
             assert app.cleaner.note_call(ADA) is None
             app.cleaner._now = lambda: time.time() + 100 * DAY
             await app.cleaner.clean()

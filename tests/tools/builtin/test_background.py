@@ -90,7 +90,7 @@ def test_a_background_task_lives_and_is_read_and_is_killed(tmp_path: Path) -> No
         task = started.structured["task_id"]
         assert started.structured == {"task_id": task, "sandbox": "none"}
         os.mkfifo(me.workspace.root / "fifo")
-        await me.workspace.grown(task, 0, BOUND)
+        await me.workspace.wait_output(task, 0, BOUND)
         first = await me.call("ReadBgOutput", task_id=task)
         assert first.structured["status"] == "running"
         killed = await me.call("KillBgTask", task_id=task)
@@ -124,7 +124,7 @@ def test_reads_never_split_a_character_and_hand_long_output_out_in_pieces(tmp_pa
         command = "printf 'a\\xc3'; read -r _ < go; printf '\\xbc'; printf '€%.0s' {1..30000}; printf '\\xe2\\x82'"
         os.mkfifo(me.workspace.root / "go")
         task = (await me.call("BackgroundBash", command=command)).structured["task_id"]
-        await me.workspace.grown(task, 1, BOUND)
+        await me.workspace.wait_output(task, 1, BOUND)
         assert (await me.call("ReadBgOutput", task_id=task)).structured["output"] == "a"
         (me.workspace.root / "go").write_text("\n")
         assert await me.workspace.wait(task, BOUND)

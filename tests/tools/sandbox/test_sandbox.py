@@ -149,7 +149,7 @@ def test_what_outlived_its_server_is_ended_by_the_next_and_nothing_of_one_that_l
         async with workspace(folder, kept) as mine:
             uid = int(await ran(mine, "id -u"))
             task = await mine.start("echo here; sleep 600")
-            await mine.grown(task, 0, BOUND)
+            await mine.wait_output(task, 0, BOUND)
             assert await asyncio.to_thread(swept) == []
             assert (await mine.run(task)).status == "running"
         for is_at_its_call in (False, True):
@@ -172,7 +172,7 @@ def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, le
     async def landed(mine: Workspace, name: str) -> str | None:
         task = await mine.start(f"mkdir -p {name}; cd {name}")
         assert await mine.wait(task, BOUND)
-        found = await mine.landed(task)
+        found = await mine.read_cwd(task)
         return None if found is None else found.name
 
     async def body() -> None:

@@ -275,11 +275,11 @@ def test_a_search_that_is_cancelled_takes_nothing_from_the_same_one_of_another_c
 def test_what_is_remembered_is_bounded() -> None:
     recent = AnswerCache(lambda: 0.0)
     for n in range(MAX_KEPT + 50):
-        recent.put("me", f"q{n}", EngineOutcome("x", "ok"))
+        recent.store("me", f"q{n}", EngineOutcome("x", "ok"))
     assert len(recent) == MAX_KEPT
     assert recent.get("me", "x", "q0") is None
     for status in ("blocked", "timeout", "error"):
-        recent.put("me", status, EngineOutcome("x", status))  # type: ignore[arg-type]
+        recent.store("me", status, EngineOutcome("x", status))  # type: ignore[arg-type]
         assert recent.get("me", "x", status) is None
 
 

@@ -20,7 +20,7 @@ from toolgate.tools.search import choose_engines, web_search
 from toolgate.tools.search.engine import EngineResult
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.search.json_engine import JsonPaths
-from toolgate.tools.search.ranking import Hit, Result, fuse_rankings
+from toolgate.tools.search.ranking import EngineRank, SearchResult, fuse_rankings
 
 NAMES = tuple(engine.name for engine in ENGINES)
 PAGES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # made for people
@@ -347,8 +347,8 @@ def test_an_engine_that_names_a_page_twice_counts_once() -> None:
         EngineResult("B", "http://b.example/", ""),
     ]
     assert fuse_rankings([("one", found)]) == [
-        Result("A", "http://a.example/", "", [Hit("one", 1)], round(1 / 61, 6)),
-        Result("B", "http://b.example/", "", [Hit("one", 3)], round(1 / 63, 6)),
+        SearchResult("A", "http://a.example/", "", [EngineRank("one", 1)], round(1 / 61, 6)),
+        SearchResult("B", "http://b.example/", "", [EngineRank("one", 3)], round(1 / 63, 6)),
     ]
 
 

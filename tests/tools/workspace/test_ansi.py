@@ -181,7 +181,7 @@ def test_reads_lose_and_repeat_nothing_where_they_split_a_sequence(tmp_path: Pat
         assert await me.workspace.wait(task, BOUND)
         for limit in (16, 17, 23, 64):
             said, more = "", True
-            await me.workspace.taken(task, 0)
+            await me.workspace.mark_read(task, 0)
             while more:
                 text, more = await me.workspace.take(task, limit)
                 said += text
@@ -194,7 +194,7 @@ def test_a_running_task_is_read_up_to_what_is_whole(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         command = r"printf 'one \033[1;3'; read -r _ < <(until [ -e go ]; do sleep 0.01; done; echo); printf '1mtwo\n'"
         task = (await me.call("BackgroundBash", command=command)).structured["task_id"]
-        await me.workspace.grown(task, 8, BOUND)
+        await me.workspace.wait_output(task, 8, BOUND)
         assert (await me.call("ReadBgOutput", task_id=task)).structured["output"] == "one "
         (me.workspace.root / "go").touch()
         assert await me.workspace.wait(task, BOUND)

@@ -25,7 +25,7 @@ def test_past_the_cap_a_command_goes_on_slowly_and_ends_as_it_likes(tmp_path: Pa
                 await asyncio.sleep(0.01)
         assert (await mine.run(task)).kept == MAX_OUTPUT
         flood = await mine.start("exec cat /dev/zero", background=True)
-        await mine.grown(flood, MAX_OUTPUT - 1, BOUND)
+        await mine.wait_output(flood, MAX_OUTPUT - 1, BOUND)
         begun = os.times()
         await asyncio.sleep(1.0)  # a measurement: of a flood that was read as it came this takes all of a core
         used = os.times()

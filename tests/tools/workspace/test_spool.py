@@ -75,7 +75,7 @@ async def main():
     async with workspace(pathlib.Path({str(tmp_path)!r})) as mine:
         await ran(mine, "echo done; exit 3", background=True)
         await mine.start("echo begun; sleep 600.{os.getpid()}", background=True)
-        assert await mine.grown(2, 0, 30.0) == len("begun\\n")  # what is still in the pipe ends with the server
+        assert await mine.wait_output(2, 0, 30.0) == len("begun\\n")  # what is still in the pipe ends with the server
         print("up", flush=True)
         await asyncio.sleep(60)
 asyncio.run(main())

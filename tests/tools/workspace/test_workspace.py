@@ -20,11 +20,11 @@ def test_output_is_read_by_offset_while_it_grows_and_after(tmp_path: Path) -> No
     async def body(mine: Workspace) -> None:
         os.mkfifo(mine.root / "go")
         task = await mine.start("printf 0123456789; read -r _ < go; printf ab", background=True)
-        assert await mine.grown(task, 0, BOUND) == 10
+        assert await mine.wait_output(task, 0, BOUND) == 10
         assert await mine.read(task, 3, 4) == b"3456"
         assert not await mine.wait_shell(task, 0)
         (mine.root / "go").write_text("\n")
-        assert await mine.grown(task, 10, BOUND) == 12
+        assert await mine.wait_output(task, 10, BOUND) == 12
         assert await mine.wait(task, BOUND)
         assert await mine.read(task, 9, 100) == b"9ab"
         assert await mine.size(task) == 12
@@ -48,7 +48,7 @@ def test_a_key_given_twice_starts_nothing_twice(tmp_path: Path) -> None:
 def test_the_loop_goes_on_while_a_command_floods_it(tmp_path: Path) -> None:
     async def body(mine: Workspace) -> None:
         flood = await mine.start("exec cat /dev/zero", background=True)
-        await mine.grown(flood, 2**20, BOUND)
+        await mine.wait_output(flood, 2**20, BOUND)
         assert await ran(mine, "echo well") == b"well\n"
         assert (await mine.kill(flood)).status == "killed"
 

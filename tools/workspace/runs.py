@@ -1,0 +1,197 @@
+"""Keep the runs of a principal: their ids and output, those that live, and which may be forgotten."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.threads import Threads
+from toolgate.tools.workspace import cwd_tracking, files
+from toolgate.tools.workspace.ansi import clean_output
+from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.run import RunningCommand
+from toolgate.tools.workspace.spool import FULL, MemoryOutput, Run, RunOutput, Spool
+
+MAX_TAIL = 4096  # bytes of output that may tell of a limit
+
+log = logging.getLogger(__name__)
+
+
+class RunStore:
+    """`live` are the runs that have not ended, `attended` foreground runs whose caller has not said what is to become
+    of them. Neither is ever forgotten."""
+
+    def __init__(self, spool: Path, environment: CommandEnvironment) -> None:
+        self.live: dict[int, RunningCommand] = {}
+        self.attended: set[int] = set()
+        self._environment = environment
+        self._spool = Spool(spool)
+        self._runs: dict[int, Run] = {}  # of this server and of earlier ones
+        self._in_memory: dict[int, MemoryOutput] = {}  # output of runs that began while the disk was full
+        self._removing: set[asyncio.Future[None]] = set()
+        self._is_open = False
+        self._opening: asyncio.Task[None] | None = None
+        self._opener = Threads(1)  # a disk that hangs must not hold up the end of the server
+
+    async def open(self) -> dict[int, Run]:
+        """Return every run, by id. The first call takes the folders into use and reads what earlier servers left."""
+        if not self._is_open:
+            self._opening = self._opening or asyncio.ensure_future(self._open_spool())
+            await asyncio.shield(self._opening)  # for all who wait, whichever of them is cancelled
+        return self._runs
+
+    async def wait_opening(self, timeout: float) -> None:
+        if self._opening is not None:
+            await asyncio.wait([self._opening], timeout=timeout)
+
+    async def _open_spool(self) -> None:
+        try:
+            earlier = await self._opener.run(self._read_earlier)
+        except OSError as error:
+            self._opening = None  # the next call tries again
+            raise no_room(error) from None
+        self._runs.update((run.id, run) for run in earlier)
+        self._is_open = True
+
+    def _read_earlier(self) -> Sequence[Run]:
+        """The runs of earlier servers. Blocking."""
+        self._environment.prepare()  # there may be a tree to give to another user
+        self._spool.reader = self._environment.uid
+        return self._spool.open(self._environment.end_leftovers)  # may have large files to remove
+
+    def find_key(self, key: str | None) -> int | None:
+        """Return the id of the run that was started with `key`."""
+        return next((run.id for run in self._runs.values() if key is not None and run.key == key), None)
+
+    def has(self, run_id: int) -> bool:
+        return run_id in self._runs
+
+    def claim(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
+        """Return a new run under the next id, and its output. Raises ToolError."""
+        try:
+            run, output = self._claim_output(command, key, background)
+        except OSError as error:
+            raise no_room(error) from None
+        self._runs[run.id] = run
+        if not background:
+            self.attended.add(run.id)
+        return run, output
+
+    def _claim_output(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
+        """A spool that was removed is made again. On a full disk old runs make room, or the output stays in memory."""
+        try:
+            return self._spool.claim(command, key, background)
+        except FileNotFoundError:
+            self._spool.open()  # there is nothing to read
+            return self._spool.claim(command, key, background)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._make_room()
+        try:
+            return self._spool.claim(command, key, background)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            run, output = self._spool.claim_in_memory(command, key, background)
+            self._in_memory[run.id] = output
+            return run, output
+
+    def _make_room(self) -> None:
+        """Forget every run that ended and that no caller waits for."""
+        old = [run_id for run_id in self._runs if run_id not in self.live and run_id not in self.attended]
+        log.warning("the disk of %s is full: %d ended runs are removed", self._spool.folder, len(old))
+        for run_id in old:
+            self._drop(run_id)
+            self._spool.forget(run_id)
+
+    def read(self, run_id: int, offset: int, limit: int) -> bytes:
+        """Return at most `limit` bytes of output from byte `offset`."""
+        output = self._output(run_id)
+        return output.read(offset, limit) if output else self._spool.read(run_id, offset, limit)
+
+    def size(self, run_id: int) -> int:
+        """Return the bytes of output there are."""
+        output = self._output(run_id)
+        return output.size if output else self._spool.size(run_id)
+
+    def read_tail(self, run: Run) -> str:
+        """Return the end of the output of a run that failed."""
+        begin = max(0, run.size - MAX_TAIL)
+        return clean_output(self._spool.read(run.id, begin, MAX_TAIL), final=True)[0] if run.exit_code else ""
+
+    def _output(self, run_id: int) -> RunOutput | None:
+        """The output that is not in a file alone."""
+        live = self.live.get(run_id)
+        return live.output if live else self._in_memory.get(run_id)
+
+    def output_path(self, run_id: int) -> Path | None:
+        return None if run_id in self._in_memory else self._spool.path(run_id, "output")
+
+    def track_cwd(self, run: Run, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the variables of a command that leaves word of the directory it ends in, where the disk has room."""
+        if run.id in self._in_memory:
+            return variables
+        rc = self._spool.path(run.id, "rc")
+        try:
+            tracked = cwd_tracking.add_cwd_trap(variables, rc, self.cwd_file(run.id))
+            self._spool.share(rc)
+            return tracked
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return variables
+
+    def cwd_file(self, run_id: int) -> Path:
+        """Return the file in which a command leaves its directory: in a sandbox where commands may write."""
+        folder = self._environment.cwd_folder
+        return self._spool.path(run_id, "cwd") if folder is None else folder / str(run_id)
+
+    def save(self, run: Run) -> None:
+        if run.id in self._in_memory:
+            return
+        try:
+            self._spool.save(run)
+        except OSError as error:  # it serves a restart alone
+            log.warning("run %d is not saved: %s", run.id, error.strerror)
+
+    def forget(self, run_id: int) -> None:
+        """Remove a run that ended, and its output."""
+        if run_id not in self.live and run_id in self._runs:
+            self._drop(run_id)
+            self._remove_later(run_id)
+
+    def forget_old(self) -> None:
+        """Forget the runs beyond the retention limit."""
+        needed = self.live.keys() | self.attended
+        for run_id in self._spool.choose_forgotten(run for run in self._runs.values() if run.id not in needed):
+            self._drop(run_id)
+            self._remove_later(run_id)
+
+    def _drop(self, run_id: int) -> None:
+        del self._runs[run_id]
+        self.attended.discard(run_id)
+        self._in_memory.pop(run_id, None)
+
+    def _remove_later(self, run_id: int) -> None:
+        removing = asyncio.ensure_future(asyncio.to_thread(self._remove, run_id))
+        self._removing.add(removing)
+        removing.add_done_callback(self._removing.discard)
+
+    def _remove(self, run_id: int) -> None:
+        self._spool.forget(run_id)
+        if self._environment.cwd_folder is not None:
+            files.remove(self.cwd_file(run_id))
+
+    async def close(self, timeout: float) -> None:
+        if self._removing:
+            await asyncio.wait(self._removing, timeout=timeout)
+        self._spool.close()
+
+
+def no_room(error: OSError) -> ToolError:
+    """Return the error of a command for which there is no folder or no space."""
+    why = (error.strerror or str(error)).lower()
+    where = f" ({error.filename})" if error.filename else ""
+    return ToolError(f"there is no place for the command and its output: {why}{where}")
