@@ -64,7 +64,7 @@ def _limits(names: str, values: str) -> list[tuple[str, str]]:
 
 def test_the_engines_of_the_web_page_are_those_there_are() -> None:
     text = page("docs/web.md").text
-    table = text[text.index("| engines | asked |") :]
-    assert set(re.findall(r"`([a-z-]+)`", re.sub(r"\| (?:as|when)[^\n]*", "", table[: table.index("\n\n")]))) == {
+    table = text[text.index("| engines | used |") :]
+    assert set(re.findall(r"`([a-z-]+)`", re.sub(r"\| (?:by|if|with)[^\n]*", "", table[: table.index("\n\n")]))) == {
         engine.name for engine in ENGINES
     } | {"searxng"}
