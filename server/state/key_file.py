@@ -1,7 +1,7 @@
-"""A secret key in a file of its own, its owner's alone. Knows nothing of what it is for.
+"""Store a secret key in a private file, and rotate it.
 
 NAME                    the key
-NAME.before-1767225600  one before it, which is still good to read with until then, in seconds since the epoch
+NAME.before-1767225600  a previous one, valid for reading until then, in seconds since the epoch
 """
 
 import os
@@ -15,19 +15,19 @@ SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
 
 
 def load_or_create_key(file: Path) -> bytes:
-    """The key in `file`, made when there is none; two servers on one state end up with the same. Raises OSError."""
+    """Return the key in `file`, created when missing; two servers on one state get the same. Raises OSError."""
     with suppress(FileNotFoundError):
-        return read_key(file)  # a full disk, or one that can't be written to, is no reason to be without it
+        return read_key(file)  # a full or read-only disk can still be read
     create_file(file, os.urandom(SIZE))
     return read_key(file)
 
 
 def create_file(file: Path, data: bytes) -> None:
-    """Have `data` in `file`, unless there is something already. Raises OSError."""
+    """Write `data` to `file` unless it exists. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = _draft(file, data)
     try:
-        os.link(draft, file)  # fails where another was first: never half a key, never two
+        os.link(draft, file)  # fails where another process was first: never half a key, never two
     except FileExistsError:
         pass
     finally:
@@ -35,7 +35,7 @@ def create_file(file: Path, data: bytes) -> None:
 
 
 def read_key(file: Path) -> bytes:
-    """The key in `file`. Raises OSError when there is none, or what is there is no key."""
+    """Return the key in `file`. Raises OSError when it is missing or damaged."""
     key = file.read_bytes()
     if len(key) != SIZE:
         raise OSError(f"{file} is damaged: remove it, and a new key is made")
@@ -43,19 +43,21 @@ def read_key(file: Path) -> bytes:
 
 
 def read_previous_keys(file: Path) -> list[tuple[bytes, float]]:
-    """The keys before it, each with the time until which it is good to read with. Raises OSError."""
+    """Return the previous keys, each with the time until which it is valid for reading. Raises OSError."""
     return [(read_key(path), until) for path, until in _before(file)]
 
 
 def file_identity(file: Path) -> tuple[int, int]:
-    """What changes with the key: another process may have rotated it. Costs a stat. Raises OSError."""
-    found = file.stat()
-    return found.st_ino, found.st_mtime_ns
+    """Return what changes when any process rotates the key. Costs a stat. Raises OSError."""
+    status = file.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def rotate_key(file: Path, grace: float) -> None:
-    """Put a new key in place of the one in `file`, if there is one. That one can be read with for `lasts` seconds more;
-    with 0, none of those before can. Raises OSError."""
+    """Replace the key in `file`, if there is one. Raises OSError.
+
+    The old key stays valid for reading for `grace` seconds; with 0, all previous keys end.
+    """
     if not file.exists():
         return
     now = time.time()
@@ -67,7 +69,7 @@ def rotate_key(file: Path, grace: float) -> None:
 
 
 def remove_previous_keys(file: Path, now: float | None = None) -> None:
-    """Read with no key before it any more; those that were good until after `now` stay."""
+    """Remove the previous keys; with `now`, only those that have expired by then."""
     for path, until in _before(file):
         if now is None or until < now:
             path.unlink(missing_ok=True)
@@ -77,9 +79,9 @@ def _draft(file: Path, data: bytes) -> Path:
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        with open(descriptor, "wb") as made:
-            made.write(data)
-            made.flush()
+        with open(descriptor, "wb") as draft_file:
+            draft_file.write(data)
+            draft_file.flush()
             os.fsync(descriptor)
     except OSError:
         draft.unlink(missing_ok=True)

@@ -1,1 +1,4 @@
-"""A state folder as one file, and back. Knows nothing of the command line."""
+"""Write a state folder to one file, and restore it.
+
+Enter by write.write_backup, read.extract_backup and restore.replace_state. Only server/cli/backup.py imports it.
+"""

@@ -1,14 +1,14 @@
-"""What is in a backup: a compressed tar of regular files under names of ours, and behind them the manifest.
+"""Describe a backup: a compressed tar of regular files with fixed names, and the manifest as its last file.
 
     state.db                    the database
     keys/NAME, flags/NAME, audit/NAME, uses/NAME
-    archive/NAME                workspaces that were archived
-    workspaces/NAME.tar.gz      a folder of somebody's, as `cleaning.packing` packs it
+    archive/NAME                archived workspaces
+    workspaces/NAME.tar.gz      a principal's folder, as workspaces/archive.py packs it
     spool/NAME.tar.gz, leaving/NAME.tar.gz
-    manifest.json               what was made when, and the digest of each file
+    manifest.json               when it was made, and the digest of each file
 
-What people made is in archives of their own, since they choose its names: an archive that holds any other name, or
-anything but files, is none of ours.
+People choose the names in their folders, so each folder is an archive of its own. A backup with any other name, or with
+anything but regular files, is refused.
 """
 
 import re
@@ -17,37 +17,44 @@ from typing import Any
 import msgspec
 
 DATABASE, MANIFEST = "state.db", "manifest.json"
-FILES = ("keys", "flags", "audit", "uses")  # folders of files, which are always in it
-ARCHIVE_FOLDER = "archive"  # a folder of files that is in it with the workspaces
-FOLDERS = ("workspaces", "spool", "leaving")  # folders of people's folders, which are in it when that is asked for
+FILES = ("keys", "flags", "audit", "uses")  # folders of files, in every backup
+ARCHIVE_FOLDER = "archive"  # a folder of files, in a backup with workspaces
+FOLDERS = ("workspaces", "spool", "leaving")  # folders of principals' folders, in a backup with workspaces
 ARCHIVE_SUFFIX = ".tar.gz"
 FORMAT = 1
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # of a file or a folder: such a path needs no longer header
+NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
+)  # of a file or folder: short enough to need no extended tar header
 MEMBER = re.compile(
     rf"state\.db|manifest\.json|(?:{'|'.join((*FILES, ARCHIVE_FOLDER))})/{NAME.pattern}"
     rf"|(?:{'|'.join(FOLDERS)})/{NAME.pattern}\.tar\.gz"
 )
 MAX_FILES = 200_000
-MAX_BYTES = 256 * 2**30  # of all files together; what there is room for on the disk is looked at besides
+MAX_BYTES = 256 * 2**30  # of all files together; the room on the disk is checked as well
 MAX_MANIFEST = 64 * 2**20
 
 
 class BackupError(Exception):
-    """It can't be done; the text says why."""
+    """The backup can't be written, read or restored; the text says why."""
 
 
 class BackupFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file: its bytes, and their SHA-256 in hex."""
+    """The size of a file in bytes, and its SHA-256 in hex."""
 
     size: int
     sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """`made` is when, in UTC; `schema` the version of the database's tables, None where there is none; `workspaces`
-    whether people's folders are in it too, but for those `missing`: folder → why it could not be packed. `omitted`:
-    folder → what of it is not there."""
+    """What a backup contains.
+
+    made: when it was written, in UTC
+    schema: the version of the database's tables; None without a database
+    workspaces: whether it includes principals' folders
+    missing: the folders that could not be packed, each with the reason
+    omitted: the folders that are incomplete, each with what is not in the archive
+    """
 
     format: int
     toolgate: str
@@ -60,11 +67,11 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def parse_manifest(text: bytes) -> Manifest:
-    """Raises Refused."""
+    """Return the manifest. Raises BackupError."""
     try:
-        held: Any = msgspec.json.decode(text)
-        if isinstance(held, dict) and held.get("format") != FORMAT:
-            raise BackupError("it was made by another Toolgate, in a format that this one does not know")
-        return msgspec.convert(held, Manifest)
+        raw: Any = msgspec.json.decode(text)
+        if isinstance(raw, dict) and raw.get("format") != FORMAT:
+            raise BackupError("the backup has an unknown format: restore it with the Toolgate version that wrote it")
+        return msgspec.convert(raw, Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise BackupError("its manifest is damaged") from None
+        raise BackupError("the manifest of the backup is damaged") from None

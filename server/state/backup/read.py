@@ -1,7 +1,6 @@
-"""A backup read back into a folder that nobody uses yet. Knows nothing of what becomes of it.
+"""Extract a backup into a new folder and verify it.
 
-It trusts no archive: other names than `contents` has, links, devices, holes, digests that differ and sizes without end
-are refused.
+No archive is trusted: unknown names, links, devices, holes, wrong digests and excessive sizes are refused.
 """
 
 import hashlib
@@ -35,13 +34,15 @@ from toolgate.server.workspaces.unarchive import DAMAGED, ArchiveEntry, unpack_a
 
 CHUNK = 1 << 20
 SPARE_BYTES = 16 * 2**20  # bytes that have to be left on the disk
-REQUIRED_FOLDERS = {"leaving": ("workspace", "rest")}  # of a folder there: a link would lead us elsewhere
-FILES_ONLY = ("spool",)  # what the server itself reads: a pipe there would hold it up
+REQUIRED_FOLDERS = {"leaving": ("workspace", "rest")}  # of a folder there: a link would lead the server elsewhere
+FILES_ONLY = ("spool",)  # folders the server itself reads: a FIFO there would block it
 
 
 def extract_backup(raw: IO[bytes], folder: Path, progress: TerminalProgress) -> Manifest:
-    """Make `folder`, its owner's alone, of the backup in `raw`, when all of that is as its manifest says. Raises
-    Refused and OSError; `folder` may be half full then."""
+    """Extract the backup in `raw` into the new private `folder`, and return its manifest once every file matches it.
+
+    Raises BackupError and OSError; `folder` may be incomplete then.
+    """
     folder.mkdir(mode=0o700)
     reading = _BackupReader(folder)
     try:
@@ -54,7 +55,7 @@ def extract_backup(raw: IO[bytes], folder: Path, progress: TerminalProgress) -> 
                 reading.add(tar, entry)
                 tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
     except (*DAMAGED, ArchiveError) as error:
-        raise BackupError(f"it is damaged, or no backup: {error}") from None
+        raise BackupError(f"the file is damaged, or is not a backup: {error}") from None
     manifest = reading.read_manifest()
     _check(folder, manifest)
     for name in FOLDERS:
@@ -63,12 +64,14 @@ def extract_backup(raw: IO[bytes], folder: Path, progress: TerminalProgress) -> 
 
 
 class BackupEntry(ArchiveEntry):
-    """No entry of ours needs a header beside its own."""
+    """An entry of a backup, which never needs an extended header."""
 
     MAX_HEADER = 0
 
 
 class _BackupReader:
+    """Writes the entries of a backup to `folder`, and checks them against the manifest."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files: dict[str, BackupFile] = {}
@@ -78,12 +81,12 @@ class _BackupReader:
     def add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
         is_file = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and entry.size >= 0
         if not is_file or not MEMBER.fullmatch(entry.name):
-            raise BackupError(f"{ascii(entry.name)[:200]} in it is nothing that a backup has")
+            raise BackupError(f"{ascii(entry.name)[:200]} does not belong in a backup")
         if entry.name in self.files or self.manifest is not None:
-            raise BackupError(f"{entry.name} in it comes twice, or behind its end")
+            raise BackupError(f"{entry.name} is in the backup twice, or after its manifest")
         self.bytes += entry.size
         if len(self.files) >= MAX_FILES or self.bytes > MAX_BYTES:
-            raise BackupError(f"there is too much in it: over {MAX_BYTES >> 30} GiB or {MAX_FILES:,} files")
+            raise BackupError(f"the backup is too large: over {MAX_BYTES >> 30} GiB or {MAX_FILES:,} files")
         source = tar.extractfile(entry)
         assert source is not None  # of a regular file
         if entry.name == MANIFEST:
@@ -95,29 +98,29 @@ class _BackupReader:
         path = self.folder / entry.name
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if shutil.disk_usage(self.folder).free < entry.size + SPARE_BYTES:
-            raise BackupError(f"there is no room for it: {entry.name} has {entry.size:,} bytes")
+            raise BackupError(f"the disk has no room for {entry.name}, which has {entry.size:,} bytes: free some space")
         digest = hashlib.sha256()
         with open(os.open(path, CREATE_FLAGS, 0o600), "wb") as file:
             while chunk := source.read(CHUNK):
                 digest.update(chunk)
                 file.write(chunk)
             file.flush()
-            changed = min(max(0.0, entry.mtime), time.time())  # of a file in uses/ that says when somebody called
+            changed = min(max(0.0, entry.mtime), time.time())  # the time of a file in uses/ is that of a call
             os.utime(file.fileno(), (changed, changed))
         return BackupFile(entry.size, digest.hexdigest())
 
     def read_manifest(self) -> Manifest:
         if self.manifest is None or len(self.manifest) > MAX_MANIFEST:
-            raise BackupError("it is damaged, or no backup: its end is missing")
+            raise BackupError("the file is damaged, or is not a backup: its end is missing")
         manifest = parse_manifest(self.manifest)
         for name in sorted(manifest.files.keys() | self.files.keys()):
             if manifest.files.get(name) != self.files.get(name):
-                raise BackupError(f"it is damaged: {ascii(name)[:200]} in it is not what was put there")
+                raise BackupError(f"the backup is damaged: {ascii(name)[:200]} differs from its manifest")
         return manifest
 
 
 def _check(folder: Path, manifest: Manifest) -> None:
-    """The database is whole, and of a version that is known here."""
+    """Raise BackupError unless the database is whole, and of a version that this Toolgate knows."""
     path = folder / DATABASE
     if not path.exists():
         return
@@ -127,33 +130,33 @@ def _check(folder: Path, manifest: Manifest) -> None:
         raise BackupError(f"in the backup, {error}") from None
     if version > VERSION:
         raise BackupError(
-            f"it is of a newer Toolgate ({ascii(manifest.toolgate)[1:40]}; its database has version {version}, this "
-            f"one knows {VERSION}): restore it with that one"
+            f"the backup was written by a newer Toolgate ({ascii(manifest.toolgate)[1:40]}; its database has version "
+            f"{version}, this one knows {VERSION}): restore it with that one"
         )
     if version < 1:
-        raise BackupError("the database in it was not made by Toolgate")
+        raise BackupError("the database in the backup was not made by Toolgate")
 
 
 def _unpack(folder: Path, progress: TerminalProgress) -> None:
-    """Folders out of the archives that are there."""
+    """Replace each archive in `folder` by the folder that it contains."""
     if not folder.exists():
         return
-    found = sorted(folder.iterdir())
+    archives = sorted(folder.iterdir())
     with progress.show(folder.name) as at:
-        for number, archive in enumerate(found, 1):
-            at(number, len(found))
-            made = folder / archive.name.removesuffix(ARCHIVE_SUFFIX)
+        for number, archive in enumerate(archives, 1):
+            at(number, len(archives))
+            target = folder / archive.name.removesuffix(ARCHIVE_SUFFIX)
             try:
-                unpack_archive(archive, made, files_only=folder.name in FILES_ONLY)
+                unpack_archive(archive, target, files_only=folder.name in FILES_ONLY)
             except ArchiveError as error:
-                raise BackupError(f"{folder.name}/{archive.name} in it can't be unpacked: {error}") from None
+                raise BackupError(f"{folder.name}/{archive.name} in the backup can't be unpacked: {error}") from None
             archive.unlink()
-            _check_places(made)
+            _check_places(target)
 
 
-def _check_places(made: Path) -> None:
-    """What a server takes for a folder of its own is one, where it is there."""
-    for name in REQUIRED_FOLDERS.get(made.parent.name, ()):
+def _check_places(target: Path) -> None:
+    """Raise BackupError where a link or a file stands in for a folder that the server uses."""
+    for name in REQUIRED_FOLDERS.get(target.parent.name, ()):
         with suppress(FileNotFoundError):
-            if not stat.S_ISDIR((made / name).lstat().st_mode):
-                raise BackupError(f"{made.parent.name}/{made.name}/{name} in it is no folder")
+            if not stat.S_ISDIR((target / name).lstat().st_mode):
+                raise BackupError(f"{target.parent.name}/{target.name}/{name} in the backup is not a folder")

@@ -1,10 +1,10 @@
-"""What was read from a backup put in place of what a state folder holds. Knows no archive.
+"""Replace what a state folder contains by an extracted backup.
 
-    .restoring-…/       what is on its way in, until it is whole
-    replaced-TIME/      what was there before
+    .restoring-…/       the backup while it is extracted
+    replaced-TIME/      the previous contents
 
-All moves are renames inside the state folder, so it may be a volume of its own; who is killed between two of them
-leaves everything there, on one side or the other.
+All moves are renames inside the state folder, so it may be a volume of its own. A process that is killed between two
+renames loses nothing: each file is in one of the two places.
 """
 
 import os
@@ -26,56 +26,61 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def staging_folder(state: Path, *, replace: bool) -> Generator[Path]:
-    """Where to put what is to come, while nobody uses `state`, which is made. Nothing is left of it at the end. Raises
-    InUse; Refused where there is something already, and it may not be replaced; OSError."""
+    """Yield a folder to extract a backup into, with `state` created and locked. The folder is removed at the end.
+
+    Raises StateInUseError; BackupError where `state` is not empty and `replace` is false; OSError.
+    """
     is_new = not state.exists()
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with lock.hold_exclusive(state):
-            for left in state.glob(f"{STAGE}*"):  # of one that was killed
-                rmtree.remove_tree(left)
-            if not replace and (found := _list_contents(state)):
-                raise BackupError(f"{state} is not empty, it has {found[0]}: --replace moves what is there aside")
-            room = Path(tempfile.mkdtemp(prefix=STAGE, dir=state))
+            for stage in state.glob(f"{STAGE}*"):  # of a restore that was killed
+                rmtree.remove_tree(stage)
+            if not replace and (contents := _list_contents(state)):
+                raise BackupError(f"{state} is not empty, it has {contents[0]}: --replace moves its contents aside")
+            folder = Path(tempfile.mkdtemp(prefix=STAGE, dir=state))
             try:
-                yield room
+                yield folder
             finally:
-                rmtree.remove_tree(room)
+                rmtree.remove_tree(folder)
     except BaseException:
         if is_new:
-            with suppress(OSError):  # it is as it was: not there
+            with suppress(OSError):  # as before: not there
                 state.rmdir()
         raise
 
 
 @contextmanager
 def defer_signals() -> Generator[None]:
-    """Ctrl-C, and who ends us, come when it is over. Not by a mask: that is one thread's, and there may be others."""
-    came: list[int] = []
-    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in END_SIGNALS}
+    """Deliver SIGINT and SIGTERM at the end. A signal mask would hold for one thread only."""
+    received: list[int] = []
+    handlers = {number: signal.signal(number, lambda number, _: received.append(number)) for number in END_SIGNALS}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        for number in came[:1]:
-            signal.raise_signal(number)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for first in received[:1]:
+            signal.raise_signal(first)
 
 
 def replace_state(staging: Path, state: Path) -> Path | None:
-    """Move what is in `come` to the state folder, and what is there aside: gives where to, if there was anything. What
-    can't be done whole is taken back. Raises Refused and OSError."""
-    checkpoint(state / DATABASE)  # who dies between two renames would leave its log to another database
-    os.sync()  # what has come: a name could be on the disk before what is in it, and so many files take longer each
+    """Move the contents of `staging` to the state folder. Return the folder with the previous contents,
+    if there were any.
+
+    A move that fails is undone as a whole. Raises BackupError and OSError.
+    """
+    checkpoint(state / DATABASE)  # a death between two renames would leave its log to another database
+    os.sync()  # the new files: a name could reach the disk before its data, and an fsync for each takes longer
     moves = _Moves()
     aside = _make_aside_folder(state)
     try:
         if aside is not None:
             for name in sorted(
                 _list_contents(state), key=lambda name: name != DATABASE
-            ):  # which goes first, before its keys
+            ):  # it goes first, before its keys
                 moves.move(state / name, aside / name)
-        for name in sorted(os.listdir(staging), key=lambda name: name == DATABASE):  # last: then its keys are there
+        for name in sorted(os.listdir(staging), key=lambda name: name == DATABASE):  # it comes last, after its keys
             with suppress(FileNotFoundError, NotADirectoryError):
                 (state / name).rmdir()  # an empty one
             moves.move(staging / name, state / name)
@@ -87,7 +92,7 @@ def replace_state(staging: Path, state: Path) -> Path | None:
 
 
 class _Moves:
-    """Renames, which can be taken back."""
+    """Renames that can be undone."""
 
     def __init__(self) -> None:
         self.done: list[tuple[Path, Path]] = []
@@ -104,20 +109,20 @@ class _Moves:
 
 
 def _take_back(moves: _Moves, aside: Path | None, error: BaseException) -> None:
-    """Raises Refused, but for what is none of the disk's errors and left nothing changed."""
+    """Undo the moves. Raises BackupError where that fails, or where `error` is an OSError."""
     try:
         moves.undo()
         if aside is not None:
             aside.rmdir()
     except OSError as another:
-        there = f"; what was there is in {aside}" if aside is not None else ""
-        raise BackupError(f"not all of it could be put in place, nor taken back: {another}{there}") from error
+        there = f"; the previous contents are in {aside}" if aside is not None else ""
+        raise BackupError(f"the state was replaced in part, and that could not be undone: {another}{there}") from error
     if isinstance(error, OSError):
-        raise BackupError(f"it can't be put in place, and nothing was changed: {error}") from error
+        raise BackupError(f"the state can't be replaced, and nothing was changed: {error}") from error
 
 
 def _list_contents(state: Path) -> list[str]:
-    """What is in it, but for empty folders, what was replaced before, and what is made anew."""
+    """Return the names in `state` but for empty folders, earlier contents, and hidden files."""
     names = sorted(name for name in os.listdir(state) if not name.startswith((".", REPLACED)))
     return [name for name in names if not (state / name).is_dir() or os.listdir(state / name)]
 
@@ -130,9 +135,9 @@ def _make_aside_folder(state: Path) -> Path | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """See that the names in a folder, which may be a link to one, are on the disk."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Have the names in `folder`, which may be a link to one, on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(held)
+        os.fsync(descriptor)
     finally:
-        os.close(held)
+        os.close(descriptor)

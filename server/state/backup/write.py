@@ -1,8 +1,7 @@
-"""A backup written, beside servers that run. Knows nothing of where it goes.
+"""Write a backup, while servers use the state.
 
-The database is copied as it was in one instant, with the flags of that instant, then the keys: what a row needs is
-there by then. Servers wait for microseconds only. With the workspaces the state has to stand still, since nobody can
-tell a file that is half written.
+The database is copied as it was in one instant, with the flags of that instant, and then the keys, so that every row
+finds its key. Servers wait for microseconds. With workspaces no server may run: a file could be half written.
 """
 
 import contextlib
@@ -36,18 +35,20 @@ from toolgate.server.state.backup.manifest import (
 )
 from toolgate.server.telemetry.audit.log import HEAD_FILE
 from toolgate.server.telemetry.audit.reader import AuditSnapshot
-from toolgate.server.workspaces import archive as packing
+from toolgate.server.workspaces.archive import pack_folder
 from toolgate.tools.workspace.spool import FULL
 
-LEVEL = 1  # of compression: most of it is packed already, or small
+LEVEL = 1  # of compression: most of the data is compressed already, or small
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_backup(
     state: Path, raw: IO[bytes], scratch: Path, *, workspaces: bool, progress: TerminalProgress
 ) -> Manifest:
-    """Write a backup of `state` to `raw`, with `room` for what is on its way: a folder that nobody else uses. Raises
-    Refused, StateError, OSError and TimeoutError."""
+    """Write a backup of `state` to `raw`, and return its manifest. `scratch` is a folder for temporary files.
+
+    Raises BackupError, StateError, OSError and TimeoutError.
+    """
     with (
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
@@ -56,6 +57,8 @@ def write_backup(
 
 
 class _BackupWriter:
+    """Adds the parts of `state` to `tar`, and notes each file for the manifest."""
+
     def __init__(self, state: Path, tar: tarfile.TarFile, scratch: Path, progress: TerminalProgress) -> None:
         self.state = state
         self.tar = tar
@@ -78,16 +81,16 @@ class _BackupWriter:
             for folder in FOLDERS:
                 self._add_archives(folder)
         if not self.files:
-            raise BackupError(f"there is nothing in {self.state} to be kept")
-        made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
+            raise BackupError(f"{self.state} has nothing to back up")
+        written_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
         files, missing, omitted = dict(self.files), dict(self.missing), dict(self.omitted)
-        manifest = Manifest(FORMAT, VERSION, made, schema, workspaces, files, missing, omitted)
+        manifest = Manifest(FORMAT, VERSION, written_at, schema, workspaces, files, missing, omitted)
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         self._add_entry(MANIFEST, io.BytesIO(text), len(text))
         return manifest
 
     def _add_database(self) -> tuple[int | None, list[str]]:
-        """The version of its tables, and the flags of the same instant."""
+        """Return the version of the tables, and the flags of the same instant."""
         path, copy = self.state / DATABASE, self.room / DATABASE
         if not path.exists():
             return None, []
@@ -99,36 +102,36 @@ class _BackupWriter:
         return schema, flags
 
     def _add_audit_log(self) -> None:
-        """As the log was between two writes, however many follow."""
+        """Add the audit log as it was between two writes, however many follow."""
         if not (self.state / "audit").is_dir():
             return
-        with self.progress.show("the audit log"), contextlib.closing(AuditSnapshot(self.state / "audit")) as found:
-            for name, file, size in found.files:
+        with self.progress.show("the audit log"), contextlib.closing(AuditSnapshot(self.state / "audit")) as audit:
+            for name, file, size in audit.files:
                 self._add_entry(f"audit/{name}", file, size)
-            if found.head:
-                self._add_entry(f"audit/{HEAD_FILE}", io.BytesIO(found.head), len(found.head))
+            if audit.head:
+                self._add_entry(f"audit/{HEAD_FILE}", io.BytesIO(audit.head), len(audit.head))
 
     def _add_folder(self, name: str) -> None:
         for file in _list_names(self.state / name):
-            with contextlib.suppress(FileNotFoundError):  # what it said of somebody is over
+            with contextlib.suppress(FileNotFoundError):  # a flag or a use that ended meanwhile
                 self._add_file(f"{name}/{file}", self.state / name / file)
 
     def _add_archives(self, name: str) -> None:
-        """Each folder there as an archive."""
-        found = _list_names(self.state / name, stat.S_IFDIR)
+        """Add each folder in `name` as an archive."""
+        folders = _list_names(self.state / name, stat.S_IFDIR)
         with self.progress.show(name) as at:
-            for number, folder in enumerate(found, 1):
-                at(number, len(found))
+            for number, folder in enumerate(folders, 1):
+                at(number, len(folders))
                 self._add_archive(f"{name}/{folder}")
 
     def _add_archive(self, folder: str) -> None:
         archive = self.room / f"folder{ARCHIVE_SUFFIX}"
         try:
-            packed = packing.pack_folder(self.state / folder, archive)
+            packed = pack_folder(self.state / folder, archive)
         except OSError as error:
             if error.errno in FULL:
                 raise
-            self.missing[folder] = str(error)  # what somebody has there keeps nobody else's out
+            self.missing[folder] = str(error)  # one folder must not keep the others out
         else:
             self._add_file(f"{folder}{ARCHIVE_SUFFIX}", archive)
             if packed.omission:
@@ -137,10 +140,10 @@ class _BackupWriter:
 
     def _add_file(self, name: str, path: Path) -> None:
         with open(os.open(path, READ), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise BackupError(f"{path} is no file")
-            self._add_entry(name, file, found.st_size, int(found.st_mtime))
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise BackupError(f"{path} is not a file")
+            self._add_entry(name, file, status.st_size, int(status.st_mtime))
 
     def _add_entry(self, name: str, file: IO[bytes], size: int, changed: int | None = None) -> None:
         info = tarfile.TarInfo(name)
@@ -152,7 +155,7 @@ class _BackupWriter:
 
 
 class _HashingReader(io.RawIOBase):
-    """A file that is read once, and the digest of what was."""
+    """A file that is read once, and the digest of what was read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -165,7 +168,7 @@ class _HashingReader(io.RawIOBase):
 
 
 def _list_names(folder: Path, kind: int = stat.S_IFREG) -> list[str]:
-    """What is there under a name of ours: what has another is on its way, or a lock."""
+    """Return the names in `folder` that belong in a backup: others are drafts and locks."""
     return sorted(_scan_names(folder, kind))
 
 

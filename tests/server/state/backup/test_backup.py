@@ -23,7 +23,7 @@ from tests.clients.raw_client import COMMAND
 from tests.clients.raw_http_client import Site, site
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import HELLO, PASSWORD, command, granted, is_let_in, refreshed, registered
-from tests.server.state.test_migrate import made, of, rows, version
+from tests.server.state.test_migrate import made, of_the_next_version, rows, tasks, version
 from toolgate.server.cli import backup
 from toolgate.server.progress import TerminalProgress
 from toolgate.server.protocol.errors import UsageError
@@ -106,7 +106,7 @@ def test_a_backup_made_beside_a_server_brings_everybody_back_elsewhere(tmp_path:
 
 def state(folder: Path) -> Path:
     """With all that a state may have in it."""
-    database = made(folder, of(str(VERSION)))
+    database = made(folder)
     held = database.parent
     for name, text in (
         ("keys/signing", "k" * 32),
@@ -212,7 +212,7 @@ def test_what_can_be_put_in_place_by_half_only_is_taken_back(
 
 
 def test_what_has_come_is_on_the_disk_before_it_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = backed_up(made(tmp_path, of(str(VERSION))).parent)
+    data = backed_up(made(tmp_path).parent)
     found: list[list[str]] = []
     with monkeypatch.context() as patch:
         patch.setattr(os, "sync", lambda: found.append(os.listdir(tmp_path / "new")))
@@ -233,7 +233,7 @@ def test_what_cant_be_taken_back_says_where_it_is(tmp_path: Path, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", failing)
-        with pytest.raises(BackupError, match="the disk fails again; what was there is in ") as caught:
+        with pytest.raises(BackupError, match="the disk fails again; the previous contents are in ") as caught:
             restored(data, held, replace=True)
     (aside,) = held.glob(f"{restore.REPLACED}*")
     assert str(aside) in str(caught.value) and tree(aside) == before
@@ -257,7 +257,7 @@ def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
 
 def unfolded(folder: Path) -> tuple[Path, bytes]:
     """A database whose last row is in its log alone, as `kill -9` leaves it, and that log."""
-    database = made(folder, of(str(VERSION)))
+    database = made(folder)
     copies = [database.with_name(database.name + end) for end in ("", "-wal")]
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -272,7 +272,7 @@ def unfolded(folder: Path) -> tuple[Path, bytes]:
 def test_a_database_that_is_replaced_is_folded_into_one_file_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, (database, log) = backed_up(made(tmp_path, of(str(VERSION))).parent), unfolded(tmp_path / "killed")
+    data, (database, log) = backed_up(made(tmp_path).parent), unfolded(tmp_path / "killed")
     moved: list[str] = []
     rename = Path.rename
 
@@ -303,13 +303,17 @@ def test_a_new_database_reads_no_log_of_another(tmp_path: Path) -> None:
     assert left.read_bytes() == log
 
 
-def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_one_is_refused(tmp_path: Path) -> None:
-    database = made(tmp_path / "old", of("4"))
+def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = made(tmp_path / "old")
     restored(backed_up(database.parent), tmp_path / "state")
-    assert version(tmp_path / "state" / "state.db") == 4
-    assert command(tmp_path, "user", "passwd", "ada", stdin=PASSWORD).returncode == 0
     assert version(tmp_path / "state" / "state.db") == VERSION
-    assert (tmp_path / "state" / f"state.db.before-{VERSION}").exists()
+    with monkeypatch.context() as patch:
+        of_the_next_version(tmp_path, "", patch)
+        assert tasks(tmp_path) == ["write the report", "tidy up"]
+    assert version(tmp_path / "state" / "state.db") == VERSION + 1
+    assert (tmp_path / "state" / f"state.db.before-{VERSION + 1}").exists()
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(BackupError, match="its database has version 99"):
@@ -318,7 +322,7 @@ def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_o
 
 
 def test_the_database_is_copied_as_it_was_in_one_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = made(tmp_path, of(str(VERSION)))
+    database = made(tmp_path)
     before, copy = rows(database), snapshot._copy
 
     def late(source: sqlite3.Connection, to: Path) -> None:
@@ -433,20 +437,20 @@ def shortened(data: bytes, by: int) -> bytes:
 
 
 BROKEN: dict[str, tuple[bytes, str]] = {
-    "no archive": (b"hello" * 1000, "damaged, or no backup"),
-    "nothing": (b"", "damaged, or no backup"),
-    "torn": (shortened(archive(KEYS), 60), "damaged, or no backup"),
+    "no archive": (b"hello" * 1000, "damaged, or is not a backup"),
+    "nothing": (b"", "damaged, or is not a backup"),
+    "torn": (shortened(archive(KEYS), 60), "damaged, or is not a backup"),
     "without its end": (packed(), "its end is missing"),
-    "changed": (archive(KEYS, files={"keys/signing": digest(b"l" * 32)}), "signing.* in it is not what was put"),
-    "lacking": (archive({}, files={"keys/signing": digest(b"")}), "signing.* in it is not what was put"),
-    "unannounced": (archive(KEYS, files={}), "signing.* in it is not what was put"),
-    "of another format": (archive(KEYS, format=2), "in a format that this one does not know"),
-    "of a manifest that is none": (archive(KEYS, files=[]), "its manifest is damaged"),
-    "more behind the end": (archive(KEYS, entry(contents.MANIFEST)), "comes twice, or behind its end"),
-    "without end": (archive({"state.db": b""}, entry("keys/big", 2**60)), "too much in it"),
+    "changed": (archive(KEYS, files={"keys/signing": digest(b"l" * 32)}), "signing.* differs from its manifest"),
+    "lacking": (archive({}, files={"keys/signing": digest(b"")}), "signing.* differs from its manifest"),
+    "unannounced": (archive(KEYS, files={}), "signing.* differs from its manifest"),
+    "of another format": (archive(KEYS, format=2), "the backup has an unknown format"),
+    "of a manifest that is none": (archive(KEYS, files=[]), "the manifest of the backup is damaged"),
+    "more behind the end": (archive(KEYS, entry(contents.MANIFEST)), "twice, or after its manifest"),
+    "without end": (archive({"state.db": b""}, entry("keys/big", 2**60)), "too large"),
     "larger than the disk": (archive({}, entry("keys/big", 2**37)), "no room"),
-    "of a size below nothing": (archive({}, entry("keys/big", -512)), "damaged|nothing that a backup has"),
-    "a hole": (holed("keys/big"), "a header in it is too long|nothing that a backup has"),
+    "of a size below nothing": (archive({}, entry("keys/big", -512)), "damaged|does not belong in a backup"),
+    "a hole": (holed("keys/big"), "a header in it is too long|does not belong in a backup"),
     "a database that is none": (archive({"state.db": b"SQLite format 3\0" * 99}), "in the backup, the state database"),
     "theirs is none": (archive({THEIRS: b"none"}), "can't be unpacked"),
     "theirs leads out": (archive({THEIRS: packed(entry("../../../outside"))}), "a name in it leads elsewhere"),
@@ -473,7 +477,7 @@ DEEP = b"[" * 100_000, b'{"format": 1, "files": ' + b'{"a":' * 100_000
 
 @pytest.mark.parametrize("text", [b"", b"[1", b"\xff", *DEEP], ids=["empty", "torn", "no text", "deep", "deep inside"])
 def test_a_manifest_that_is_none_is_damaged(text: bytes) -> None:
-    with pytest.raises(BackupError, match="its manifest is damaged"):
+    with pytest.raises(BackupError, match="the manifest of the backup is damaged"):
         contents.parse_manifest(text)
 
 
@@ -513,7 +517,7 @@ def test_a_server_serves_and_ends_whatever_a_spool_was_restored_from(tmp_path: P
 def test_no_folder_of_the_servers_own_comes_back_as_a_link(tmp_path: Path, place: str) -> None:
     folder, name = place.split("/")
     link = packed(entry(name, 0, tarfile.SYMTYPE, "/tmp"))
-    with pytest.raises(BackupError, match=f"{folder}/{ADA}/{name} in it is no folder"):
+    with pytest.raises(BackupError, match=f"{folder}/{ADA}/{name} in the backup is not a folder"):
         restored(archive({f"{folder}/{ADA}.tar.gz": link}), tmp_path / "state")
     assert not (tmp_path / "state").exists()
 
@@ -581,17 +585,17 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     at = ("--state", str(small / "state"))
     for words, code, said in (
-        (("backup",), 2, "the FILE to be made"),
-        (("backup", "a", "b"), 2, "the FILE to be made"),
+        (("backup",), 2, "backup: FILE is missing"),
+        (("backup", "a", "b"), 2, "backup: takes FILE and nothing else"),
         (("backup", "there", *at), 1, "there is there already"),
         (("backup", "no/such/b.tar.gz", *at), 1, "no/such"),
         (("backup", "b", "--state", "nowhere"), 2, "there is no folder"),
-        (("backup", "b", "--state", "empty"), 1, "there is nothing in"),
-        (("backup", "b", "--replace"), 2, "--replace belongs to restore"),
-        (("restore", "b", "--with-workspaces"), 2, "--with-workspaces belongs to backup"),
+        (("backup", "b", "--state", "empty"), 1, "has nothing to back up"),
+        (("backup", "b", "--replace"), 2, "it belongs to restore"),
+        (("restore", "b", "--with-workspaces"), 2, "it belongs to backup"),
         (("restore", "no-such", "--state", "new"), 1, "no-such"),
         (("restore", "there", "--state", "there"), 2, "is no folder"),
-        (("restore", "there", "--state", "new"), 1, "damaged, or no backup"),
+        (("restore", "there", "--state", "new"), 1, "damaged, or is not a backup"),
     ):
         told = run(tmp_path, *words)
         assert (told.returncode, told.stdout) == (code, "") and said in told.stderr, (words, told)
@@ -657,9 +661,9 @@ def test_root_restores_nothing_into_the_state_of_somebody_else(tmp_path: Path) -
     config.state.mkdir()
     os.chown(config.state, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to user 65534: run this as that user"):
-        backup.restore(config, ["b"], replace=True)
+        backup.restore(config, file="b", replace=True)
     os.chown(config.state, 0, 0)
-    assert backup.restore(config, [str(tmp_path / "none")], replace=True) == 1
+    assert backup.restore(config, file=str(tmp_path / "none"), replace=True) == 1
 
 
 def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
