@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION, build, builtin_tools, methods, progress
-from toolgate.server.auth.principal_names import Callers, itself
+from toolgate.server.auth.principal_names import PrincipalNames, own_name_only
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.file_changes import FileChanges
@@ -200,7 +200,7 @@ class App:
             security_schemes=self._security_schemes(),
             call_rate=build.build_rate_limiter(self.config),
             rules=self.rules,
-            principal_names=Callers(self.store).names if self.rules.names_people else itself,
+            principal_names=PrincipalNames(self.store).find_names if self.rules.names_people else own_name_only,
         )
 
     def _build_overview(self) -> "Dashboard":

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.auth.principal_names import itself
+from toolgate.server.auth.principal_names import own_name_only
 from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions
@@ -89,7 +89,9 @@ class Server:
     note_use: Callable[[str], None] | None = None  # told of each call of a principal
     place: Callable[[str], CallerState] = _new_place  # of a principal, whatever the session
     rules: Rules = field(default_factory=Rules)
-    principal_names: Callable[[str], Awaitable[frozenset[str]]] = itself  # principal → all that rules may call it
+    principal_names: Callable[[str], Awaitable[frozenset[str]]] = (
+        own_name_only  # principal → all that rules may call it
+    )
     nonces: Nonces = field(default_factory=Nonces)  # of approvals
     questions: PendingQuestions = field(default_factory=PendingQuestions)  # for who can't be asked through their client
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = (

@@ -5,36 +5,37 @@ the people in the state database; knows nothing of rules.
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from toolgate.server.policy.sign_in_methods import PASSWORD, format_identity
+
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
 MAX_KNOWN = 10_000  # principals whose names are kept
 
 
-async def itself(principal: str) -> frozenset[str]:
+async def own_name_only(principal: str) -> frozenset[str]:
     """What it is called without a look at anything: its own name."""
     return frozenset((principal,))
 
 
-class Callers:
+class PrincipalNames:
     """Names once found hold for good: a subject is never given to somebody else, nor an account renamed."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._known: OrderedDict[str, frozenset[str]] = OrderedDict()
 
-    async def names(self, principal: str) -> frozenset[str]:
+    async def find_names(self, principal: str) -> frozenset[str]:
         """All that a principal is called. Raises StateError."""
         if principal not in self._known:
-            self._known[principal] = await itself(principal) | await self._looked_up(principal)
+            self._known[principal] = await own_name_only(principal) | await self._look_up(principal)
             while len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
         return self._known[principal]
 
-    async def _looked_up(self, principal: str) -> frozenset[str]:
+    async def _look_up(self, principal: str) -> frozenset[str]:
         """Nobody else's tokens are ours: a person is in the database before there is one."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-        from toolgate.server.cli.user import format_identity
         from toolgate.server.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
         from toolgate.server.state import grant_rows
         from toolgate.server.state.people_rows import BUILT_IN
@@ -43,7 +44,7 @@ class Callers:
             return frozenset()
         for row in await self._store.transact(grant_rows.list_people):
             if Principal(OWN_ISSUER, row.subject, "").name == principal:
-                return frozenset(
-                    (f"account:{row.name}" if row.issuer == BUILT_IN else format_identity(row.issuer, row.known_as),)
-                )
+                is_account = row.issuer == BUILT_IN
+                name = f"{PASSWORD.prefix}:{row.name}" if is_account else format_identity(row.issuer, row.known_as)
+                return frozenset((name,))
         return frozenset()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from toolgate.server.auth.clients import clients_file
 from toolgate.server.auth.grants import list_denied_tokens
-from toolgate.server.auth.login.methods import GITHUB, HEADER, OIDC, SignInMethods, build_sign_in
+from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
 from toolgate.server.auth.login.trusted_proxies import PROOF_HEADER, TrustedProxies
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
@@ -20,6 +20,7 @@ from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
+from toolgate.server.policy.sign_in_methods import HEADER, parse_method, provider_methods
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
@@ -115,7 +116,7 @@ def describe_forgeable_header(config: Config) -> str:
     """Say who could sign in as anybody by the header of `--login header=NAME`, or ""."""
     if config.auth != "oauth" or config.login_header_secret is not None:
         return ""
-    if not any(way.startswith(f"{HEADER}=") for way in config.login):
+    if not any(parse_method(way)[0] is HEADER for way in config.login):
         return ""
     own = TrustedProxies(config.trusted_proxies).local_address()
     return f"--trusted-proxies: {own} is this machine, where any process can set the header of --login" if own else ""
@@ -165,16 +166,17 @@ def _credentials(config: Config) -> dict[str, tuple[str, str]]:
     """Our client ids and secrets at other issuers: from files, or `TOOLGATE_<WAY>_ID` and `…_SECRET`; never from the
     command line, which every process can read."""
     found: dict[str, tuple[str, str]] = {}
-    for way, file in ((OIDC, config.oidc_client), (GITHUB, config.github_client)):
-        id, secret = (config.environment.get(f"TOOLGATE_{way.upper()}_{part}", "") for part in ("ID", "SECRET"))
+    for method in provider_methods():
+        file: Path | None = getattr(config, method.client_key)
+        id, secret = (config.environment.get(name, "") for name in method.variables)
         if file is not None:
             try:
                 words: list[str] = file.read_text("utf-8").split()
                 id, secret = (*words, "", "")[:2]
             except (OSError, UnicodeDecodeError) as error:
-                raise UsageError(f"--{way}-client: {file} can't be read: {type(error).__name__}") from None
+                raise UsageError(f"--{method.client_option}: {file} can't be read: {type(error).__name__}") from None
         if id:
-            found[way] = (id, secret)
+            found[method.name] = (id, secret)
     return found
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
-from toolgate.server.cli.user import format_identity
 from toolgate.server.config.load import Config
+from toolgate.server.policy.sign_in_methods import format_identity
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import Store
 

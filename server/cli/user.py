@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.config.load import Config
+from toolgate.server.policy.sign_in_methods import format_identity
 from toolgate.server.state.store import Store
 from toolgate.server.text import escape_unprintable
 
@@ -77,15 +78,6 @@ async def passwd(store: Store, _config: Config, *, name: str) -> None:
         raise CommandError(f"there is no account {name!r}")
     await accounts.set_password(name, _read_password(found.name))
     print(f"{found.name} has a new password and is signed out everywhere; clients keep their grants")
-
-
-def format_identity(issuer: str, subject: str) -> str:
-    """How a person who is no account is named on a command line, and in --allow-users."""
-    from toolgate.server.auth.login.providers import GITHUB
-    from toolgate.server.auth.login.trusted_proxies import HEADER_ISSUER
-
-    prefix = {HEADER_ISSUER: "header", GITHUB: "github"}.get(issuer, "oidc")
-    return f"{prefix}:{escape_unprintable(subject)}"
 
 
 def _accounts(store: Store) -> "Accounts":

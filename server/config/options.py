@@ -27,6 +27,7 @@ from toolgate.server.config.types import (
     parse_web_url,
 )
 from toolgate.server.policy import rules
+from toolgate.server.policy.sign_in_methods import external_methods, login_forms, provider_methods
 from toolgate.tools.workspace import limits
 
 # What of a list in the environment has colons of its own: a URL, [an address], an IPv6 network, a host with its port
@@ -199,9 +200,7 @@ OPTION_GROUPS = {
             "oauth",
             "WHO",
         ),
-        _http(
-            "login", "how people sign in: password (default), oidc=ISSUER, github, header=NAME", parse_login, (), "WAY"
-        ),
+        _http("login", f"how people sign in: {login_forms()} (default: password)", parse_login, (), "WAY"),
         _http(
             "allow-users",
             "who may sign in through oidc, github or header (required for these): an e-mail address, @domain, a "
@@ -209,19 +208,16 @@ OPTION_GROUPS = {
             str,
             (),
             "WHO",
-            item_pattern=r"(?:github|oidc|header):[^:]+",
+            item_pattern=rf"(?:{'|'.join(method.prefix for method in external_methods())}):[^:]+",
         ),
-        _http(
-            "oidc-client",
-            "file with the client id at the OIDC provider and, on the next line, its secret",
-            parse_path,
-            metavar="FILE",
-        ),
-        _http(
-            "github-client",
-            "file with the client id at GitHub and, on the next line, its secret",
-            parse_path,
-            metavar="FILE",
+        *(
+            _http(
+                method.client_option,
+                f"file with the client id at {method.title} and, on the next line, its secret",
+                parse_path,
+                metavar="FILE",
+            )
+            for method in provider_methods()
         ),
         _http(
             "login-header-secret",

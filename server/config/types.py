@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from toolgate.server.policy.sign_in_methods import HEADER, parse_method
 from toolgate.tools.workspace import limits
 
 FALSE_WORDS = frozenset(("0", "false", "no", "off"))
@@ -121,11 +122,11 @@ def parse_openai_challenge(word: str) -> str:
 
 def parse_login(word: str) -> str:
     """How people sign in."""
-    way, _, value = word.partition("=")
-    if way == "oidc" and value:
-        return f"{way}={parse_issuer(value)}"
-    if word not in ("password", "github") and (way != "header" or not HEADER_NAME.fullmatch(value)):
-        raise ValueError(f"{word!r} is none of password, oidc=ISSUER, github, header=NAME")
+    method, value = parse_method(word)
+    if method.value == "ISSUER":
+        return f"{method.name}={parse_issuer(value)}"
+    if method is HEADER and not HEADER_NAME.fullmatch(value):
+        raise ValueError(f"{word!r}: {value!r} is no name of a header")
     return word
 
 

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolgate.server.policy.command_patterns import CommandPattern, ShellCommand
+from toolgate.server.policy.sign_in_methods import METHODS
 
 if TYPE_CHECKING:  # start-up: the options need none of it
     from toolgate.server.protocol.session import Session
@@ -31,12 +32,9 @@ CALLER_KINDS: Mapping[str, str] = {
     "": r"local|u-[0-9a-f]{40}",
     "scope": SCOPE,
     "subject": r".+",
-    "account": r".+",
-    "github": r".+",
-    "oidc": r".+",
-    "header": r".+",
+    **{method.prefix: r".+" for method in METHODS},
 }
-LOOKED_UP_KINDS = ("account", "github", "oidc", "header")  # that only the state database knows whose they are
+LOOKED_UP_KINDS = frozenset(method.prefix for method in METHODS)  # only the state database knows whose names they are
 RULE_FORM = "[WHO=]WHAT[(PATTERN)], as Bash, scope:tools:web or Bash(git push*)"
 
 

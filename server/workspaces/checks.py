@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server.config.load import Config
+from toolgate.server.policy.sign_in_methods import provider_methods
 from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/
 
 def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     """What no command is to see, though it may lie where commands may look."""
-    ours = (config.file, config.clients, config.oidc_client, config.github_client, config.search_keys, config.logs)
-    named = (*ours, config.metrics_token, config.login_header_secret)
+    ours = (config.file, config.clients, config.search_keys, config.logs)
+    clients = (getattr(config, method.client_key) for method in provider_methods())
+    named = (*ours, *clients, config.metrics_token, config.login_header_secret)
     return [path.resolve() for path in (state, *named) if path is not None]
 
 

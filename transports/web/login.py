@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person, SignInError, normalize_name_or_empty
-from toolgate.server.auth.login.methods import ACCEPTED, PASSWORD, REFUSED, THROTTLED
+from toolgate.server.auth.login.methods import ACCEPTED, REFUSED, THROTTLED
 from toolgate.server.auth.login.pending_logins import LIFETIME, PendingLogin, TooManyLoginsError, derive_state
 from toolgate.server.auth.login.providers import NOT_ALLOWED, IdentityProvider
 from toolgate.server.auth.login.throttle import ThrottledError
+from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext
@@ -71,7 +72,7 @@ class LoginPages:
     async def _check_and_record(self, request: Request, fields: Mapping[str, str]) -> tuple[Person | None, str]:
         """As `_known`, and the log has it. Raises Throttled."""
         name, address = fields.get("username", ""), self._context.client_address(request)
-        way = "pairing" if "code" in fields else PASSWORD
+        way = "pairing" if "code" in fields else PASSWORD.name
         device = self._context.cookies.get(request, _device_cookie(name))
         try:
             person, problem = await self._check_credentials(fields, address, device)

@@ -6,10 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person, SignInError
-from toolgate.server.auth.login.methods import HEADER, REFUSED, SignInMethods
+from toolgate.server.auth.login.methods import REFUSED, SignInMethods
 from toolgate.server.auth.login.sessions import LIFETIME
 from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
+from toolgate.server.policy.sign_in_methods import HEADER
 from toolgate.transports.http.asgi import Headers
 from toolgate.transports.web.http import BadFormError, redirect, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
@@ -43,7 +44,7 @@ class SignInContext(PageContext):
                 named = self.sign_in.trusted_header.read_person(headers, _peer(request))
             except SignInError as error:
                 said = headers.get(self.sign_in.trusted_header.header.encode(), b"")
-                self.sign_in.record(REFUSED, HEADER, self.client_address(request), said.decode("utf-8", "replace"))
+                self.sign_in.record(REFUSED, HEADER.name, self.client_address(request), said.decode("utf-8", "replace"))
                 raise UntrustedIdentityError(str(error)) from None
             if named is not None:
                 return Visitor(named)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from toolgate.server.policy.sign_in_methods import external_methods
+
 EVERYBODY = "*"
-PREFIXES = ("oidc", "github", "header")  # of subjects: the ways, other than by an account, to sign in
 
 
 class UserAllowlist:
@@ -28,7 +29,7 @@ class UserAllowlist:
                 self._everybody = True
             elif colon and prefix in known:
                 self._subjects.add((prefix, subject))
-            elif colon and prefix in PREFIXES:
+            elif colon and any(prefix == method.prefix for method in external_methods()):
                 raise ValueError(f"{entry!r} lets nobody in: --login has no {prefix}")
             elif entry.startswith("@"):
                 self._domains.add(entry[1:].lower())

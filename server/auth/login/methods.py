@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import logging
+import pkgutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +14,21 @@ from toolgate.server.auth.login.accounts import Accounts, Person
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.pairing import PairingCode
 from toolgate.server.auth.login.pending_logins import PendingLogins
-from toolgate.server.auth.login.providers import Fetch, GitHubProvider, IdentityProvider, OpenIdProvider
+from toolgate.server.auth.login.providers import Fetch, IdentityProvider
 from toolgate.server.auth.login.sessions import LoginSession, LoginSessions
 from toolgate.server.auth.login.trusted_proxies import HEADER_ISSUER, TrustedHeader, TrustedProxies
+from toolgate.server.policy.sign_in_methods import (
+    HEADER,
+    PASSWORD,
+    external_methods,
+    parse_method,
+    provider_methods,
+)
 from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
-PASSWORD, OIDC, GITHUB, HEADER = "password", "oidc", "github", "header"
 ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # what becomes of a sign-in, in the log
 
 log = logging.getLogger("toolgate.auth")
@@ -109,16 +116,16 @@ def build_sign_in(
     `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and what `--login-header-secret` holds. Raises
     ValueError, which names the option at fault."""
     chosen = _chosen(ways)
-    outside = [way for way in (OIDC, GITHUB, HEADER) if way in chosen]
+    external = [method.name for method in external_methods() if method.name in chosen]
     try:
         proxies = TrustedProxies(trusted_proxies)
     except ValueError as error:
         raise ValueError(f"--trusted-proxies: {error}") from None
     try:
-        allowed = UserAllowlist(allow_users, outside)
+        allowed = UserAllowlist(allow_users, external)
     except ValueError as error:
         raise ValueError(f"--allow-users: {error}") from None
-    has_accounts = PASSWORD in chosen
+    has_accounts = PASSWORD.name in chosen
     return SignInMethods(
         sessions=LoginSessions(store, now),
         pending_logins=PendingLogins(store, now),
@@ -132,14 +139,16 @@ def build_sign_in(
 
 
 def _chosen(ways: Sequence[str]) -> dict[str, str]:
+    """Return the value of each `--login` by its name."""
     chosen: dict[str, str] = {}
-    for way in ways or (PASSWORD,):
-        kind, _, value = way.partition("=")
-        if kind not in (PASSWORD, OIDC, GITHUB, HEADER) or (kind in (OIDC, HEADER)) != bool(value):
-            raise ValueError(f"--login: {way!r} is none of password, oidc=ISSUER, github, header=NAME")
-        if kind in chosen:
-            raise ValueError(f"--login: {kind} is there twice")
-        chosen[kind] = value
+    for way in ways or (PASSWORD.name,):
+        try:
+            method, value = parse_method(way)
+        except ValueError as error:
+            raise ValueError(f"--login: {error}") from None
+        if method.name in chosen:
+            raise ValueError(f"--login: {method.name} is there twice")
+        chosen[method.name] = value
     return chosen
 
 
@@ -147,25 +156,27 @@ def _providers(
     chosen: Mapping[str, str], credentials: Mapping[str, tuple[str, str]], allowed: UserAllowlist, fetch: Fetch
 ) -> dict[str, IdentityProvider]:
     providers: dict[str, IdentityProvider] = {}
-    for way in (OIDC, GITHUB):
-        if way not in chosen:
+    for method in provider_methods():
+        if method.name not in chosen:
             continue
-        client, secret = credentials.get(way, ("", ""))
-        if not client or (way == GITHUB and not secret):
-            raise ValueError(f"--login {way} needs the id and the secret of its client")
+        client, secret = credentials.get(method.name, ("", ""))
+        if not client or (method.needs_secret and not secret):
+            id_variable, secret_variable = method.variables
+            raise ValueError(
+                f"--login {method.name} needs our client id and secret there: --{method.client_option} FILE, or "
+                f"{id_variable} and {secret_variable}" + ("" if allowed else "; and --allow-users WHO")
+            )
         if not allowed:
-            raise ValueError(f"--login {way} needs --allow-users: whom it may sign in, * for everybody it knows")
-        if way == OIDC:
-            providers[way] = OpenIdProvider(chosen[way], client, secret, allowed, fetch)
-        else:
-            providers[way] = GitHubProvider(client, secret, allowed, fetch)
+            raise ValueError(f"--login {method.name} needs --allow-users WHO, or * for everybody the provider knows")
+        create = pkgutil.resolve_name(method.provider)
+        providers[method.name] = create(method.issuer or chosen[method.name], client, secret, allowed, fetch)
     return providers
 
 
 def _trusted(
     chosen: Mapping[str, str], proxies: TrustedProxies, allowed: UserAllowlist, secret: str
 ) -> TrustedHeader | None:
-    if HEADER not in chosen:
+    if HEADER.name not in chosen:
         if secret:
             raise ValueError("--login-header-secret needs --login header=NAME: what the proxy proves itself for")
         return None
@@ -173,4 +184,4 @@ def _trusted(
         raise ValueError("--login header needs --trusted-proxies: whose word is taken")
     if not allowed:
         raise ValueError("--login header needs --allow-users: whom the proxy may name, * for everybody")
-    return TrustedHeader(chosen[HEADER].lower(), proxies, allowed, secret)
+    return TrustedHeader(chosen[HEADER.name].lower(), proxies, allowed, secret)

@@ -33,7 +33,7 @@ HOSTED: Mapping[str, str] = {"https://accounts.google.com": "hd"}
 OWN_DOMAINS = ("@gmail.com", "@googlemail.com")
 MAX_EMAIL = 254  # characters (RFC 5321 section 4.5.3.1.3)
 SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; GitHub knows it too
-GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
+GITHUB_API = "https://api.github.com"
 NOT_ALLOWED = "you are signed in there, but not one of those who may use this server"
 
 Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.web.fetch.Web.fetch: guarded, and its answers bounded
@@ -215,13 +215,13 @@ class GitHubProvider:
     title = "GitHub"
 
     def __init__(
-        self, client: str, secret: str, allowed: UserAllowlist, fetch: Fetch, site: str = GITHUB, api: str = GITHUB_API
+        self, issuer: str, client: str, secret: str, allowed: UserAllowlist, fetch: Fetch, api: str = GITHUB_API
     ) -> None:
         self._client = client
         self._secret = secret
         self._allowed = allowed
         self._web = _Web(fetch, self.title)
-        self.issuer = site
+        self.issuer = issuer
         self._api = api
 
     async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.config.types import is_loopback
+from toolgate.server.policy.sign_in_methods import HEADER
 
-HEADER_ISSUER = "toolgate:header"  # the issuer of those a proxy names
+HEADER_ISSUER = HEADER.issuer  # of those a proxy names
 PROOF_HEADER = "x-toolgate-proxy-secret"  # the header in which a proxy shows its secret
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 MAX_NAME = 256  # characters; an e-mail address has at most 254
@@ -134,4 +135,4 @@ class TrustedHeader:
 
     def permits(self, person: Person) -> bool:
         """Whether somebody the proxy names may come."""
-        return self.allowlist.permits("header", person.subject, person.email)
+        return self.allowlist.permits(HEADER.name, person.subject, person.email)

@@ -170,7 +170,7 @@ def _at_both(folder: Path, oidc: Provider, github: Provider) -> Iterator[House]:
 
     def change(ways: SignInMethods, web: Web) -> SignInMethods:
         made = GitHubProvider(
-            CLIENT, SECRET, UserAllowlist(("*",), ("oidc", "github")), web.fetch, github.url, github.url
+            github.url, CLIENT, SECRET, UserAllowlist(("*",), ("oidc", "github")), web.fetch, github.url
         )
         return replace(ways, providers={**ways.providers, "github": made})
 
@@ -371,7 +371,7 @@ def test_only_allowed_people_come(
 def github(idp: Provider) -> Any:
     def change(ways: SignInMethods, web: Web) -> SignInMethods:
         allowed = UserAllowlist(("octo@team.example", "github:1"), ("github",))
-        return replace(ways, providers={"github": GitHubProvider(CLIENT, SECRET, allowed, web.fetch, idp.url, idp.url)})
+        return replace(ways, providers={"github": GitHubProvider(idp.url, CLIENT, SECRET, allowed, web.fetch, idp.url)})
 
     return change
 
@@ -705,7 +705,7 @@ def _gate(folder: Path, way: Way, idp: Provider) -> contextlib.AbstractContextMa
             return ways
         allowed = UserAllowlist(way["users"], ("github",))
         return replace(
-            ways, providers={"github": GitHubProvider(CLIENT, SECRET, allowed, web.fetch, idp.url + "/g", idp.url)}
+            ways, providers={"github": GitHubProvider(idp.url + "/g", CLIENT, SECRET, allowed, web.fetch, idp.url)}
         )
 
     ways = (f"oidc={idp.url}" if each == "oidc" else each for each in way["ways"])
