@@ -1,7 +1,6 @@
-"""What a principal has going on here, for the page that shows it, and what may be done about it there. Knows
-workspaces, tasks, plans and callbacks; knows nothing of pages, nor of who may look.
+"""Read what a principal has going on here, and act on it for the first page.
 
-Every id is looked for among the principal's own things: there is no other way in.
+Every id is looked up among the principal's own things: there is no other way in.
 """
 
 import asyncio
@@ -24,15 +23,15 @@ from toolgate.tools.api.context import Plan
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
 
-MAX_RUNS = 20  # background tasks that are shown, what runs first
-MAX_TASKS = 30  # tasks that are shown, the open ones first
-MAX_STEPS = 20  # of each of these
-MAX_LINES = 50  # of the audit log
-AUDIT_CACHE_TIME = 3.0  # seconds that these are good for: to read them costs more than the rest of the page
-TAIL = 2_000  # bytes of output that a page begins with, of each background task
-CHUNK = 16 * 2**10  # bytes of output given at once; what is farther behind is left out
-PACE = 0.3  # seconds between two pieces of output: a page is read, not measured
-OUTPUT_WAIT = 600.0  # seconds: longest wait for output
+MAX_RUNS = 20  # background tasks shown, the running ones first
+MAX_TASKS = 30  # tasks shown, the open ones first
+MAX_STEPS = 20  # steps shown of each
+MAX_LINES = 50  # entries of the audit log
+AUDIT_CACHE_TIME = 3.0  # seconds that entries are kept: reading them costs more than the rest of the page
+TAIL = 2_000  # bytes of each background task's output that a page begins with
+CHUNK = 16 * 2**10  # bytes of output in one piece; older output is left out
+PACE = 0.3  # seconds between two pieces of output: people read no faster
+OUTPUT_WAIT = 600.0  # seconds: the longest wait for output
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +42,14 @@ class ShownRun:
     output: str
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self.run.status == "running"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """`client` is whose session it is of, "" where it is the principal's; `since` in seconds since the epoch."""
+    """An active plan. `client` is that of its session, "" if the plan is the principal's; `since` is in seconds since
+    the epoch."""
 
     client: str
     goal: str
@@ -59,18 +59,18 @@ class ShownPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShownCallback:
-    """`next` is in seconds since the epoch, `every` in seconds; `left` firings, -1 for ever."""
+    """`next` is in seconds since the epoch, `every` in seconds; `repeats_left` is -1 if it never ends."""
 
     slot: int
     message: str
     every: int
     next: float
-    left: int
+    repeats_left: int
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """All of it, in one moment. `more_…` counts what is left out."""
+    """What a principal has going on at one moment. `more_tasks` counts those left out."""
 
     calls: list[RecentCall]
     runs: list[ShownRun] = field(default_factory=list[ShownRun])
@@ -81,7 +81,7 @@ class Activity:
 
 
 class Dashboard:
-    """`trail` is None where calls are not recorded."""
+    """`own_entries` is None if calls are not recorded."""
 
     def __init__(
         self,
@@ -97,18 +97,18 @@ class Dashboard:
         self._store = store
         self._clock = clock
         self._workspaces = workspaces
-        self._trail = own_entries
-        self._reading = asyncio.Lock()  # of the trail: one reader at a time, since each holds up who writes it
-        self._read: dict[str, tuple[float, list[EntryData]]] = {}  # principal → when, in monotonic seconds, and what
+        self._own_entries = own_entries
+        self._reading = asyncio.Lock()  # one reader of the audit log at a time: each holds up its writers
+        self._entries: dict[str, tuple[float, list[EntryData]]] = {}  # by principal: when, and what
 
     @property
     def has_audit_log(self) -> bool:
-        return self._trail is not None
+        return self._own_entries is not None
 
     async def read(self, principal: str, sessions: Iterable[Session]) -> Activity:
-        """What is going on for `principal`, whose open sessions these are. Raises StateError."""
-        kept = TodoStore(self._store, principal, "")
-        tasks, all_tasks = await kept.list_first(MAX_TASKS, MAX_STEPS) if await kept.kept() else ([], 0)
+        """Return what `principal` has going on; `sessions` are theirs. Raises StateError."""
+        todos = TodoStore(self._store, principal, "")
+        tasks, all_tasks = await todos.list_first(MAX_TASKS, MAX_STEPS) if await todos.kept() else ([], 0)
         now = time.time()
         callbacks = [
             ShownCallback(held.id, held.message, held.delay, now + held.fires_in_ms / 1000, held.repeats_left)
@@ -124,19 +124,19 @@ class Dashboard:
         )
 
     async def audit_entries(self, principal: str) -> list[EntryData]:
-        """The newest lines of the audit log about the principal. Raises OSError."""
-        if self._trail is None:
+        """Return the principal's newest entries in the audit log. Raises OSError."""
+        if self._own_entries is None:
             return []
         async with self._reading:
             old = time.monotonic() - AUDIT_CACHE_TIME
-            self._read = {who: held for who, held in self._read.items() if held[0] > old}
-            if principal not in self._read:
-                lines = await asyncio.to_thread(self._trail.newest, principal, MAX_LINES)
-                self._read[principal] = (time.monotonic(), lines)
-            return self._read[principal][1]
+            self._entries = {name: row for name, row in self._entries.items() if row[0] > old}
+            if principal not in self._entries:
+                lines = await asyncio.to_thread(self._own_entries.newest, principal, MAX_LINES)
+                self._entries[principal] = (time.monotonic(), lines)
+            return self._entries[principal][1]
 
     async def stop_run(self, principal: str, id: str) -> bool | None:
-        """End a background task, the whole tree: has it ended? None where there is no such task."""
+        """Stop a background task with all its processes. Return whether it has ended; None if there is no such task."""
         workspace, number = self._workspaces.find(principal), _parse_id(id)
         if workspace is None or number is None:
             return None
@@ -148,7 +148,7 @@ class Dashboard:
             return None
 
     async def cancel_callback(self, principal: str, slot: str) -> bool:
-        """Cancel a callback: was there one? Raises StateError."""
+        """Cancel a callback, and return whether it existed. Raises StateError."""
         number = _parse_id(slot)
         if number is None:
             return False
@@ -158,13 +158,8 @@ class Dashboard:
             return False
         return True
 
-    async def running(self, principal: str) -> list[int]:
-        """The ids of the background tasks that run, of those shown."""
-        workspace = self._workspaces.find(principal)
-        return [] if workspace is None else [run.id for run in await _shown_runs(workspace) if run.status == "running"]
-
     async def output(self, principal: str, id: int) -> AsyncIterator[str]:
-        """The output of a background task as it comes, plain, until it ends: first the end of what there is."""
+        """Yield the end of a background task's output as plain text, and then what comes, until the task ends."""
         workspace = self._workspaces.find(principal)
         offset, text = -1, AnsiStripper()
         while workspace is not None:
@@ -191,7 +186,7 @@ class Dashboard:
 
     async def _runs(self, principal: str) -> list[ShownRun]:
         workspace = self._workspaces.find(principal)
-        if workspace is None:  # nothing has run since the server began, and to look would take a workspace into use
+        if workspace is None:  # nothing has run since the start, and opening a workspace would count as its use
             return []
         shown: list[ShownRun] = []
         for run in await _shown_runs(workspace):
@@ -216,7 +211,7 @@ class Dashboard:
 
 
 def _omission_note(count: int) -> str:
-    return f"[… {count:,} bytes before this are left out …]\n" if count else ""
+    return f"[… {count:,} bytes left out …]\n" if count else ""
 
 
 def _parse_id(id: str) -> int | None:
@@ -224,6 +219,6 @@ def _parse_id(id: str) -> int | None:
 
 
 async def _shown_runs(workspace: Workspace) -> list[Run]:
-    """What runs first, then what began last."""
+    """Return the runs to show: the running ones first, then the newest."""
     runs = sorted(await workspace.list(), key=lambda run: (run.status != "running", -run.id))
     return runs[:MAX_RUNS]

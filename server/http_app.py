@@ -52,7 +52,6 @@ from toolgate.transports.http.guard import PROBES, RequestGuard
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
 from toolgate.transports.http.well_known import PublicDocument
 from toolgate.transports.web.home import HomePage, ServerFacts
-from toolgate.transports.web.home_data import HomeData
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext
 
@@ -373,14 +372,19 @@ class HttpApp:
             self._status,
             mcp=public_url + MCP if config.http else "",
             sse=public_url + SSE if config.sse else "",
-            ways=client_config.list_snippets(public_url) if config.http else [],
+            snippets=client_config.list_snippets(public_url) if config.http else [],
         )
         sessions = {"Streamable HTTP": self._sessions, "HTTP+SSE": self._sse_sessions}
-        granting = access.authorization if access is not None else None
-        glance = HomeData(self._overview, sessions, self._server.questions, granting)
-        forms = oauth.context if oauth is not None else PageContext(public_url, config.name)
-        who = oauth.context.identify_visitor if oauth is not None else None
-        home = HomePage(forms, served, glance, who, is_open=access is None)
+        home = HomePage(
+            oauth.context if oauth is not None else PageContext(public_url, config.name),
+            served,
+            self._overview,
+            sessions,
+            self._server.questions,
+            access.authorization if access is not None else None,
+            oauth.context.identify_visitor if oauth is not None else None,
+            is_open=access is None,
+        )
         self._live = HomeEvents(home)
         return [*(Route(path, endpoint) for path, endpoint in home.routes()), Route("/events", self._live)]
 

@@ -1,4 +1,4 @@
-"""The page where people see what they have granted, and take it back."""
+"""Serve the account page, where people see what they have granted and revoke it."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,8 @@ from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, with_headers
 from toolgate.transports.web.sign_in_context import SignInContext
 
-REVOKED = "Taken back. What that app got by it no longer works."  # for people
-ALREADY_REVOKED = "There was nothing to take back any more: it has ended already."
+REVOKED = "Access was revoked. The app’s tokens no longer work."  # for people
+ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."
 
 
 class AccountPage:
@@ -45,7 +45,7 @@ class AccountPage:
         return with_headers(page, *cookies)
 
     async def revoke(self, request: Request) -> Response:
-        """Answered with the page itself: in a URL, any link could say that something was taken back."""
+        """Revoke a grant, and answer with the page itself: with the result in a URL, any link could claim it."""
         fields = dict(await read_form(request))
         visitor = await self._context.identify_visitor(request)
         if visitor.person is None:

@@ -24,7 +24,7 @@ RESOURCE = frozenset(("resource",))  # may be there more than once (RFC 8707)
 FORCED_PROMPTS = frozenset(
     ("consent", "login", "select_account")
 )  # values of `prompt` (OpenID Connect Core section 3.1.2.1)
-NOTHING_TICKED = "Nothing is ticked. Tick at least one box, or deny."
+NOTHING_TICKED = "No box is ticked. Tick at least one box, or deny."
 
 
 class ConsentPages:
@@ -155,7 +155,7 @@ class _ConsentParams:
 
 def describe_scope(sentences: Mapping[str, str], scope: str) -> str:
     """A scope in words."""
-    return sentences.get(scope) or f"Use what the plugin that asks for “{scope}” adds."  # for people
+    return sentences.get(scope) or f"Use the tools of the plugin that needs “{scope}”."  # for people
 
 
 def _is_local(question: ConsentRequest) -> bool:

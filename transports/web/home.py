@@ -1,54 +1,86 @@
-"""The first page: what this server is, to whoever comes; and to who has signed in, what is running for them, with a
-button beside each thing. Knows forms; what is going on, home_data.py knows.
+"""Serve the first page: for strangers what this server is; for a person what is running for them, with its buttons.
 
-All of it works without a script; with one, home_events.py brings what changes.
+All of it works without a script; with one, home_events.py sends what changes.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server import VERSION
+from toolgate.server.auth.grants import GrantSummary
+from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
+from toolgate.server.dashboard import Dashboard
 from toolgate.server.principal import LOCAL_NAME, Principal, derive_subject
+from toolgate.server.protocol.session import short_hash
+from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.sessions import Sessions
 from toolgate.transports.web import elicitation_form
-from toolgate.transports.web.home_data import HomeData
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
 from toolgate.transports.web.templates import FILES, SCRIPT_POLICY
 
 PAGE = ("home", "")  # what its forms are bound to
-MAX_ANSWER = 2**20  # bytes of a form: four texts of the most that one may have, of four bytes each, all written as %XX
-MAX_BOXES = 1_000  # fields of it
+PARTS = ("questions", "runs", "calls", "sessions", "tasks", "callbacks", "apps")  # macros of home_parts.html
+MAX_SESSIONS = 20  # shown, the last used first
+MAX_ANSWER = 2**20  # bytes of a form: four of the longest texts, four bytes a character, each byte written as %XX
+MAX_BOXES = 1_000  # fields of a form
+NO_STORE = {"cache-control": "no-store"}
 VARY_ACCEPT = {"vary": "accept"}
 SANDBOXES = {  # the level of the sandbox, for people
-    "bwrap": "Commands run in a sandbox of their own.",
-    "uid": "Commands run as a user of their own, apart from everybody else’s.",
-    "none": "Commands are not kept apart: they may do what this server may do.",
+    "bwrap": "Commands run in a sandbox, one for each user.",
+    "uid": "Commands run as a separate system user for each person.",
+    "none": "There is no sandbox: commands have all the server’s permissions.",
 }
-ALREADY_ENDED = "There was nothing like that any more: it has ended already."  # for people
-NOT_ENDED = "Some of it can’t be ended: it runs as another user."
+ALREADY_ENDED = "It has already ended."  # for people
+NOT_ENDED = "Some processes can’t be stopped: they run as another user."
+
+log = logging.getLogger("toolgate.http")
+
+
+class GrantsOfPerson(Protocol):
+    """What the page needs of the authorization server."""
+
+    async def list_grants(self, subject: Person) -> list[GrantSummary]: ...
+
+    async def revoke_grant(self, subject: Person, id: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What there is to tell anybody. `state()` is "ready" or "ending"; `mcp` and `sse` are URLs, "" where not served;
-    `ways` is what each client is told (title, text, where it belongs)."""
+    """What every visitor may know. `state()` is "ready" or "ending"; `mcp` and `sse` are URLs, "" if not served;
+    `snippets` has a client configuration each (title, text, where it belongs)."""
 
     name: str
     sandbox: str
     state: Callable[[], str]
     mcp: str
     sse: str
-    ways: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    snippets: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSession:
+    """`id` names the session on the page, and does not open it; `since` is in seconds since the epoch."""
+
+    id: str
+    client: str
+    transport: str
+    revision: str
+    since: float
+    running: int
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What became of a form."""
+    """What a form did, in a sentence for the person."""
 
     text: str
     status: int = 200
@@ -58,181 +90,218 @@ Act = Callable[[Visitor, str, Mapping[str, str]], Awaitable[ActionResult]]
 
 
 class HomePage:
-    """`who(request)` says who looks; None where nobody signs in here: then nobody sees more than a stranger, unless
-    `is_open`, with which whoever comes is the local user."""
+    """`sessions` are by the name of their transport. `grants` is None if this server grants nothing.
+
+    `identify(request)` returns the visitor; None if people can't sign in here. Then every visitor is a stranger, or
+    with `is_open` the local user.
+    """
 
     def __init__(
         self,
         context: PageContext,
         facts: ServerFacts,
-        data: HomeData,
+        dashboard: Dashboard,
+        sessions: Mapping[str, Sessions],
+        questions: PendingQuestions,
+        grants: GrantsOfPerson | None = None,
         identify: Callable[[Request], Awaitable[Visitor]] | None = None,
         *,
         is_open: bool = False,
     ) -> None:
         self.context = context
-        self.data = data
-        self._server_facts = facts
-        self._who = identify
+        self.dashboard = dashboard
+        self._facts = facts
+        self._sessions = sessions
+        self._questions = questions
+        self._grants = grants
+        self._identify = identify
         self._is_open = is_open
-        self._verbs: dict[str, Act] = {  # the name of a button → what it does
+        self._actions: dict[str, Act] = {  # the name of a button → what it does
             "stop": self._stop,
             "end": self._end,
             "cancel": self._cancel,
-            "withdraw": self._revoke,
-            "accept": self._accept,
-            "decline": self._decline,
+            "revoke": self._revoke,
+            "accept": partial(self._answer, "accept"),
+            "decline": partial(self._answer, "decline"),
         }
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
-        """Every path with what answers there."""
+        """Yield each path with its endpoint."""
         handlers: dict[str, Handle] = {"GET": self._page, "HEAD": self._page, "POST": self._act}
-        yield (
-            "/",
-            WebEndpoint(
-                handlers, self.context.error_page, refuse_data=_json_error, limit=MAX_ANSWER, admit=self._admit
-            ),
-        )
+        refuse = self.context.error_page
+        yield "/", WebEndpoint(handlers, refuse, refuse_data=_json_error, limit=MAX_ANSWER, admit=self._admit)
         for name in FILES:
-            show = self._file(name)
-            yield f"/{name}", WebEndpoint({"GET": show, "HEAD": show}, self.context.error_page)
+            show = partial(self._static_file, name)
+            yield f"/{name}", WebEndpoint({"GET": show, "HEAD": show}, refuse)
 
     async def identify_visitor(self, request: Request) -> Visitor | None:
-        """Who looks, if it is somebody who may see more than a stranger. Raises BadForm."""
+        """Return the visitor, or None for a stranger. Raises BadFormError."""
         if self._is_open:
             return ANONYMOUS
-        visitor = await self._who(request) if self._who is not None else ANONYMOUS
+        visitor = await self._identify(request) if self._identify is not None else ANONYMOUS
         return visitor if visitor.person is not None else None
 
     async def part_values(self, visitor: Visitor, csrf: str) -> dict[str, Any]:
-        """What the macros of the page are given. Raises StateError."""
-        return {"csrf": csrf, **await self.data.read(principal_of(visitor), visitor.person)}
+        """Return what the macros of the parts show, by the names they use. Raises StateError."""
+        principal, person = principal_of(visitor), visitor.person
+        grants = await self._grants.list_grants(person) if self._grants is not None and person is not None else []
+        sessions = sorted(self._sessions_of(principal), key=lambda row: row[2].last_used, reverse=True)
+        shown = sessions[:MAX_SESSIONS]
+        return {
+            "csrf": csrf,
+            "going": await self.dashboard.read(principal, [held.session for _, _, held in shown]),
+            "sessions": [_to_shown_session(transport, held) for transport, _, held in shown],
+            "more_sessions": len(sessions) - len(shown),
+            "questions": [(question, _form_fields(question)) for question in self._questions.waiting(principal)],
+            "grants": grants,
+            "grants_any": self._grants is not None,
+            "names": {grant.client.id: grant.client.name for grant in grants},
+        }
 
-    async def _page(self, request: Request, told: ActionResult | None = None) -> Response:
+    async def watch(self, principal: str, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever a call or a question changes, until cancelled."""
+        leave = self.dashboard.recent_calls.watch(principal, notify)
+        try:
+            with self._questions.follow(principal) as changes:
+                async for _ in changes:
+                    notify()
+        finally:
+            leave()
+
+    async def _page(self, request: Request, result: ActionResult | None = None) -> Response:
         if not accepts(request, "text/html"):
-            return json_response(self._facts(), 200, {**VARY_ACCEPT, "cache-control": "no-store"})
+            return json_response(self._describe_server(), 200, VARY_ACCEPT | NO_STORE)
         visitor = await self.identify_visitor(request)
         shown: dict[str, Any] = {"signed": visitor is not None, "person": None}
         cookies: list[tuple[str, str]] = []
         if visitor is not None:
             csrf, cookies = self.context.csrf_token(request, visitor, *PAGE)
-            trail, trail_fault = await self._trail(principal_of(visitor))
+            trail, trail_fault = await self._audit_entries(principal_of(visitor))
             shown |= {"it": {**await self.part_values(visitor, csrf), "live": False}}
             shown |= {"person": visitor.person, "trail": trail, "trail_fault": trail_fault}
             shown |= {"sign_out": self.context.csrf_token(request, visitor, "logout", "")[0] if visitor.key else ""}
         page = self.context.pages.render(
             "home",
-            told.status if told is not None else 200,
-            served=self._server_facts,
-            state=self._server_facts.state(),
-            sandbox=SANDBOXES[self._server_facts.sandbox],
-            version=VERSION if visitor is not None else "",  # strangers need not know what to try
-            signs_in=self._who is not None,
-            records=self.data.dashboard.has_audit_log,
-            told=told,
+            result.status if result is not None else 200,
+            served=self._facts,
+            state=self._facts.state(),
+            sandbox=SANDBOXES[self._facts.sandbox],
+            version=VERSION if visitor is not None else "",  # a stranger could look up its weaknesses
+            signs_in=self._identify is not None,
+            records=self.dashboard.has_audit_log,
+            told=result,
             **shown,
         )
-        page.headers.update({**SCRIPT_POLICY, **VARY_ACCEPT})
+        page.headers.update(SCRIPT_POLICY | VARY_ACCEPT)
         return with_headers(page, *cookies)
 
-    async def _trail(self, principal: str) -> tuple[list[dict[str, Any]], bool]:
-        """The lines, and whether they could not be had."""
+    async def _audit_entries(self, principal: str) -> tuple[list[dict[str, Any]], bool]:
+        """Return the newest entries, and whether the audit log could not be read."""
         try:
-            return await self.data.dashboard.audit_entries(principal), False
+            return await self.dashboard.audit_entries(principal), False
         except OSError:
             return [], True
 
-    def _facts(self) -> dict[str, str]:
-        served = self._server_facts
-        about = {"name": served.name, **({"version": VERSION} if self._is_open else {})}
-        facts = {**about, "status": served.state(), "sandbox": served.sandbox}
-        return {**facts, **{name: url for name, url in (("mcp", served.mcp), ("sse", served.sse)) if url}}
+    def _describe_server(self) -> dict[str, str]:
+        facts = self._facts
+        version = {"version": VERSION} if self._is_open else {}
+        urls = {name: url for name, url in (("mcp", facts.mcp), ("sse", facts.sse)) if url}
+        return {"name": facts.name, **version, "status": facts.state(), "sandbox": facts.sandbox, **urls}
 
     # -- what the buttons do
 
     async def _admit(self, request: Request) -> Response | None:
-        """What a stranger is answered, of whom no form is read."""
+        """Return the answer to a stranger, whose form is not read; None for others."""
         if await self.identify_visitor(request) is not None:
             return None
-        return (
-            self.context.redirect_to("login")
-            if self._who is not None
-            else self.context.error_page(403, "nobody signs in here")
-        )
+        if self._identify is not None:
+            return self.context.redirect_to("login")
+        return self.context.error_page(403, "people can't sign in on this server")
 
     async def _act(self, request: Request) -> Response:
-        """Answered with the page itself, or with a word to its script."""
+        """Do what a button says, and answer with the page, or with a sentence for its script."""
         visitor = await self.identify_visitor(request)
         if visitor is None:  # since it was admitted
             return self.context.redirect_to("login")
-        fields = await read_form(request, most=MAX_BOXES)
-        told = await self._perform(request, visitor, dict(fields))
+        result = await self._perform(request, visitor, dict(await read_form(request, most=MAX_BOXES)))
         if accepts(request, "text/html"):
-            return await self._page(request, told)
-        return json_response({"told": told.text}, told.status, {"cache-control": "no-store"})
+            return await self._page(request, result)
+        return json_response({"told": result.text}, result.status, NO_STORE)
 
     async def _perform(self, request: Request, visitor: Visitor, fields: Mapping[str, str]) -> ActionResult:
         if not self.context.has_valid_csrf(request, visitor, fields, *PAGE):
             return ActionResult(self.context.describe_csrf_failure(request, visitor, *PAGE), 403)
-        verbs = [verb for verb in self._verbs if verb in fields]
-        if len(verbs) != 1:
-            return ActionResult("The form does not say what to do.", 400)
-        return await self._verbs[verbs[0]](visitor, fields[verbs[0]], fields)
+        names = [name for name in self._actions if name in fields]
+        if len(names) != 1:
+            return ActionResult("The form names no action.", 400)
+        return await self._actions[names[0]](visitor, fields[names[0]], fields)
 
     async def _stop(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        ended = await self.data.dashboard.stop_run(principal_of(visitor), id)
-        if ended is None:
+        has_ended = await self.dashboard.stop_run(principal_of(visitor), id)
+        if has_ended is None:
             return ActionResult(ALREADY_ENDED, 404)
-        return ActionResult(f"Background task {id} has ended." if ended else NOT_ENDED, 200 if ended else 409)
+        return ActionResult(f"Background task {id} was stopped.") if has_ended else ActionResult(NOT_ENDED, 409)
 
     async def _end(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        if not self.data.end_session(principal_of(visitor), id):
-            return ActionResult(ALREADY_ENDED, 404)
-        return ActionResult("The session was ended. The app may open another one, unless you take back what it may do.")
+        for _, sessions, held in self._sessions_of(principal_of(visitor)):
+            if short_hash(held.id) == id:
+                sessions.close(held)
+                return ActionResult("The session was ended. The app can open a new one until you revoke its access.")
+        return ActionResult(ALREADY_ENDED, 404)
 
     async def _cancel(self, visitor: Visitor, slot: str, _fields: Mapping[str, str]) -> ActionResult:
-        cancelled = await self.data.dashboard.cancel_callback(principal_of(visitor), slot)
-        return ActionResult("The callback was cancelled.") if cancelled else ActionResult(ALREADY_ENDED, 404)
+        is_cancelled = await self.dashboard.cancel_callback(principal_of(visitor), slot)
+        return ActionResult("The callback was cancelled.") if is_cancelled else ActionResult(ALREADY_ENDED, 404)
 
     async def _revoke(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        granting = self.data.grants
-        if granting is None or visitor.person is None or not await granting.revoke_grant(visitor.person, id):
+        person = visitor.person
+        if self._grants is None or person is None or not await self._grants.revoke_grant(person, id):
             return ActionResult(ALREADY_ENDED, 404)
-        return ActionResult("Taken back. What that app got by it no longer works.")
+        return ActionResult("Access was revoked. The app’s tokens no longer work.")
 
-    async def _accept(self, visitor: Visitor, id: str, fields: Mapping[str, str]) -> ActionResult:
-        return self._answer(visitor, id, "accept", fields)
+    async def _answer(self, action: str, visitor: Visitor, id: str, fields: Mapping[str, str]) -> ActionResult:
+        principal = principal_of(visitor)
+        question = next((each for each in self._questions.waiting(principal) if each.id == id), None)
+        content: dict[str, Any] = {}
+        if question is not None and action == "accept":
+            content = elicitation_form.read_answer(question.schema, fields)
+        problem = self._questions.answer(principal, id, action, content)
+        if problem is None:
+            return ActionResult("Your answer was sent.")
+        return ActionResult(problem, 404 if question is None else 400)
 
-    async def _decline(self, visitor: Visitor, id: str, fields: Mapping[str, str]) -> ActionResult:
-        return self._answer(visitor, id, "decline", fields)
+    def _sessions_of(self, principal: str) -> Iterator[tuple[str, Sessions, HttpSession]]:
+        for transport, sessions in self._sessions.items():
+            for held in sessions.of_person(principal):
+                yield transport, sessions, held
 
-    def _answer(self, visitor: Visitor, id: str, action: str, fields: Mapping[str, str]) -> ActionResult:
-        questions, principal = self.data.questions, principal_of(visitor)
-        waiting = next((held for held in questions.waiting(principal) if held.id == id), None)
-        answer = (
-            elicitation_form.read_answer(waiting.schema, fields) if waiting is not None and action == "accept" else {}
-        )
-        wrong = questions.answer(principal, id, action, answer)
-        return (
-            ActionResult("Your answer was sent.")
-            if wrong is None
-            else ActionResult(wrong, 404 if waiting is None else 400)
-        )
+    async def _static_file(self, name: str, _request: Request) -> Response:
+        return self.context.pages.static_file(name)
 
-    def _file(self, name: str) -> Handle:
-        async def show(_request: Request) -> Response:
-            return self.context.pages.static_file(name)
 
-        return show
+def _form_fields(question: QuestionView) -> list[elicitation_form.FormField] | None:
+    """Return the fields of a question's form; None if it can't be shown, and the person can only decline."""
+    try:
+        return elicitation_form.form_fields(question.schema)
+    except Exception:  # the schema is a plugin's, and may hold anything
+        log.exception("the form of a question of %s can't be shown", question.tool)
+        return None
+
+
+def _to_shown_session(transport: str, held: HttpSession) -> ShownSession:
+    session = held.session
+    revision = session.revision.name if session.revision is not None else ""
+    id = short_hash(held.id)  # the id itself opens the session
+    return ShownSession(id, session.client, transport, revision, held.began, len(session.in_flight))
 
 
 def _json_error(status: int, text: str) -> Response:
-    """To the page's script, which shows it."""
-    return json_response({"told": format_sentence(text)}, status, {"cache-control": "no-store"})
+    """Answer the page's script, which shows the sentence."""
+    return json_response({"told": format_sentence(text)}, status, NO_STORE)
 
 
 def principal_of(visitor: Visitor) -> str:
-    """What folders and rows of this person go by."""
+    """Return the name that this person's folders and rows go by."""
     if visitor.person is None:
         return LOCAL_NAME
     return Principal(OWN_ISSUER, derive_subject(visitor.person.issuer, visitor.person.subject), "").name

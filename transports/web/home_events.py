@@ -1,17 +1,18 @@
-"""What changes on an open page of somebody who has signed in: a stream of events, for the page's own script. Raw ASGI.
+"""Send the first page's script what changes, as a stream of events. Raw ASGI.
 
-    part    {"name", "html"}: a part of the page anew, made by the page's own template
-    output  {"id", "text", "first"?}: output of a background task; with `first` it takes the place of what was there
-    bye     {}: whoever looked may not look any more
+    part    {"name", "html"}: a new version of a part of the page, made by the page's own template
+    output  {"id", "text", "first"?}: output of a background task; with `first` it replaces what was there
+    bye     {}: the visitor may not look any more
 
-A stream lives no longer than what it was opened with: every few seconds it is asked anew who looks. Nothing waits here
-for a slow reader but its own stream, and of output no more than a piece.
+A stream lives no longer than the sign-in it was opened with: the visitor is identified again every few seconds. A slow
+reader holds up its own stream alone, and at most one piece of output waits for it.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,18 +24,18 @@ from toolgate.server.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
-from toolgate.transports.web.home import PAGE, HomePage, principal_of
-from toolgate.transports.web.home_cache import HomeCache
+from toolgate.transports.web.home import PAGE, PARTS, HomePage, principal_of
 from toolgate.transports.web.http import BadFormError
 from toolgate.transports.web.page_context import FORM_TIME, Visitor
 
-MAX_EACH = 8  # pages of one person that are live at once; one more is not
+MAX_EACH = 8  # live pages of one person; one more is refused
 MAX_ALL = 512
-RECHECK = 3.0  # seconds after which it is asked again who looks, and what has changed that nobody tells of
-PACE = 0.4  # seconds between two looks: what comes meanwhile is told at once, and a flood of calls costs no more
-PULSE = 15.0  # seconds a stream may be silent: longer looks dead to a proxy
-RENEWED = FORM_TIME / 2  # seconds after which the page comes anew, by itself: its cookie is renewed with that
-PROXIED = 60.0  # the same where a proxy says who it is: it alone knows who has signed out, and is asked at each coming
+RECHECK = 3.0  # seconds until the visitor is identified again, and changes that nothing announces are looked for
+PACE = 0.4  # seconds between two updates: changes in between are sent together, so a flood of calls costs no more
+REST = 10  # times what an update cost, until the next one
+PULSE = 15.0  # seconds a stream may be silent: after that a proxy takes it for dead
+RENEWED = FORM_TIME / 2  # seconds until the script reloads the page, which renews its cookie
+PROXIED = 60.0  # the same behind a proxy that signs people in: it alone knows who has signed out
 PING = b": ping\n\n"
 
 log = logging.getLogger("toolgate.http")
@@ -45,9 +46,9 @@ class HomeEvents:
 
     def __init__(self, home: HomePage, recheck: float = RECHECK) -> None:
         self._home = home
-        self._look = recheck
-        self._open: Counter[str] = Counter()  # principals
-        self._looks: dict[str, HomeCache] = {}  # by these
+        self._recheck = recheck
+        self._open: Counter[str] = Counter()  # streams of each principal
+        self._caches: dict[str, HomeCache] = {}  # by principal
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
 
@@ -57,7 +58,7 @@ class HomeEvents:
             return
         request = Request({**scope, "headers": [*scope["toolgate.headers"].items()]})
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            await refuse(send, 403, "this is for the first page alone")
+            await refuse(send, 403, "only the first page may read this")
             return
         try:
             visitor = await self._home.identify_visitor(request)
@@ -78,22 +79,22 @@ class HomeEvents:
             await refuse(send, 429, "too many pages are open", [(b"retry-after", b"30")])
             return
         self._open[principal] += 1
-        seen = self._looks.setdefault(principal, HomeCache(self._home, visitor))
+        cache = self._caches.setdefault(principal, HomeCache(self._home, visitor))
         try:
-            await self._pour(HomeEventStream(self._home, request, visitor, seen, self._look), receive, send)
+            await self._stream(HomeEventStream(self._home, request, visitor, cache, self._recheck), receive, send)
         finally:
             self._open[principal] -= 1
             if not self._open[principal]:
-                del self._open[principal], self._looks[principal]
+                del self._open[principal], self._caches[principal]
 
     def end(self) -> None:
-        """The server ends: all streams do, and none begins."""
+        """End all streams, and refuse new ones."""
         self._is_ending = True
         for task in self._tasks:
             task.cancel()
 
-    async def _pour(self, page: "HomeEventStream", receive: Receive, send: Send) -> None:
-        """Until the page is closed, or may not be shown any more."""
+    async def _stream(self, page: "HomeEventStream", receive: Receive, send: Send) -> None:
+        """Send events until the page is closed, or may not be shown any more."""
 
         async def write() -> None:
             cookies = [(name.encode(), value.encode()) for name, value in page.cookies]
@@ -114,33 +115,80 @@ class HomeEvents:
             self._tasks.discard(writing)
             page.close()
         if not writing.cancelled() and (error := writing.exception()) is not None:
-            log.error("a live page broke off", exc_info=error)
+            log.error("the events of a page have failed", exc_info=error)
         if not watching.done() or watching.cancelled():
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class HomeEventStream:
-    """One open page: what it has been told already."""
+class HomeCache:
+    """The parts that all open pages of one person show, made once for all of them.
 
-    def __init__(self, home: HomePage, request: Request, visitor: Visitor, seen: HomeCache, look: float) -> None:
+    They are made on the event loop that serves everybody, so a costly update is followed by a long pause, whatever
+    happens meanwhile. `parts` (by name) and `running` (ids of background tasks) are empty before the first update.
+    """
+
+    def __init__(self, home: HomePage, visitor: Visitor) -> None:
+        self.parts: dict[str, str] = {}
+        self.running: list[int] = []
+        self._home = home
+        self._visitor = visitor
+        self._csrf_mark = secrets.token_hex(32)  # stands for each page's own token, and can't occur in a text
+        self._updated_at = 0.0  # in seconds of the monotonic clock
+        self._due = 0.0  # the next update, at the earliest
+        self._lock = asyncio.Lock()
+
+    def with_csrf(self, html: str, csrf: str) -> str:
+        """Return a part for the page that has this token."""
+        return html.replace(self._csrf_mark, csrf)
+
+    async def refresh(self, moment: float) -> float:
+        """Update the parts if they are older than `moment`. Return 0.0, or the time of the next update if it is too
+        early. Raises StateError."""
+        async with self._lock:
+            if self._updated_at >= moment:
+                return 0.0
+            begun = time.monotonic()
+            if begun < self._due:
+                return self._due
+            try:
+                await self._update()
+                self._updated_at = begun
+            finally:
+                self._due = time.monotonic() + REST * (time.monotonic() - begun)
+        return 0.0
+
+    async def _update(self) -> None:
+        values: dict[str, Any] = {**await self._home.part_values(self._visitor, self._csrf_mark), "live": True}
+        parts: dict[str, str] = {}
+        for name in PARTS:
+            parts[name] = self._home.context.pages.render_part("home_parts", name, values)
+            await asyncio.sleep(0)  # between two parts others have their turn
+        self.parts = parts
+        self.running = [shown.run.id for shown in values["going"].runs if shown.is_running]
+
+
+class HomeEventStream:
+    """The events of one open page."""
+
+    def __init__(self, home: HomePage, request: Request, visitor: Visitor, cache: HomeCache, recheck: float) -> None:
         self._home = home
         self._request = request
         self._visitor = visitor
-        self._seen = seen
-        self._look = look
+        self._cache = cache
+        self._recheck = recheck
         self._principal = principal_of(visitor)
         self._csrf, self.cookies = home.context.csrf_token(request, visitor, *PAGE)
         self._news = asyncio.Event()
-        self._look_at = 0.0  # when to look again whatever is told, in seconds of the monotonic clock
-        self._changed_at = time.monotonic()  # what was seen before that is not shown
-        self._told: dict[str, str] = {}  # a part's name → its HTML
+        self._next_update = 0.0  # at the latest, in seconds of the monotonic clock
+        self._changed_at = time.monotonic()  # the cache must be newer than that
+        self._sent: dict[str, str] = {}  # a part's name → its HTML
         self._followed: dict[int, asyncio.Task[None]] = {}  # background tasks, while they run
-        self._output: dict[int, dict[str, Any]] = {}  # what is not told yet
-        following = home.data.follow(self._principal, self._mark_changed)
-        self._following = asyncio.get_running_loop().create_task(following)
+        self._output: dict[int, dict[str, Any]] = {}  # not sent yet
+        watch = home.watch(self._principal, self._mark_changed)
+        self._watching = asyncio.get_running_loop().create_task(watch)
 
     def close(self) -> None:
-        for task in (self._following, *self._followed.values()):
+        for task in (self._watching, *self._followed.values()):
             task.cancel()
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -156,21 +204,21 @@ class HomeEventStream:
                 yield data or PING
             await asyncio.sleep(PACE)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0, self._look_at - time.monotonic())):
+                async with asyncio.timeout(max(0, self._next_update - time.monotonic())):
                     await self._news.wait()
             self._news.clear()
 
     def _mark_changed(self) -> None:
-        self._look_at = 0.0
+        self._next_update = 0.0
         self._changed_at = time.monotonic()
         self._news.set()
 
     async def _next_events(self) -> bytes | None:
-        """The events there are to tell; None when there will be no more."""
-        events = [_event("output", {"id": id, **told}) for id, told in self._output.items()]
+        """Return the events to send now; None if the visitor may not look any more."""
+        events = [_event("output", {"id": id, **piece}) for id, piece in self._output.items()]
         self._output = {}
-        if time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + self._look
+        if time.monotonic() >= self._next_update:
+            self._next_update = time.monotonic() + self._recheck
             try:
                 if await self._home.identify_visitor(self._request) != self._visitor:
                     return None
@@ -178,30 +226,30 @@ class HomeEventStream:
             except BadFormError:
                 return None
             except StateError as error:
-                log.warning("what goes on can't be told on a page now: %s", error)
+                log.warning("the first page can't be updated now: %s", error)
         return b"".join(events)
 
     async def _changed_parts(self) -> list[bytes]:
-        """The parts that have changed; and what has begun to run is followed from now on."""
-        due = await self._seen.refresh(max(self._changed_at, time.monotonic() - self._look / 2))
+        """Return the events of parts that have changed, and follow what has begun to run."""
+        due = await self._cache.refresh(max(self._changed_at, time.monotonic() - self._recheck / 2))
         if due:
-            self._look_at = min(self._look_at, due)
-        changed = {name: html for name, html in self._seen.parts.items() if self._told.get(name) != html}
-        self._told |= changed
-        for id in self._seen.running:
+            self._next_update = min(self._next_update, due)
+        changed = {name: html for name, html in self._cache.parts.items() if self._sent.get(name) != html}
+        self._sent |= changed
+        for id in self._cache.running:
             if id not in self._followed:
                 self._followed[id] = asyncio.get_running_loop().create_task(self._follow(id))
-        bound = {name: self._seen.with_csrf(html, self._csrf) for name, html in changed.items()}
-        return [_event("part", {"name": name, "html": html}) for name, html in bound.items()]
+        own = {name: self._cache.with_csrf(html, self._csrf) for name, html in changed.items()}
+        return [_event("part", {"name": name, "html": html}) for name, html in own.items()]
 
     async def _follow(self, id: int) -> None:
         is_first = True
         try:
-            async for text in self._home.data.dashboard.output(self._principal, id):
-                told = self._output.setdefault(id, {"text": ""})
-                told["text"] = (told["text"] + text)[-CHUNK:]
+            async for text in self._home.dashboard.output(self._principal, id):
+                piece = self._output.setdefault(id, {"text": ""})
+                piece["text"] = (piece["text"] + text)[-CHUNK:]
                 if is_first:
-                    told["first"] = True
+                    piece["first"] = True
                     is_first = False
                 self._news.set()
         except OSError as error:
@@ -215,5 +263,5 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def _event(name: str, data: dict[str, Any]) -> bytes:
-    """JSON has no line breaks of its own."""
+    """Return an event; its JSON has no line breaks."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()

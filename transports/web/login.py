@@ -21,11 +21,11 @@ from toolgate.transports.web.sign_in_context import SESSION, SignInContext
 CALLBACK = "/callback"  # operators have registered it at their providers
 HOME_PAGE = ""  # where one goes who was on the way nowhere else
 DEVICE_LIFETIME = 180 * 86_400.0  # seconds since its last sign-in a browser is known by
-SIGN_IN_REFUSED = "Name and password don’t belong together."  # for people
-WRONG_CODE = "This is not the pairing code that the server’s log shows last, or it is too old."
-ACCOUNT_EXISTS = "The first account has been made in the meantime. Sign in with it."
-BUSY = "Too many sign-ins were begun in the last minute. Wait a minute, then try again."
-LOGIN_EXPIRED = "Nobody waits for this sign-in any more: it took too long, was done already, or began elsewhere."
+SIGN_IN_REFUSED = "Wrong name or password."  # for people
+WRONG_CODE = "That code is wrong or has expired. Use the newest one in the server log."
+ACCOUNT_EXISTS = "The first account has been created in the meantime. Sign in with it."
+BUSY = "Too many sign-ins were started in the last minute. Wait a minute and try again."
+LOGIN_EXPIRED = "This sign-in has expired: it took too long, is already complete, or was started in another browser."
 
 
 class LoginPages:
@@ -61,7 +61,7 @@ class LoginPages:
         try:
             person, problem = await self._check_and_record(request, fields)
         except ThrottledError as error:
-            wait = f"There were too many tries. Wait {error.wait} second{'s' * (error.wait > 1)}, then try again."
+            wait = f"Too many attempts. Wait {error.wait} second{'s' * (error.wait > 1)} and try again."
             page = await self._page(request, question, 429, wait, name, switch)
             return with_headers(page, ("retry-after", str(error.wait)))
         if person is None:
@@ -151,7 +151,7 @@ class LoginPages:
         except TooManyLoginsError:
             again = self._context.path_of("login", question=departure.consent_id)
             page = self._context.pages.notice(
-                429, "Not just now", BUSY, isolated=False, again=again, again_label="Try again"
+                429, "Too many sign-ins", BUSY, isolated=False, again=again, again_label="Try again"
             )
             return with_headers(page, ("retry-after", "60"))
         try:
@@ -173,7 +173,7 @@ class LoginPages:
             departure = await self._sign_in.pending_logins.redeem(ticket)
         provider = self._sign_in.providers.get(departure.provider) if departure is not None else None
         if departure is None or provider is None or self.callback_paths[provider.key] != back:
-            again = "Go back to where you came from and try again."
+            again = "Go back to the app or page you came from and try again."
             return self._context.pages.notice(400, "You are not signed in", LOGIN_EXPIRED, again, isolated=False)
         clear = self._context.cookies.clear(_login_cookie(state))
         try:
@@ -213,7 +213,7 @@ class LoginPages:
         told = self._context.pages.notice(
             200,
             "You are signed out",
-            "Apps you have approved stay connected until you take that back on your account page.",
+            "Apps you have approved stay connected until you revoke them on your account page.",
             again=self._context.path_of("login"),
             again_label="Sign in",
         )

@@ -125,7 +125,7 @@ class OAuthRoutes:
 
         async def handle(request: Request) -> Response:
             if parse_fields(query_string(request)):
-                raise BadFormError("parameters belong into the body")
+                raise BadFormError("send the parameters in the body, not in the query")
             given = await read_form(request, REPEATABLE)
             form = [(name, value) for name, value in given if value]  # one without a value counts as missing
             return _answer(await ask(form, request.headers, self.context.client_address(request)))

@@ -19,10 +19,8 @@ from toolgate.transports.web.http import Cookies, new_secret, redirect, short_ha
 from toolgate.transports.web.templates import PageTemplates
 
 FORM_TIME = 3600.0  # seconds a form that waits for its first key press still holds
-STALE = "This page was no longer current, so nothing was done. Please try again."  # for people
-NO_COOKIE = (
-    "This page needs a cookie, and your browser sent none, so nothing was done. Allow cookies here and try again."
-)
+STALE = "This page is no longer current, so nothing was done. Please try again."  # for people
+NO_COOKIE = "This page needs a cookie, but your browser sent none, so nothing was done. Allow cookies and try again."
 
 
 @dataclass(frozen=True, slots=True)

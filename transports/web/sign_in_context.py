@@ -17,6 +17,8 @@ from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor
 from toolgate.transports.web.replays import AnsweredQuestions
 
 SESSION = "session"
+COULD_NOT_CONNECT = "The app could not be connected"  # for people
+NOT_GRANTED = "No access was granted."
 
 
 class UntrustedIdentityError(BadFormError):
@@ -72,13 +74,13 @@ class SignInContext(PageContext):
         """Send the browser back to the client, or say why not."""
         if isinstance(outcome, Redirect):
             return self._continue_page(outcome) if outcome.host else redirect(outcome.location)
-        anew = "Go back to the app and connect again; if that does not help, remove this server there and add it anew."
+        retry = "Go back to the app and connect again. If that fails, remove this server there and add it again."
         advice = outcome.advice
         return self.pages.notice(
             outcome.status,
-            "This can’t go on",  # for people
+            COULD_NOT_CONNECT,
             format_sentence(outcome.description),
-            *(("Nothing was granted.", *advice.sentences) if advice is not None else (f"Nothing was granted. {anew}",)),
+            *((NOT_GRANTED, *advice.sentences) if advice is not None else (f"{NOT_GRANTED} {retry}",)),
             isolated=False,
             about=outcome.document,
             commands=advice.commands if advice is not None else (),
@@ -88,10 +90,10 @@ class SignInContext(PageContext):
         """The page from which a person goes on by themselves."""
         return self.pages.notice(
             400,
-            "This can’t go on",
+            COULD_NOT_CONNECT,
             format_sentence(outcome.description),
-            f"Nothing was granted. The app that asks is at {outcome.host}, and can be told there what went wrong. "
-            "Go on only if you have just started to connect it.",
+            f"{NOT_GRANTED} The app is at {outcome.host}; continuing tells it what went wrong. "
+            "Continue only if you have just started to connect it.",
             isolated=False,
             again=outcome.location,
             again_label=f"Continue to {outcome.host}",
@@ -102,14 +104,14 @@ class SignInContext(PageContext):
         if question in self.replays:
             return self.pages.notice(
                 410,
-                "This question was answered already",
-                "Nothing more was granted just now. Go back to the app; if it is not connected, connect again there.",
+                "This request was already answered",
+                "No further access was granted. Go back to the app; if it is not connected, connect it again.",
                 isolated=False,
             )
         return self.pages.notice(
             410,
-            "This question has expired",
-            "It waited longer than ten minutes, or was answered before. Nothing was granted just now.",
+            "This request has expired",
+            "It waited longer than ten minutes, or was answered before. No access was granted just now.",
             "Go back to the app and connect again.",
             isolated=False,
         )

@@ -85,7 +85,7 @@ def test_a_wrong_password_is_said_and_can_be_mended(person: Any, gate: House) ->
     page = person()
     ask(gate, page)
     sign_in(page, "not the password")
-    assert page.get_by_role("alert").inner_text() == "Name and password don’t belong together."
+    assert page.get_by_role("alert").inner_text() == "Wrong name or password."
     assert page.get_by_label("Name").input_value() == "ada"
     assert page.get_by_label("Password").input_value() == ""
     assert page.evaluate("document.activeElement.id") == "password"
@@ -122,7 +122,7 @@ def test_az_09_the_same_question_in_two_tabs_is_answered_once(person: Any, gate:
     connected(first)
     second.get_by_role("checkbox").last.uncheck()
     decide(second)
-    shows(second, "This question was answered already")
+    shows(second, "This request was already answered")
     assert len(gate.granted()) == 1
 
 
@@ -133,8 +133,8 @@ def test_the_back_button_leads_to_no_second_answer(person: Any, gate: House) -> 
     decide(page)
     connected(page)
     page.go_back()
-    shows(page, "This question was answered already")
-    page.get_by_text("Nothing more was granted just now").wait_for()
+    shows(page, "This request was already answered")
+    page.get_by_text("No further access was granted").wait_for()
     assert len(gate.granted()) == 1
 
 
@@ -156,7 +156,7 @@ def test_a_question_that_expired_while_it_was_shown_says_so(person: Any, gate: H
     is_asked(page)
     gate.expire()
     decide(page)
-    shows(page, "This question has expired")
+    shows(page, "This request has expired")
     page.get_by_text("connect again").wait_for()
     assert gate.caught == []
 
@@ -219,8 +219,8 @@ def test_a_person_sees_and_takes_back_what_was_granted_and_signs_out(person: Any
         assert gate.redeem(gate.caught[-1], client)["status"] == 200
     page.goto(gate.url + "/account")
     assert page.get_by_role("heading", level=3).all_inner_texts() == ["Fernhill", "Workbench"]
-    page.get_by_role("button", name="Take back what Fernhill may do").click()
-    assert "Taken back" in page.get_by_role("status").inner_text()
+    page.get_by_role("button", name="Revoke access of Fernhill").click()
+    assert "Access was revoked" in page.get_by_role("status").inner_text()
     assert page.get_by_role("heading", level=3).all_inner_texts() == ["Workbench"]
     page.get_by_role("button", name="Sign out").click()
     shows(page, "You are signed out")
@@ -366,9 +366,9 @@ def test_every_page_can_be_read_and_used_by_everybody(
     titles = {
         "/account": "Your account",
         "/logout": "Sign out",
-        "/consent?question=gone": "This question has expired",
-        "/authorize?client_id=nobody": "This can’t go on",
-        f"/authorize?client_id=https://localhost:1/{'a-very-long-path' * 20}": "This can’t go on",
+        "/consent?question=gone": "This request has expired",
+        "/authorize?client_id=nobody": "The app could not be connected",
+        f"/authorize?client_id=https://localhost:1/{'a-very-long-path' * 20}": "The app could not be connected",
     }
     for path, title in titles.items():
         page.goto(gate.url + path)
@@ -404,9 +404,9 @@ def test_the_first_account_is_made_on_a_page(chromium: Any, tmp_path: Path, capl
         page = context.new_page()
         page.goto(made.url + made.asking())
         page.get_by_label("Pairing code").fill(caplog.messages[-1].split("pairing code ")[1].split()[0])
-        page.get_by_label("Your name here").fill("ada")
+        page.get_by_label("Your name").fill("ada")
         page.get_by_label("A new password").fill(PASSWORD)
-        page.get_by_role("button", name="Make the account").click()
+        page.get_by_role("button", name="Create the account").click()
         decide(page)
         connected(page)
         assert "code" in made.caught[0]
@@ -427,9 +427,9 @@ def test_a_server_that_was_just_started_is_paired_connected_and_used(
         page.goto(f"{site.url}/authorize?{query(client['client_id'], redirect_uri=back, resource=site.url + '/mcp')}")
         assert eventually(lambda: "pairing code" in site.log())
         page.get_by_label("Pairing code").fill(site.log().rpartition("pairing code ")[2].split()[0])
-        page.get_by_label("Your name here").fill("ada")
+        page.get_by_label("Your name").fill("ada")
         page.get_by_label("A new password").fill(PASSWORD)
-        page.get_by_role("button", name="Make the account").click()
+        page.get_by_role("button", name="Create the account").click()
         decide(page)
         connected(page)
     form = {

@@ -264,7 +264,7 @@ def test_az_06_a_form_that_is_sent_twice_gets_the_same_answer_and_one_grant(gate
     assert len({one.location for one in got}) == 1
     assert len(gate.granted()) == 1
     other = browser.post("/consent", answer(page, "tools:shell"))
-    assert (other.status, "was answered already" in other.text) == (410, True)
+    assert (other.status, "was already answered" in other.text) == (410, True)
     assert gate.browser().post("/consent", form).status == 410  # nobody else hears of it
 
 
@@ -319,7 +319,7 @@ def test_the_account_page_says_where_the_code_went_and_what_each_scope_means(gat
 
 
 def test_a_scope_of_a_plugin_s_own_is_told_in_words() -> None:
-    assert describe_scope({}, "acme:x") == "Use what the plugin that asks for “acme:x” adds."
+    assert describe_scope({}, "acme:x") == "Use the tools of the plugin that needs “acme:x”."
 
 
 def test_unticking_the_lists_is_told_to_stop_them(gate: House) -> None:
@@ -334,7 +334,7 @@ def test_an_account_made_meanwhile_is_no_fault_of_the_pairing_code(tmp_path: Pat
         made.add()
         fields = {"csrf": page.field("csrf"), "question": "", "username": "eve", "password": PASSWORD, "code": "AAAA"}
         got = browser.post("/login", fields)
-        assert (got.status, "has been made in the meantime" in got.text) == (403, True)
+        assert (got.status, "has been created in the meantime" in got.text) == (403, True)
 
 
 def test_cookies_are_bound_to_the_host_over_https(secure: House) -> None:
@@ -466,7 +466,7 @@ def test_who_allowed_an_app_before_is_told_that_this_stays(gate: House) -> None:
     first = browser.post("/consent", answer(page, "tools:read", "tools:web")).location
     gate.redeem(dict(urllib.parse.parse_qsl(first.partition("?")[2])), uri="https://app.example/back")
     page = browser.get(browser.get(gate.asking(**asked)).location)
-    assert "You have allowed this app before. That stays" in page.text
+    assert "You have allowed this app before. Unticking" in page.text
     second = browser.post("/consent", answer(page, "tools:read")).location
     gate.redeem(dict(urllib.parse.parse_qsl(second.partition("?")[2])), uri="https://app.example/back")
     assert [scopes for _, _, scopes in gate.granted()] == ["tools:read tools:web", "tools:read"]
@@ -527,7 +527,7 @@ def test_sec_17_too_many_passwords_are_told_to_wait(gate: House) -> None:
         got.append(browser.sign_in(password="a guess"))
     assert [one.status for one in got] == [403] * (len(got) - 1) + [429]
     assert int(got[-1].headers["retry-after"]) >= 1
-    assert re.search(r"Wait \d+ seconds?, then", got[-1].text)
+    assert re.search(r"Wait \d+ seconds? and", got[-1].text)
     assert browser.sign_in().status in (429, 303)
 
 
@@ -543,19 +543,19 @@ def test_the_first_account_is_made_with_the_code_from_the_log(tmp_path: Path, ca
     with house(tmp_path) as made:
         browser = made.browser()
         page = browser.get(browser.get(made.asking()).location)
-        assert "Make the first account" in page.text
+        assert "Create the first account" in page.text
         code = re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)[-1]
         assert code not in page.text
         fields = {"csrf": page.field("csrf"), "question": page.field("question"), "username": "Ada"}
         wrong = browser.post("/login", {**fields, "password": PASSWORD, "code": "AAAA-BBBB"})
-        assert (wrong.status, "not the pairing code" in wrong.text) == (403, True)
+        assert (wrong.status, "code is wrong or has expired" in wrong.text) == (403, True)
         weak = browser.post("/login", {**fields, "password": "short", "code": code})
         assert (weak.status, "at least 8 characters" in weak.text) == (403, True)
         made_it = browser.post("/login", {**fields, "password": PASSWORD, "code": code})
         assert made_it.location.startswith("/consent?question=")
         late = made.browser()
         again = late.get("/login")
-        assert "Make the first account" not in again.text
+        assert "Create the first account" not in again.text
         fields = {"csrf": again.field("csrf"), "question": "", "username": "eve", "password": PASSWORD, "code": code}
         assert late.post("/login", fields).status == 403
         assert late.get("/account").location == "/login"
@@ -574,15 +574,15 @@ def test_the_account_page_takes_back_only_ones_own_grants(gate: House) -> None:
     bob.sign_in(name="bob")
     theirs = bob.get("/account")
     assert "Fernhill" not in theirs.text
-    assert "nothing to take back" in bob.post("/account", {"csrf": theirs.field("csrf"), "grant": grant}).text
+    assert "nothing to revoke" in bob.post("/account", {"csrf": theirs.field("csrf"), "grant": grant}).text
     stale = browser.post("/account", {"csrf": "", "grant": grant})
     assert (stale.status, "no longer current" in stale.text, "Fernhill" in stale.text) == (403, True, True)
-    assert "Taken back" not in browser.get("/account?done=1").text
+    assert "Access was revoked" not in browser.get("/account?done=1").text
     refresh = {"grant_type": "refresh_token", "client_id": DOCUMENT, "refresh_token": tokens["refresh_token"]}
     again = json.loads(browser.post("/token", refresh).body)
     assert again["scope"] == "tools:read"
     taken = browser.post("/account", {"csrf": mine.field("csrf"), "grant": grant})
-    assert (taken.status, "Taken back" in taken.text, "Fernhill" in taken.text) == (200, True, False)
+    assert (taken.status, "Access was revoked" in taken.text, "Fernhill" in taken.text) == (200, True, False)
     assert "Fernhill" not in browser.get("/account").text
     assert browser.post("/token", {**refresh, "refresh_token": again["refresh_token"]}).status == 400
 

@@ -135,7 +135,7 @@ def test_a_long_answer_gets_through_and_one_that_is_too_long_is_told_to_the_scri
     for body, status, text in (
         (long, 403, "cookie"),
         (boxes, 403, "cookie"),
-        (b"f0=" + b"x" * 2**20, 413, "More than 1048576 bytes."),
+        (b"f0=" + b"x" * 2**20, 413, "more than 1048576 bytes."),
         (boxes * 3, 400, "There are too many parameters."),
     ):
         response, _, said = shared.ask("POST", "/", body, **told)
@@ -168,7 +168,7 @@ def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arr
     row = page.locator(f"#run-{id}")
     assert "running" in row.inner_text()
     row.get_by_role("button", name=f"Stop background task {id}").click()
-    told(page, f"Background task {id} has ended.")
+    told(page, f"Background task {id} was stopped.")
     row.get_by_text("stopped").wait_for()
     assert row.get_by_role("button").count() == 0
     assert output.text_content() == "one red\n"
@@ -201,11 +201,11 @@ def test_a_session_is_ended_and_an_app_shut_out(arrive: Any, signed: Signed) -> 
     page = arrive("eve")
     page.locator("#part-sessions .row", has_text="Workbench").get_by_role("button", name="End").click()
     told(page, "The session was ended.")
-    page.get_by_text("No app has a session open.").wait_for()
+    page.get_by_text("No open sessions.").wait_for()
     assert eve.ask("ping")[0].status == 404
-    page.get_by_role("button", name="Take back what Workbench may do").click()
-    told(page, "Taken back.")
-    page.locator("#part-apps", has_text="None.").wait_for()
+    page.get_by_role("button", name="Revoke access of Workbench").click()
+    told(page, "Access was revoked.")
+    page.locator("#part-apps", has_text="None yet.").wait_for()
     assert eve.ask("ping")[0].status == 401
 
 
@@ -224,13 +224,13 @@ def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ad
         question.get_by_role("button", name="Send the answer").click()
         told(page, "Your answer was sent.")
         assert asked.result(PATIENCE)["content"][0]["text"] == "Ada <i>"
-        page.get_by_text("Nothing waits for an answer of yours.").wait_for()
+        page.get_by_text("No questions waiting.").wait_for()
         for button, text in (("Refuse", "declined"), ("Allow", "<b>\u202ebold")):
             asked = thread.submit(ada.call, "echo", text="<b>\u202ebold")
             question.get_by_text("<b>\\u202ebold").wait_for()
             question.get_by_role("button", name=button).click()
             assert text in asked.result(PATIENCE)["content"][0]["text"]
-            page.get_by_text("Nothing waits for an answer of yours.").wait_for()
+            page.get_by_text("No questions waiting.").wait_for()
 
 
 def test_who_signs_out_sees_nothing_more_in_any_tab(arrive: Any, ada: Somebody) -> None:
@@ -260,13 +260,13 @@ def test_two_people_see_and_reach_only_their_own(signed: Signed, ada: Somebody, 
     ids = {
         "stop": str(running),
         "cancel": "0",
-        **{verb: re.findall(rf'name="{verb}" value="([^"]+)"', shown.text)[0] for verb in ("end", "withdraw")},
+        **{verb: re.findall(rf'name="{verb}" value="([^"]+)"', shown.text)[0] for verb in ("end", "revoke")},
     }
     assert ids["end"] != ada.session
     own, strange = _csrf(shown.text), _csrf(foreign.text)
     for verb, id in ids.items():
         tried = theirs.post("/", {"csrf": strange, verb: id})
-        assert tried.status == 404 and "nothing like that" in tried.text, verb
+        assert tried.status == 404 and "already ended" in tried.text, verb
     wrong = theirs.post("/", {"csrf": own, "stop": str(running)})
     assert wrong.status == 403 and "no longer current" in wrong.text
     crossed = mine.post("/", {"csrf": own, "stop": str(running)}, sec_fetch_site="cross-site")
@@ -279,7 +279,7 @@ def test_two_people_see_and_reach_only_their_own(signed: Signed, ada: Somebody, 
     for fields in ({}, {"stop": "1", "cancel": "0"}, {"explode": "1"}):
         assert mine.post("/", {"csrf": own, **fields}).status == 400
     done = mine.post("/", {"csrf": own, "stop": str(running)})
-    assert (done.status, "has ended" in done.text) == (200, True)
+    assert (done.status, "was stopped" in done.text) == (200, True)
     assert mine.post("/", {"csrf": own, "cancel": "0"}).status == 200
 
 
@@ -353,7 +353,7 @@ def test_all_of_it_works_without_a_script(arrive: Any, ada: Somebody) -> None:
     assert eventually(lambda: "quietly" in (page.reload(), page.locator(f"#output-{id}").inner_text())[1])
     assert page.get_by_role("button", name="Copy").count() == 0
     page.get_by_role("button", name=f"Stop background task {id}").click()
-    page.get_by_text(f"Background task {id} has ended.").wait_for()
+    page.get_by_text(f"Background task {id} was stopped.").wait_for()
     assert page.locator(f"#run-{id}").get_by_text("stopped").count() == 1
 
 

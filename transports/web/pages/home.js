@@ -1,4 +1,4 @@
-// Makes the first page live: copies, sends its forms without leaving it, and puts in what the server tells.
+// Keeps the first page up to date, sends its forms in place, and copies texts.
 "use strict";
 (() => {
   const MOST = 64 * 1024; // characters of output that stay on the page, of each command
@@ -13,7 +13,7 @@
     told.replaceChildren(line);
   };
 
-  // Times as this person's clock has them; the server writes UTC.
+  // Show times in the person's own time zone; the server writes UTC.
   const localise = (within) => {
     const today = new Date().toDateString();
     for (const time of within.querySelectorAll("time[datetime]")) {
@@ -28,7 +28,7 @@
 
   const toEnd = (pre) => { pre.scrollTop = pre.scrollHeight; };
 
-  // What a person has opened, and what was put in here, outlives the row that it is in.
+  // When a row is replaced, keep what the person has opened and the output shown so far.
   const carryOver = (before, after) => {
     for (const old of before.querySelectorAll("details[id]")) {
       const fresh = after.querySelector(`#${CSS.escape(old.id)}`);
@@ -40,7 +40,7 @@
     }
   };
 
-  // A part anew: rows that are the same stay as they are, and so does one that somebody is typing in.
+  // Replace the rows of a part that have changed, except one that has the focus.
   const putIn = (part, html) => {
     const template = document.createElement("template");
     template.innerHTML = html; // our own server's, which escapes what is foreign
@@ -99,7 +99,7 @@
       if (row) made.delete(row);
       button.blur();
     } catch {
-      say("The server could not be reached, so nothing may have been done. Reload this page.", false);
+      say("The server could not be reached. Reload this page and try again.", false);
     } finally {
       button.disabled = false;
     }
@@ -118,7 +118,7 @@
       source = new EventSource(address);
       source.onopen = () => shows("live");
       source.onerror = () => {
-        shows(source.readyState === EventSource.CLOSED ? "not live: reload to see what is new" : "connecting again …");
+        shows(source.readyState === EventSource.CLOSED ? "disconnected: reload this page" : "reconnecting …");
       };
       source.addEventListener("part", (event) => {
         const { name, html } = JSON.parse(event.data);

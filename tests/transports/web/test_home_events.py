@@ -11,9 +11,8 @@ from tests.clients.raw_client import PATIENCE
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.dashboard import Activity, ShownCallback
 from toolgate.transports.web import home_events
-from toolgate.transports.web.home import HomePage
-from toolgate.transports.web.home_cache import REST, HomeCache
-from toolgate.transports.web.home_data import PARTS
+from toolgate.transports.web.home import PARTS, HomePage
+from toolgate.transports.web.home_events import REST, HomeCache
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor
 
 COST = 0.02  # seconds
@@ -25,12 +24,12 @@ class _Home:
     def __init__(self) -> None:
         self.context = PageContext("http://127.0.0.1:1", "t")
         self.looks = 0
-        self.data = self
+        self.dashboard = self
 
     async def identify_visitor(self, _incoming: Any) -> Visitor:
         return Visitor(Person("http://127.0.0.1:1", "ada", "Ada"))
 
-    async def follow(self, _principal: str, _tell: Callable[[], None]) -> None:
+    async def watch(self, _principal: str, _tell: Callable[[], None]) -> None:
         await asyncio.Event().wait()
 
     async def part_values(self, _visitor: Any, csrf: str) -> dict[str, Any]:
