@@ -1,4 +1,4 @@
-"""What must survive the server: tasks, plans, callbacks, sessions, OAuth clients, grants and keys, in one database.
+"""Store what must survive a restart: tasks, plans, callbacks, sessions, people, OAuth clients and grants, and keys.
 
-Enter at `store`. Everything above it imports it; it imports `protocol` alone.
+Enter by store.Store.transact; each subject has a module of rows. Nothing here knows a transport or a JSON-RPC method.
 """

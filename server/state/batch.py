@@ -1,4 +1,4 @@
-"""Small writes that come at the same time, in one transaction. Knows nothing of what is written."""
+"""Write small changes that come at the same time in one transaction."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WriteBatch:
-    """What is added while a transaction is under way is written by the next one, in the order that it came."""
+    """Collects what is added during a transaction, and writes it in order in the next one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class WriteBatch:
         self._work: asyncio.Task[None] | None = None
 
     def add(self, write: "Write") -> "asyncio.Future[None]":
-        """What is done when `write(connection)` is committed. Fails with a StateError; then nothing was written."""
+        """Return a future that is done when `write(connection)` is committed, or fails with StateError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((write, done))
         if self._work is None:
@@ -36,7 +36,7 @@ class WriteBatch:
             failures: list[Exception | None]
             try:
                 failures = await self._store.transact(partial(self._write_all, batch))
-            except Exception as error:  # noqa: BLE001  # whoever added it is told
+            except Exception as error:  # noqa: BLE001  # each future gets it
                 failures = [error] * len(batch)
             for (_, done), failure in zip(batch, failures, strict=True):
                 if done.done():
@@ -48,7 +48,7 @@ class WriteBatch:
         self._work = None
 
     def _write_all(self, batch: "list[Waiting]", connection: "Connection") -> list[Exception | None]:
-        """Do each write; gives why it could not be done. One that fails takes no other with it."""
+        """Do each write and return its error, if any. A failed write undoes no other."""
         return [self._write_one(write, connection) for write, _ in batch]
 
     def _write_one(self, write: "Write", connection: "Connection") -> Exception | None:
@@ -59,7 +59,7 @@ class WriteBatch:
         try:
             write(connection)
         except Exception as error:
-            if not raw.in_transaction:  # a full disk may have ended it: those before this one are not written either
+            if not raw.in_transaction:  # a full disk may have ended it: the writes before are lost too
                 raise
             raw.execute("ROLLBACK TO one")
             return self._store.to_state_error(error)

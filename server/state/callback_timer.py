@@ -1,10 +1,8 @@
-"""Fires callbacks when they are due, each firing once however many processes share the state. Knows nothing
-of how the news reaches a client: it calls `deliver`.
+"""Fire callbacks when they are due, each firing once however many processes share the state.
 
-A callback belongs to the process that set it, since that one holds the session; a process that finds one
-whose owner is dead takes it over. Time is the wall clock's, as it must mean the same after a restart. A
-cadence is fixed: a late firing doesn't move the next one, and firings missed in a pause are skipped but for
-one.
+A callback belongs to the process that set it, which has the session; another process takes it over when that one is
+dead. Time is the wall clock's, since it must mean the same after a restart. The cadence is fixed: a late firing does
+not move the next one, and of the firings missed in a pause one is made up for.
 """
 
 import asyncio
@@ -18,8 +16,8 @@ from toolgate.server.state.store import Store
 
 __all__ = ["CallbackTimer", "Firing"]
 
-MAX_PAUSE = 60.0  # longest between two looks: to see a jump of the clock, the end of a suspension, or a dead owner
-DELIVERY = 5.0  # longest a delivery may take: the others wait behind it
+MAX_PAUSE = 60.0  # seconds at most between two runs: to see a clock jump, the end of a suspension, or a dead owner
+DELIVERY = 5.0  # seconds a delivery may take: the others wait behind it
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +27,10 @@ def serves_everyone(_principal: str) -> bool:
 
 
 class CallbackTimer:
-    """One a process. `serves` says whose callbacks of a dead process may be taken over: those of a principal
-    who can come back to this one. `now` is in seconds since the epoch.
+    """Fires the callbacks of one process, by `deliver`.
+
+    serves: whether a principal can come back to this process; its callbacks are taken over from a dead one
+    now: seconds since the epoch
     """
 
     def __init__(
@@ -49,20 +49,19 @@ class CallbackTimer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to fire; does nothing the second time. Start it when somebody can be told: what is overdue is
-        at once.
+        """Begin to fire; does nothing the second time. Overdue callbacks fire at once, so start it with a client there.
 
         Costs nothing while no callback is pending, and SQLAlchemy's import otherwise.
         """
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="clock")
+            self._task = asyncio.create_task(self._run(), name="callback timer")
 
     def wake(self) -> None:
-        """A callback was set or cancelled: look again."""
+        """Read the callbacks again: one was set or cancelled."""
         self._changed.set()
 
     async def stop(self) -> None:
-        """Stop firing. What is pending stays in the database for the next process."""
+        """Stop firing. Pending callbacks stay in the database for the next process."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -84,19 +83,19 @@ class CallbackTimer:
                 continue
 
     async def fire_due(self) -> float:
-        """Fire what is due now. Gives the seconds until the next look."""
+        """Fire what is due now. Return the seconds until the next run."""
         firings, soonest = await claim_due(self.store, self.processes, self.serves, self.now)
         for firing in firings:
             await self._fire(firing)
         if firings and soonest == float("inf"):
-            return 0.0  # to see whether that was the last there is
+            return 0.0  # to see whether that was the last one
         return min(MAX_PAUSE, max(0.0, soonest - self.now()))
 
     async def _fire(self, firing: Firing) -> None:
         try:
             async with asyncio.timeout(DELIVERY):
-                told = self.deliver(firing)
-                if told is not None:
-                    await told
+                delivery = self.deliver(firing)
+                if delivery is not None:
+                    await delivery
         except Exception:
-            log.exception("callback %d of %s fired, but could not be told", firing.slot, firing.principal)
+            log.exception("callback %d of %s fired, but was not delivered", firing.slot, firing.principal)

@@ -1,5 +1,4 @@
-"""A principal's callbacks in the state database: eight slots. Knows nothing of when they fire: see
-server/state/callback_timer.py."""
+"""Store a principal's callbacks, in eight slots. server/state/callback_timer.py fires them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,8 +17,7 @@ SLOTS = 8
 
 
 class CallbackStore:
-    """The `Callbacks` of toolgate.tools.api.context, for one principal; what is set is told to `session`
-    first."""
+    """The `Callbacks` of toolgate.tools.api.context, for one principal; firings go to `session` first."""
 
     def __init__(self, store: Store, clock: CallbackTimer, principal: str, session: str) -> None:
         self.store = store
@@ -28,12 +26,12 @@ class CallbackStore:
         self.session = session
 
     async def set(self, message: str, delay: int, repeats: int) -> Callback:
-        """`delay` in seconds; `repeats` firings, -1 for ever. Raises OverflowError when all slots are
-        taken."""
+        """Set a callback: `delay` in seconds; `repeats` firings, -1 for ever. Raises OverflowError when all slots are
+        in use."""
 
-        def put(connection: "Connection") -> Callback:
-            taken = {held.id for held in self._read(connection)}
-            free = [slot for slot in range(SLOTS) if slot not in taken]
+        def insert(connection: "Connection") -> Callback:
+            used_slots = {callback.id for callback in self._read(connection)}
+            free = [slot for slot in range(SLOTS) if slot not in used_slots]
             if not free:
                 raise OverflowError
             row = {
@@ -50,9 +48,9 @@ class CallbackStore:
             self.store.set_flag(PENDING, "", True)
             return Callback(free[0], message, delay, delay * 1000, repeats)
 
-        made = await self.store.transact(put)
+        callback = await self.store.transact(insert)
         self.clock.wake()
-        return made
+        return callback
 
     async def list(self) -> Sequence[Callback]:
         if not self.store.has_flag(PENDING, ""):
@@ -60,22 +58,24 @@ class CallbackStore:
         return await self.store.transact(self._read)
 
     async def cancel(self, slot: int | None) -> Sequence[Callback]:
-        """Cancel one, or all; gives what was cancelled. Raises KeyError for a slot that is not taken."""
+        """Cancel one, or all; return what was cancelled. Raises KeyError for a free slot."""
 
         def cancel(connection: "Connection") -> Sequence[Callback]:
-            held = [callback for callback in self._read(connection) if slot in (None, callback.id)]
-            if slot is not None and not held:
+            callbacks = [callback for callback in self._read(connection) if slot in (None, callback.id)]
+            if slot is not None and not callbacks:
                 raise KeyError(slot)
-            of, slots = tables.callback.c, [callback.id for callback in held]
-            connection.execute(tables.callback.delete().where(of.principal == self.principal, of.slot.in_(slots)))
-            return held
+            columns, slots = tables.callback.c, [callback.id for callback in callbacks]
+            connection.execute(
+                tables.callback.delete().where(columns.principal == self.principal, columns.slot.in_(slots))
+            )
+            return callbacks
 
         cancelled = await self.store.transact(cancel)
         self.clock.wake()
         return cancelled
 
     async def fired(self) -> Sequence[FiredCallback]:
-        """The firings that are remembered, the newest first."""
+        """Return the stored firings, the newest first."""
         if self.store.is_empty():
             return []
 
@@ -90,8 +90,8 @@ class CallbackStore:
         return await self.store.transact(read)
 
     def _read(self, connection: "Connection") -> Sequence[Callback]:
-        of, now = tables.callback.c, self.clock.now()
-        rows = tables.callback.select().where(of.principal == self.principal).order_by(of.slot)
+        columns, now = tables.callback.c, self.clock.now()
+        rows = tables.callback.select().where(columns.principal == self.principal).order_by(columns.slot)
         return [
             Callback(row.slot, row.message, row.delay, max(0, round((row.next_at - now) * 1000)), row.left)
             for row in connection.execute(rows)

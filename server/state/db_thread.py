@@ -1,6 +1,6 @@
-"""One thread that does one thing after another for an event loop. Knows nothing of what it does.
+"""Run functions one after another in a thread, for an event loop.
 
-Other than an executor's it is a daemon: work that hangs, or takes too long, doesn't keep the process from ending.
+Unlike an executor's, the thread is a daemon: work that hangs does not keep the process from ending.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class DatabaseThread:
-    """Starts its thread at once."""
+    """A thread that starts at once."""
 
     def __init__(self, name: str) -> None:
         from queue import SimpleQueue  # start-up
@@ -25,7 +25,7 @@ class DatabaseThread:
         self._thread.start()
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
-        """What `function` returns or raises, in its turn. Cancelled before that, it isn't called."""
+        """Return a future with what `function` returns or raises. Cancelled before its turn, it is not called."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         self._waiting.add(done)
@@ -34,13 +34,13 @@ class DatabaseThread:
         return done
 
     def close(self, last: Callable[[], None], within: float, late: Exception) -> None:
-        """Do what waits, then `last`. Blocks `within` seconds at most; what is not done by then fails with `late`."""
+        """Run what waits, then `last`. Blocks `within` seconds at most; what is not done by then fails with `late`."""
         self._jobs.put(last)
         self._jobs.put(None)
         self._thread.join(within)
         if self._thread.is_alive():
             for done in list(self._waiting):
-                with suppress(RuntimeError):  # its loop is closed: nobody waits
+                with suppress(RuntimeError):  # its loop is closed
                     _settle(done, None, late)
 
     def _work(self) -> None:
@@ -54,9 +54,9 @@ def _do(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", function: Ca
     result, failure = None, None
     try:
         result = function()
-    except BaseException as error:  # noqa: BLE001 # it is the caller's
+    except BaseException as error:  # noqa: BLE001 # the caller gets it
         failure = error
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(_settle, done, result, failure)
 
 

@@ -1,7 +1,4 @@
-"""Which callbacks are due, and whose they are to fire: one transaction answers for all processes of a state.
-
-Knows nothing of timers or of who is told: see server/state/callback_timer.py.
-"""
+"""Claim the callbacks that are due, in one transaction for all processes of a state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +11,14 @@ from toolgate.server.state.store import Store
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
-PENDING = "callbacks"  # flag: some principal has a callback
-MAX_REMEMBERED = 50  # firings of a principal that are remembered: a list a model can still read
+PENDING = "callbacks"  # flag: a principal has a callback
+MAX_REMEMBERED = 50  # firings stored of a principal: a list a model can still read
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
+    """A callback that is due."""
+
     principal: str
     session: str  # the place's key of the session that set it, which may have ended; "" where there was none
     slot: int
@@ -30,47 +29,48 @@ class Firing:
 async def claim_due(
     store: Store, processes: ProcessRegistry, serves: Callable[[str], bool], now: Callable[[], float]
 ) -> tuple[list[Firing], float]:
-    """What is due and this process's to fire, its next time already written down; and when the next one is
-    due.
+    """Return what is due for this process, with its next time already stored; and when the next one is due.
 
-    A callback is its process's; one whose process is dead becomes this one's, if it `serves` the principal.
+    A callback belongs to its process. One of a dead process becomes this one's, if it `serves` the principal.
     """
 
-    def look(connection: "Connection") -> tuple[list[Firing], float]:
+    def advance_all(connection: "Connection") -> tuple[list[Firing], float]:
         rows = connection.execute(tables.callback.select()).all()
         if not rows:
             store.set_flag(PENDING, "", False)
             return [], float("inf")
         time, own = now(), processes.own_name()
-        taken = {name for name in {row.process for row in rows} if name != own and processes.is_alive(name)}
-        mine = [row for row in rows if row.process == own or (row.process not in taken and serves(row.principal))]
-        found = [_advance(connection, row, own, time) for row in mine]
-        _remember(connection, [firing for firing, _ in found if firing], time)
-        return [firing for firing, _ in found if firing], min((next_at for _, next_at in found), default=float("inf"))
+        alive = {name for name in {row.process for row in rows} if name != own and processes.is_alive(name)}
+        mine = [row for row in rows if row.process == own or (row.process not in alive and serves(row.principal))]
+        advanced = [_advance(connection, row, own, time) for row in mine]
+        _remember(connection, [firing for firing, _ in advanced if firing], time)
+        return [firing for firing, _ in advanced if firing], min(
+            (next_at for _, next_at in advanced), default=float("inf")
+        )
 
-    return await store.transact(look)
+    return await store.transact(advance_all)
 
 
 def _advance(
     connection: "Connection", row: "Row[tuple[object, ...]]", own: str, now: float
 ) -> tuple[Firing | None, float]:
-    """Write down what a callback is after `now`. Gives its firing, if it is due, and its next time."""
-    of = tables.callback.c
+    """Store the callback as it is after `now`. Return its firing, if it is due, and its next time."""
+    columns = tables.callback.c
     is_due = row.next_at <= now
-    left = row.left - 1 if is_due and row.left > 0 else row.left
+    remaining = row.left - 1 if is_due and row.left > 0 else row.left
     next_at = _next(row.next_at, row.delay, now)
-    this = (of.principal == row.principal) & (of.slot == row.slot) & (of.next_at == row.next_at)
-    if left == 0:
+    this = (columns.principal == row.principal) & (columns.slot == row.slot) & (columns.next_at == row.next_at)
+    if remaining == 0:
         connection.execute(tables.callback.delete().where(this))
         next_at = float("inf")
     elif (next_at, own) != (row.next_at, row.process):
-        change = {"next_at": next_at, "left": left, "process": own}
+        change = {"next_at": next_at, "left": remaining, "process": own}
         connection.execute(tables.callback.update().where(this).values(change))
-    return Firing(row.principal, row.session, row.slot, row.message, left) if is_due else None, next_at
+    return Firing(row.principal, row.session, row.slot, row.message, remaining) if is_due else None, next_at
 
 
 def _remember(connection: "Connection", firings: list[Firing], now: float) -> None:
-    """Write down what fires, and forget what is older than the latest."""
+    """Store what fires, and remove all but the newest firings."""
     firing = tables.firing
     for fired in firings:
         row = {"principal": fired.principal, "slot": fired.slot, "message": fired.message, "fired_at": now}
@@ -88,7 +88,7 @@ def _remember(connection: "Connection", firings: list[Firing], now: float) -> No
 
 
 def _next(next_at: float, delay: int, now: float) -> float:
-    """The first time after `now` on the grid that `next_at` and `delay` span."""
+    """Return the first time after `now` on the grid that `next_at` and `delay` span."""
     if next_at > now + delay:  # the clock was set back: nothing may be further away than its delay
         return now + delay
     if next_at > now:

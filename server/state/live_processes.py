@@ -1,7 +1,7 @@
-"""Which of the server processes that share a state directory still live. Knows nothing of what they do.
+"""Tell which of the server processes that share a state folder are alive.
 
-Each that needs to be known holds a lock on a file of its own, which the system lets go when it dies, however
-it dies: unlike a process id, it is never given to another.
+Each holds a lock on a file of its own, which the system releases when the process ends. Unlike a process id, its
+name is never reused.
 """
 
 import fcntl
@@ -15,26 +15,26 @@ log = logging.getLogger(__name__)
 
 
 class ProcessRegistry:
-    """One file a process in `folder`. Not for two threads at once: the store's thread is the one that asks."""
+    """One file for each process in `folder`. Used by the store's thread only: not safe for two at once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._own: tuple[str, int] | None = None  # name, file descriptor
 
     def own_name(self) -> str:
-        """This process's name, opaque. The first time it makes its file. Raises StateError."""
+        """Return this process's opaque name, and create its file the first time. Raises StateError."""
         if self._own is None:
             try:
                 self._own = self._mark()
                 for path in self.folder.glob("[!.]*"):
-                    self.is_alive(path.name)  # clears away what the dead have left
+                    self.is_alive(path.name)  # removes the files of dead processes
             except OSError as error:
-                log.error("no file can be made in %s: %s", self.folder, error)
+                log.error("no file can be created in %s: %s", self.folder, error)
                 raise StateError("this process can't be marked as alive; the server's log says why") from error
         return self._own[0]
 
     def is_alive(self, name: str) -> bool:
-        """Whether the process of that name still runs; the file of one that doesn't is removed."""
+        """Return whether the process of that name runs; the file of a dead one is removed."""
         if self._own is not None and name == self._own[0]:
             return True
         path = self.folder / name
@@ -43,7 +43,7 @@ class ProcessRegistry:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look at once both see the truth
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that check at once both get the right answer
         except BlockingIOError:
             return True
         finally:
@@ -52,7 +52,7 @@ class ProcessRegistry:
         return False
 
     def close(self) -> None:
-        """This process no longer fires anything: to the others it is dead."""
+        """Count as dead for the other processes from now on."""
         if self._own is not None:
             name, file = self._own
             (self.folder / name).unlink(missing_ok=True)
@@ -64,6 +64,6 @@ class ProcessRegistry:
         name = os.urandom(8).hex()
         draft = self.folder / f".{name}"
         file = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX)  # nobody else knows the file, so this doesn't wait
-        draft.rename(self.folder / name)  # from here on it is seen, and seen locked
+        fcntl.flock(file, fcntl.LOCK_EX)  # no other process knows the file, so this does not wait
+        draft.rename(self.folder / name)  # visible from here on, and locked
         return name, file

@@ -1,10 +1,9 @@
-"""Brings a state database of an older version up to this one by Alembic's migrations. Knows nothing of what is stored.
+"""Upgrade a state database of an older version by Alembic's migrations.
 
-All of an upgrade is one transaction, and a copy is made before: what goes wrong, or is killed, leaves the database as
-it was. Of several processes that start at once one upgrades, and the others wait. Alembic costs a second to import, so
-nothing else imports it.
+An upgrade is one transaction, after a copy: a failure or a kill leaves the database unchanged. Of several processes
+that start at once one upgrades, and the others wait. Alembic costs a second to import, so nothing else imports it.
 
-    state.db.before-5      as it was before it became version 5; the last two are kept
+    state.db.before-5      the copy from before the upgrade to version 5; the last two are kept
 """
 
 import contextlib
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-COPIES = 2  # that are kept
-WITHIN = 60.0  # seconds to wait for the process that upgrades already
-LOOK = 0.05  # seconds between two looks whether it has done
+COPIES = 2  # copies that are kept
+WITHIN = 60.0  # seconds to wait for another process that upgrades
+LOOK = 0.05  # seconds between two tries for its lock
 REVISIONS = (  # Alembic's own table, to the letter
     "CREATE TABLE alembic_version (\n\tversion_num VARCHAR(32) NOT NULL, \n\t"
     "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)\n)"
@@ -37,36 +36,40 @@ log = logging.getLogger(__name__)
 
 
 class UpgradeError(StateError):
-    """It is as it was; where there is a copy by now, the text names it."""
+    """The database is unchanged; the text names the copy, if there is one."""
 
 
 def format_revision(version: int) -> str:
-    """What Alembic calls the migration to a version."""
+    """Return Alembic's name of the migration to a version."""
     return f"{version:04}"
 
 
 def stamp_version(connection: "Connection") -> None:
-    """Say in a new database that it is of this version: to us, and to Alembic as its own table would."""
+    """Mark a new database as being of this version, for Toolgate and for Alembic."""
     connection.exec_driver_sql(REVISIONS)
     connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{format_revision(VERSION)}')")  # noqa: S608
     connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def upgrade_database(path: Path) -> None:
-    """Upgrade the database, unless another process just did. Raises NotUpgraded, and what SQLite raises where
-    others hold it."""
+    """Upgrade the database, unless another process just did. Raises UpgradeError and SQLite's errors."""
     import_module("alembic.command")  # before the locks: it takes a second
 
     began = time.monotonic()
     with _hold_upgrade_lock(path):
         with contextlib.closing(_UpgradeConnection(path)) as bare, bare.connection.begin():
-            found = version_of(bare.connection)
-            copy = _upgrade(bare.connection, path, found) if found < VERSION else None
-        if copy is not None:  # and the upgrade is written down
+            version = version_of(bare.connection)
+            copy = _upgrade(bare.connection, path, version) if version < VERSION else None
+        if copy is not None:  # and the upgrade is committed
             _forget_copies(path)
             took = time.monotonic() - began
             log.warning(
-                "%s is upgraded from version %d to %d in %.1f s: before, it was %s", path, found, VERSION, took, copy
+                "%s is upgraded from version %d to %d in %.1f s; the copy from before is %s",
+                path,
+                version,
+                VERSION,
+                took,
+                copy,
             )
 
 
@@ -80,81 +83,83 @@ class _UpgradeConnection:
         disconnect(self.connection)
 
 
-def _upgrade(connection: "Connection", path: Path, found: int) -> Path:
-    """Gives the copy of what there was."""
+def _upgrade(connection: "Connection", path: Path, version: int) -> Path:
+    """Return the copy from before."""
     try:
         copy = _copy_database(path)
     except Exception as error:
         why = f": {describe_error(error)}" if error_name(error) else ""
-        log.error("no copy of %s can be made before it is upgraded: %s", path, error)
+        log.error("no copy of %s can be made before its upgrade: %s", path, error)
         raise UpgradeError(
             f"no copy of the state database can be made before its upgrade{why}; nothing was changed"
         ) from error
     try:
-        run_migrations(connection, found)
+        run_migrations(connection, version)
         _check(connection)
     except Exception as error:
         log.exception(
-            "%s can't be upgraded from version %d to %d: it is as it was, and so is %s", path, found, VERSION, copy
+            "%s can't be upgraded from version %d to %d; it is unchanged, and %s is a copy",
+            path,
+            version,
+            VERSION,
+            copy,
         )
         raise UpgradeError(
-            f"the state database can't be upgraded from version {found} to {VERSION}; it is as it was, and "
+            f"the state database can't be upgraded from version {version} to {VERSION}; it is unchanged, and "
             f"{copy.name} beside it is a copy. The server's log says why"
         ) from error
     return copy
 
 
-def run_migrations(connection: "Connection", found: int) -> None:
-    """Make the tables of version `found` those of this one. What user_version says counts, whatever Alembic's table
-    does: a database had no such table up to version 4."""
+def run_migrations(connection: "Connection", version: int) -> None:
+    """Migrate the tables from `version`, that of user_version whatever Alembic's table has, to this one."""
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))  # "%" begins an interpolation
     config.attributes["connection"] = connection
-    command.stamp(config, format_revision(found), purge=True)
+    command.stamp(config, format_revision(version), purge=True)
     command.upgrade(config, "head")
     connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def _check(connection: "Connection") -> None:
-    """No row refers to one that is not there."""
+    """Raise ValueError where a row refers to a missing one."""
     orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchmany(3)
     if orphans:
         raise ValueError(f"rows without what they belong to: {', '.join(map(str, orphans))}")
 
 
 def _copy_database(path: Path) -> Path:
-    """A copy of what is there now: nobody can write meanwhile."""
-    made, draft = path.with_name(f"{path.name}.before-{VERSION}"), path.with_name(f".before-{os.urandom(8).hex()}.db")
+    """Return a copy of the database, which no process can write to meanwhile."""
+    copy, draft = path.with_name(f"{path.name}.before-{VERSION}"), path.with_name(f".before-{os.urandom(8).hex()}.db")
     snapshot.copy_database(path, draft)
-    return draft.rename(made)
+    return draft.rename(copy)
 
 
 def _forget_copies(path: Path) -> None:
-    found = {each: each.name.rpartition("-")[2] for each in path.parent.glob(f"{path.name}.before-*")}
-    numbered = sorted((each for each, number in found.items() if number.isdecimal()), key=lambda each: int(found[each]))
-    for each in numbered[:-COPIES]:
-        each.unlink(missing_ok=True)
+    copies = {copy.name.rpartition("-")[2]: copy for copy in path.parent.glob(f"{path.name}.before-*")}
+    for number in sorted(map(int, filter(str.isdecimal, copies)))[:-COPIES]:
+        copies[str(number)].unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _hold_upgrade_lock(path: Path) -> Generator[None]:
-    """While no other process upgrades. The system lets the lock go when its holder dies, however it dies."""
-    held = os.open(path.with_name(".upgrading"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Hold the lock for upgrades. The system releases it when its holder dies."""
+    descriptor = os.open(path.with_name(".upgrading"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        if os.geteuid() == 0:  # who upgrades next may be the one that the database belongs to
+        if os.geteuid() == 0:  # the next to upgrade may be the owner of the database
             owner = path.stat()
-            os.fchown(held, owner.st_uid, owner.st_gid)
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
         until = time.monotonic() + WITHIN
-        while not _try_lock(held):
+        while not _try_lock(descriptor):
             if time.monotonic() > until:
                 raise UpgradeError("the state database is being upgraded by another process: try again")
             time.sleep(LOOK)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -1,4 +1,4 @@
-"""A copy of the state database, made while servers use it. Knows nothing of what is stored, or what it is for."""
+"""Copy the state database while servers use it."""
 
 import contextlib
 import os
@@ -17,8 +17,7 @@ BUSY = 10.0  # seconds to wait for the transactions of others
 
 
 def copy_database(database: Path, to: Path) -> None:
-    """Make the new file `to`, its owner's alone and on disk, out of what is committed now. Raises sqlite3.Error and
-    OSError, and then there is no file."""
+    """Write what is committed now to the new private file `to`. Raises sqlite3.Error and OSError, without a file."""
     import sqlite3  # start-up
 
     with contextlib.closing(sqlite3.connect(database, timeout=BUSY)) as source:
@@ -26,25 +25,28 @@ def copy_database(database: Path, to: Path) -> None:
 
 
 def copy_with(database: Path, to: Path, moment: Callable[[], T]) -> tuple[int, T]:
-    """As `copy`. Gives the version of the tables, and what `moment` finds in the instant that the copy is of, when
-    nobody can write: it has to be quick. Raises StateError and OSError."""
+    """Copy the database, and return the version of its tables and the result of `moment`.
+
+    `moment` runs in the instant of the copy, while no process can write, so it must be quick.
+    Raises StateError and OSError.
+    """
     import sqlite3  # start-up
 
     try:
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             writer, source = (
-                held.enter_context(contextlib.closing(sqlite3.connect(database, timeout=BUSY, isolation_level=None)))
+                stack.enter_context(contextlib.closing(sqlite3.connect(database, timeout=BUSY, isolation_level=None)))
                 for _ in range(2)
             )
             writer.execute("BEGIN IMMEDIATE")
             source.execute("BEGIN")
-            version = version_of_raw(source)  # from this first read on, it sees what is there now
-            found = moment()
+            version = version_of_raw(source)  # the first read fixes what it sees
+            result = moment()
             writer.execute("ROLLBACK")
             _copy(source, to)
     except sqlite3.Error as error:
         raise StateError(f"the state database {describe_error(error)}") from error
-    return version, found
+    return version, result
 
 
 def _copy(source: "sqlite3.Connection", to: Path) -> None:
@@ -54,10 +56,10 @@ def _copy(source: "sqlite3.Connection", to: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(to)) as target:
             source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file, whoever opens it
+            target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log
         with to.open("rb") as file:
             os.fsync(file.fileno())
     except BaseException:
-        for left in to.parent.glob(f"{to.name}*"):
-            left.unlink(missing_ok=True)
+        for path in to.parent.glob(f"{to.name}*"):
+            path.unlink(missing_ok=True)
         raise

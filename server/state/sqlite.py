@@ -1,5 +1,4 @@
-"""SQLite as the state needs it: how a database is opened, which version it is of, and what its errors are called. Knows
-nothing of what is stored."""
+"""Open SQLite databases, read their versions, and describe their errors."""
 
 import contextlib
 import fcntl
@@ -14,23 +13,25 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-STEP = 0.02  # seconds spent waiting in SQLite, which nothing interrupts, at a time
-LOOK = 2.0  # seconds to wait for another process's transactions where there is nothing to interrupt
-HEADER = 64  # bytes of a database that tell what it is: https://www.sqlite.org/fileformat2.html#the_database_header
+STEP = 0.02  # seconds to wait in SQLite at a time, since nothing interrupts that
+LOOK = 2.0  # seconds to wait for another process's transactions where nothing can interrupt
+HEADER = 64  # bytes of the header: https://www.sqlite.org/fileformat2.html#the_database_header
 MAGIC = b"SQLite format 3\0"
 
 
 class StateError(ToolError):
-    """The state database can't be used as it is. Nothing was changed; the log has the path and the cause."""
+    """The state database can't be used. Nothing was changed; the log has the path and the cause."""
 
 
 class NewerStateError(StateError):
-    """The state is of a newer version than this program: that one has to be used."""
+    """The state is of a newer version than this program."""
 
 
 def connect(path: Path, *, foreign_keys: bool = True) -> "Connection":
-    """A connection whose transactions hold the write lock from their first line. Without `foreign_keys` nothing is
-    taken away with what it belongs to: where a table is made anew, its rows have to outlive the old one."""
+    """Return a connection whose transactions hold the write lock from their first statement.
+
+    Without `foreign_keys` no delete cascades: a migration copies a table, and rows that refer to the old one must stay.
+    """
     from sqlalchemy import URL, create_engine, event  # start-up
     from sqlalchemy.pool import StaticPool
 
@@ -48,18 +49,17 @@ def disconnect(connection: "Connection") -> None:
 
 
 def version_of(connection: "Connection") -> int:
-    """The version of the tables; 0 where none was ever written."""
+    """Return the version of the tables; 0 where none was written."""
     return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
 def version_of_raw(raw: "sqlite3.Connection") -> int:
-    """The same by the driver alone, for microseconds: in no transaction but one that is there."""
+    """Return the same by the driver alone, in microseconds, and without a transaction of its own."""
     return int(raw.execute("PRAGMA user_version").fetchone()[0])
 
 
 def read_header_version(path: Path) -> int | None:
-    """The version that the head of the file tells, for the price of reading it: one that was written since may wait
-    beside it, and is newer. None where there is no database."""
+    """Return the version in the file's header, or None without a database. The log beside it may have a newer one."""
     try:
         with path.open("rb") as file:
             head = file.read(HEADER)
@@ -69,24 +69,22 @@ def read_header_version(path: Path) -> int | None:
 
 
 def check_database(path: Path) -> int:
-    """The version of the database at `path`, whose pages are in order. Reads alone: nothing is upgraded, whoever made
-    it, and no file made beside it. Raises StateError."""
+    """Return the version of the database at `path` after checking its pages. Changes nothing. Raises StateError."""
     import sqlite3  # start-up
 
     try:
         with contextlib.closing(_read_only(path)) as raw:
-            (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
+            (verdict,) = raw.execute("PRAGMA quick_check(1)").fetchone()
             version = version_of_raw(raw)
     except sqlite3.Error as error:
         raise StateError(f"the state database {describe_error(error)}") from error
-    if found != "ok":
+    if verdict != "ok":
         raise StateError(f"the state database {CAUSES['SQLITE_CORRUPT']}")
     return version
 
 
 def checkpoint(path: Path) -> None:
-    """Have all of a database that nobody else uses in its one file, with no log beside it. One that is damaged stays as
-    it is."""
+    """Move the log of a database that no other process uses into its file. A damaged one stays unchanged."""
     import sqlite3  # start-up
 
     if not path.is_file():
@@ -96,31 +94,31 @@ def checkpoint(path: Path) -> None:
 
 
 def move_stale_log(path: Path) -> Path | None:
-    """Move the log of a database that is gone out of the way of the one to be made at `path`, into which SQLite would
-    read it. Gives where to, if there was one. Raises OSError.
+    """Move aside the log of a missing database, which SQLite would read into the one to be created at `path`.
 
-    The lock is on the log: of two who make the database at once, the second finds that it is gone, or is the other's.
+    Return its new path, if there was one. Raises OSError. The lock is on the log: of two processes that create the
+    database at once, the second finds that it is gone, or is the other's.
     """
-    left = path.with_name(f"{path.name}-wal")
-    aside = path.with_name(f"{left.name}.left-{os.urandom(4).hex()}")
+    log_file = path.with_name(f"{path.name}-wal")
+    aside = path.with_name(f"{log_file.name}.left-{os.urandom(4).hex()}")
     try:
-        held = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(log_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)  # for as long as it takes another to do the same
-        if path.exists() or not _is_same_file(left, held):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # for as long as another process does the same
+        if path.exists() or not _is_same_file(log_file, descriptor):
             return None
-        left.rename(aside)
-        path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # its index
+        log_file.rename(aside)
+        path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # the index of the log
     finally:
-        os.close(held)
+        os.close(descriptor)
     return aside
 
 
-def _is_same_file(path: Path, held: int) -> bool:
+def _is_same_file(path: Path, descriptor: int) -> bool:
     try:
-        return os.path.samestat(path.lstat(), os.fstat(held))
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 
@@ -128,7 +126,9 @@ def _is_same_file(path: Path, held: int) -> bool:
 def _read_only(path: Path) -> "sqlite3.Connection":
     import sqlite3  # start-up
 
-    used = path.with_name(f"{path.name}-wal").exists()  # where nobody has it open, SQLite would leave this one behind
+    used = path.with_name(
+        f"{path.name}-wal"
+    ).exists()  # SQLite would leave this file behind where no process has it open
     place = f"{path.absolute().as_uri()}?{'mode=ro' if used else 'immutable=1'}"
     return sqlite3.connect(place, timeout=LOOK, uri=True)
 
@@ -145,16 +145,18 @@ def _prepare_bare(raw: object, _record: object) -> None:
     import sqlite3  # start-up
 
     assert isinstance(raw, sqlite3.Connection)
-    raw.isolation_level = None  # the driver's own idea of when to begin is off; `_begin` does
-    raw.execute("PRAGMA journal_mode = WAL")  # kept in the file: of effect when it is made
-    raw.execute("PRAGMA synchronous = NORMAL")  # with WAL enough for the death of a process, and no fsync a commit
+    raw.isolation_level = None  # the driver begins no transaction of its own; `_begin` does
+    raw.execute("PRAGMA journal_mode = WAL")  # stored in the file: takes effect when it is created
+    raw.execute(
+        "PRAGMA synchronous = NORMAL"
+    )  # with WAL it survives the death of a process, without an fsync at each commit
 
 
 def _begin(connection: "Connection") -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-# What the driver calls it → what to tell. SQLITE_… at https://www.sqlite.org/rescode.html
+# The driver's name → the text. https://www.sqlite.org/rescode.html
 CAUSES = {
     "SQLITE_BUSY": "is held by another process: try again",
     "SQLITE_LOCKED": "is held by another process: try again",
@@ -168,10 +170,11 @@ CAUSES = {
 
 
 def describe_error(error: BaseException) -> str:
+    """Return what went wrong, as the rest of a sentence about the database."""
     return CAUSES.get(error_name(error), "refused the work")
 
 
 def error_name(error: BaseException) -> str:
-    """What SQLite calls it; "" for what is none of its errors."""
+    """Return SQLite's name of the error; "" for other errors."""
     name = str(getattr(getattr(error, "orig", error), "sqlite_errorname", ""))
     return "_".join(name.split("_")[:2])  # SQLITE_IOERR_WRITE is a kind of SQLITE_IOERR

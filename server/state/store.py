@@ -1,11 +1,9 @@
-"""The state database: one SQLite file, one thread, one transaction at a time. Knows nothing of what is stored
-in it.
+"""Run transactions on the state database: one SQLite file, one thread, one transaction at a time.
 
-    answered = await store.transact(function)     # function(connection) runs whole or not at all
+    result = await store.transact(function)     # function(connection) runs whole or not at all
 
-What `transact` has returned survives `kill -9`, and two processes may use one file. SQLAlchemy costs 370 ms
-to import, so nothing here imports it before the first transaction; a flag answers the commonest question
-without one.
+What `transact` has returned survives `kill -9`, and several processes may use one file. SQLAlchemy costs 370 ms to
+import, so nothing imports it before the first transaction; a flag answers the most common question without one.
 """
 
 import logging
@@ -33,20 +31,22 @@ from toolgate.server.state.sqlite import (
 from toolgate.server.state.tables import VERSION as VERSION
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection as Connection  # again by this name: the rest of the server sees it here only
+    from sqlalchemy import Connection as Connection  # the rest of the server imports it from here
     from sqlalchemy import RootTransaction
 
 T = TypeVar("T")
 
 BUSY = 2.0  # seconds to wait for another process's transactions, each of which takes milliseconds
-CLOSE_WITHIN = 0.3  # seconds for what is under way when the store is closed
+CLOSE_WITHIN = 0.3  # seconds for running transactions when the store is closed
 
 log = logging.getLogger(__name__)
 
 
 class Store:
-    """`state.db` and `flags/` in `folder`, which is made, for its owner alone, when it is first needed. Without
-    `upgrades` a database of an older version is refused: the older Toolgate could not use it any more."""
+    """The database `state.db` and the markers in `flags/` of `folder`, which is created when it is first needed.
+
+    Without `upgrades` a database of an older version is refused: after an upgrade the older Toolgate could not use it.
+    """
 
     def __init__(self, folder: Path, *, upgrades: bool = True) -> None:
         self.folder = folder
@@ -58,11 +58,10 @@ class Store:
         self._closed = False
 
     async def transact(self, function: "Callable[[Connection], T]") -> T:
-        """Run `function` in one transaction, in the store's own thread. Its exceptions roll back and pass
-        through.
+        """Run `function` in one transaction, in the store's thread. Its exceptions roll back and pass through.
 
-        The transaction holds the write lock from its first line, so what it reads stays true until it ends. A
-        caller that is cancelled leaves it whole or undone, never half. Raises StateError.
+        The transaction holds the write lock from its first statement, so what it reads stays true until it ends. When
+        the caller is cancelled, the transaction is done whole or not at all. Raises StateError.
         """
         if self._closed:
             raise StateError("the server is shutting down: its state is closed")
@@ -71,8 +70,10 @@ class Store:
         return await self._worker.run(partial(self._transact, function, time.monotonic() + BUSY))
 
     async def prepare(self) -> None:
-        """Upgrade a database of an older version now, rather than at the first transaction. Any other is not even
-        opened. Raises StateError, and Newer for one that only a newer Toolgate can use."""
+        """Upgrade a database of an older version now, rather than at the first transaction.
+
+        Opens no other database. Raises StateError, and NewerStateError for one of a newer Toolgate.
+        """
         version = (
             read_header_version(self.path) if self._worker is None else None
         )  # closing a file ends SQLite's locks on it
@@ -83,11 +84,11 @@ class Store:
         await self.transact(lambda _: None)
 
     def set_flag(self, kind: str, key: str, on: bool) -> None:
-        """Leave or take away a marker that `flagged` sees. Call it inside a transaction only.
+        """Set or remove a marker that `has_flag` sees. Call it inside a transaction only.
 
-        A mark that is left over costs a look at the database, one that is missing loses something: so it is
-        put up in the transaction that makes it true, before the commit, and taken down in a later one that
-        has seen nothing is left (`settle`). Raises StateError.
+        A superfluous marker costs a read of the database, a missing one loses data. So it is set in the transaction
+        that makes it true, before the commit, and removed in a later one that found nothing (`clear_flag_unless`).
+        Raises StateError.
         """
         mark = self._mark(kind, key)
         try:
@@ -100,30 +101,30 @@ class Store:
             raise self._unusable("can't be written", error) from error
 
     def has_flag(self, kind: str, key: str) -> bool:
-        """Whether the marker is there. Costs a stat, and never opens the database."""
+        """Return whether the marker is set. Costs a stat, and never opens the database."""
         return self._mark(kind, key).exists()
 
     async def clear_flag_unless(self, kind: str, key: str, needed: "Callable[[Connection], bool]") -> None:
-        """Take the marker down, unless `needed` finds that the database still holds what it stands for."""
+        """Remove the marker, unless `needed` finds in the database what it stands for."""
 
-        def look(connection: "Connection") -> None:
+        def settle(connection: "Connection") -> None:
             if not needed(connection):
                 self.set_flag(kind, key, False)
 
-        await self.transact(look)
+        await self.transact(settle)
 
     def is_empty(self) -> bool:
-        """Whether nothing was ever stored. Costs a stat, and never opens the database."""
+        """Return whether nothing was ever stored. Costs a stat, and never opens the database."""
         return self._worker is None and not self.path.exists()
 
     def to_state_error(self, error: Exception) -> StateError:
-        """What a caller is told whose work in a transaction raised that; the log has it."""
+        """Return the error for the caller of a transaction that raised `error`, which is logged."""
         return error if isinstance(error, StateError) else self._unusable(describe_error(error), error)
 
     def close(self) -> None:
-        """Let what is under way finish, a third of a second at most, and close the file.
+        """Let running transactions finish, for a third of a second at most, and close the file for good.
 
-        What is not done by then raises StateError: it was promised to nobody. Nothing can be stored any more.
+        The others raise StateError.
         """
         self._closed = True
         if self._worker is not None:
@@ -136,7 +137,7 @@ class Store:
             return self.folder / "flags" / kind
         import hashlib  # start-up
 
-        name = hashlib.sha256(key.encode()).hexdigest()[:32]  # a key may hold anything, a file name may not
+        name = hashlib.sha256(key.encode()).hexdigest()[:32]  # a key may have any characters, a file name may not
         return self.folder / "flags" / f"{kind}-{name}"
 
     def _transact(self, function: "Callable[[Connection], T]", until: float) -> T:
@@ -147,11 +148,11 @@ class Store:
         try:
             with self._begin(until) as transaction:
                 return function(transaction.connection)
-        except (DBAPIError, sqlite3.Error) as error:  # the second comes from `_prepare`
+        except (DBAPIError, sqlite3.Error) as error:  # `_prepare` raises the second
             raise self.to_state_error(error) from error
 
     def _begin(self, until: float) -> "RootTransaction":
-        """A transaction that holds the write lock, once no other process does: not for long, and not at the end."""
+        """Return a transaction once no other process has the write lock. Raises after `until`, or when closed."""
         import sqlite3  # start-up
 
         from sqlalchemy.exc import DBAPIError
@@ -159,14 +160,14 @@ class Store:
         while True:
             try:
                 if self._connection is not None and self._file != self._file_identity():
-                    log.warning("%s was removed or replaced: what is there now is used", self.path)
+                    log.warning("%s was removed or replaced: using the new file", self.path)
                     self._close()
                 if self._connection is None:
                     self._connection = self._open()
                 transaction = self._connection.begin()
                 if _version(self._connection) == VERSION:
                     return transaction
-                transaction.rollback()  # somebody upgraded it since: to open it says what of that
+                transaction.rollback()  # another process upgraded it: opening it again reports that
                 self._close()
             except (DBAPIError, sqlite3.Error) as error:
                 if (
@@ -178,10 +179,10 @@ class Store:
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def _open(self) -> "Connection":
         try:
@@ -189,7 +190,7 @@ class Store:
             if not self.path.exists():
                 self._make()
         except OSError as error:
-            raise self._unusable("can't be made", error) from error
+            raise self._unusable("can't be created", error) from error
         self._file = self._file_identity()
         connection = connect(self.path)
         try:
@@ -215,7 +216,7 @@ class Store:
     def _check(self, version: int) -> None:
         if version > VERSION:
             raise self._newer(version)
-        if version < 1:  # it is linked into place with its version in it
+        if version < 1:  # it is linked into place with its version set
             raise self._unusable("was not made by Toolgate, or is damaged", None)
         if version < VERSION and not self._upgrades:
             upgrade = f"serving upgrades it to {VERSION}: toolgate backup before, to be able to go back"
@@ -229,9 +230,9 @@ class Store:
         )
 
     def _make(self) -> None:
-        """Make the database whole under another name, then link it into place.
+        """Create the database under another name, then link it into place.
 
-        So there never is half a database, and of two processes that start at once one wins.
+        So it is never incomplete, and of two processes that start at once one wins.
         """
         draft = self.folder / f".state-{os.urandom(8).hex()}.db"
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -242,14 +243,14 @@ class Store:
                     _fill(connection)
             finally:
                 disconnect(connection)
-            if (left := move_stale_log(self.path)) is not None:
-                log.warning("a log of another database was there: it is in %s now", left)
+            if (path := move_stale_log(self.path)) is not None:
+                log.warning("moved the log of a missing database to %s", path)
             os.link(draft, self.path)
         except FileExistsError:
-            log.debug("another process made %s first", self.path)
+            log.debug("another process created %s first", self.path)
         finally:
-            for left in self.folder.glob(f"{draft.name}*"):
-                left.unlink(missing_ok=True)
+            for path in self.folder.glob(f"{draft.name}*"):
+                path.unlink(missing_ok=True)
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -262,13 +263,12 @@ class Store:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make `folder` for its owner alone. One that is there is left as it is: it may be anything, even
-    /tmp."""
+    """Create `folder` for its owner alone. An existing one is left unchanged: it may be any folder, even /tmp."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _fill(connection: "Connection") -> None:
-    """Make the tables."""
+    """Create the tables."""
     from toolgate.server.state import migrate  # start-up; this much of it imports no Alembic
 
     tables.metadata.create_all(connection)

@@ -217,7 +217,7 @@ def test_an_upgrade_that_fails_changes_nothing_and_says_where_the_copy_is(
     ):
         with monkeypatch.context() as patch:
             of_the_next_version(tmp_path / said, then, patch)
-            with pytest.raises(StateError, match=f"it is as it was, and state.db.before-{VERSION + 1} beside it"):
+            with pytest.raises(StateError, match=f"it is unchanged, and state.db.before-{VERSION + 1} beside it"):
                 tasks(tmp_path)
         assert said in caplog.text
         assert (version(database), rows(database)) == (VERSION, before)

@@ -157,7 +157,7 @@ def test_damage_in_the_middle_of_the_file_is_told(tmp_path: Path) -> None:
 
 def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StateError, match="can't be made"):
+    with pytest.raises(StateError, match="can't be created"):
         held(tmp_path / "file" / "state", "a")
 
 
