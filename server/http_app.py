@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import pkgutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,41 +16,31 @@ from starlette.routing import BaseRoute, Route, Router
 from toolgate.server import client_config
 from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
-from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
+from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, RevocationWatch
 from toolgate.server.config.load import Config
+from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
 from toolgate.server.dashboard import Dashboard
 from toolgate.server.methods import lifecycle
-from toolgate.server.principal import GrantKey, Principal
-from toolgate.server.protocol import request_meta, serialization
+from toolgate.server.principal import GrantKey
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.protocol.messages import Request, Result
-from toolgate.server.protocol.revisions import STATELESS
 from toolgate.server.server import Server
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
-from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.server.telemetry.metrics import CONTENT_TYPE, Metrics
 from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
-from toolgate.transports import sse, streamable_http
 from toolgate.transports.http import activation, metrics
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send
-from toolgate.transports.http.bearer import (
-    BearerAuth,
-    InboundMessages,
-    ScopeCheck,
-    authenticated_principal,
-    local_principal,
-)
+from toolgate.transports.http.asgi import Application
+from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck
 from toolgate.transports.http.budgets import create_budgets
 from toolgate.transports.http.connections import Connections, is_local
-from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.guard import PROBES, RequestGuard
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
+from toolgate.transports.http.transport import Transport, TransportServices
 from toolgate.transports.http.well_known import PublicDocument
 from toolgate.transports.web.home import HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
@@ -88,7 +79,6 @@ class HttpApp:
         metrics: Metrics,
         records: SessionRecords | None = None,
     ) -> None:
-        each, personal = (None, None) if access is None else (MAX_PER_OWNER, MAX_PER_PERSON)
         self._config = config
         self._server = server
         self._dispatcher = dispatcher
@@ -102,18 +92,8 @@ class HttpApp:
         self._shared = create_budgets(dispatcher.answers, is_single_principal=access is None)
         proxies = TrustedProxies(config.trusted_proxies)
         self._connections = Connections(is_exempt=lambda address: is_local(address) or proxies.trusts(address))
-        self._sessions = Sessions(
-            server.close_session,
-            per_owner=each,
-            per_person=personal,
-            transport="http",
-            records=records,
-            events=self._shared.events,
-            take_up=lifecycle.resume_session(server),
-        )
-        self._sse_sessions = Sessions(
-            server.close_session, per_owner=each, per_person=personal, transport="sse", events=self._shared.events
-        )
+        self._records = records
+        self._transports: dict[str, Transport] = {}  # those that are served
         self._access: Access | None = None
         self._live: HomeEvents | None = None
         self._ending = False
@@ -121,23 +101,10 @@ class HttpApp:
     def application(self, public_url: str) -> Any:
         """The ASGI application that is reached at `public_url`."""
         access = self._access = self._open(public_url) if self._open is not None else None
-        self._streamable = streamable_http.StreamableHttpTransport(
-            self._dispatcher,
-            self._sessions,
-            self._caller,
-            self._mirrored_headers,
-            permits=self._scope_check(MCP),
-            shared=self._shared,
-        )
-        self._sse = sse.SseTransport(
-            self._dispatcher, self._sse_sessions, self._caller, permits=self._scope_check(SSE), shared=self._shared
-        )
         routes: list[BaseRoute] = []  # looked at in this order: what is asked for most comes first
-        if self._config.http:
-            routes += [Route(path, self._protect(MCP, self._streamable)) for path in ("/mcp", "/mcp/")]
-        if self._config.sse:
-            routes.append(Route("/sse", self._protect(SSE, self._sse.stream)))
-            routes.append(Route("/messages", self._protect(SSE, self._sse.message)))
+        for row in self._config.transports:
+            transport = self._transports[row.name] = self._create_transport(row)
+            routes += [Route(path, self._authenticate(row.path, app)) for path, app in transport.endpoints().items()]
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
         routes.append(
             Route(METRICS, metrics.MetricsEndpoint(self._metrics.render, CONTENT_TYPE, self._metrics_token()))
@@ -174,14 +141,11 @@ class HttpApp:
         tokens = self._access.tokens if self._access is not None else None
         ways = self._access.sign_in if self._access is not None else None
         return HttpGauges(
-            sessions={"http": self._sessions.__len__, "sse": self._sse_sessions.__len__},
-            calls={"http": self._streamable.running.__len__, "sse": self._sse.running.__len__},
-            streams={"http": lambda: len(self._streamable.streams), "sse": self._sse_sessions.__len__},
-            waiting={
-                "http": lambda: _unsent_events(self._streamable.streams),
-                "sse": lambda: _unsent_events(self._sse.streams),
-            },
-            replay_bytes={"http": lambda: _kept_size(self._sessions), "sse": lambda: _kept_size(self._sse_sessions)},
+            sessions=self._per_transport(lambda transport: len(transport.sessions)),
+            calls=self._per_transport(lambda transport: len(transport.running)),
+            streams=self._per_transport(lambda transport: len(transport.streams)),
+            waiting=self._per_transport(_unsent_events),
+            replay_bytes=self._per_transport(_replay_size),
             connections=self._connections.__len__,
             budgets=self._shared.by_name(),
             running=lambda: guard.running,
@@ -190,6 +154,15 @@ class HttpApp:
             issued_tokens=lambda: tokens.minted_count if tokens is not None else 0,
             sign_ins=ways.counts if ways is not None else {},
         )
+
+    def _per_transport(self, read: Callable[[Transport], int]) -> dict[str, Callable[[], int]]:
+        """A figure of each transport; 0 of one that is not served."""
+
+        def figure(name: str) -> int:
+            transport = self._transports.get(name)
+            return 0 if transport is None else read(transport)
+
+        return {row.name: partial(figure, row.name) for row in HTTP_TRANSPORTS}
 
     def _metrics_token(self) -> str | None:
         """What `/metrics` takes, where more than this machine is served, or the operator wants it."""
@@ -223,9 +196,8 @@ class HttpApp:
         bound = self._bound
         host, port = bound.getsockname()[:2]
         base = _base_url(host, port)
-        served = [path for path, on in (("/mcp", self._config.http), ("/sse", self._config.sse)) if on]
         where = ", on the socket that was handed over" if self._is_handed else ""
-        log.info("serving %s%s", " and ".join(base + path for path in served), where)
+        log.info("serving %s%s", " and ".join(base + row.path for row in self._config.transports), where)
         if self._config.is_public and self._sandbox == "none":
             log.warning("--sandbox none: whoever may use the shell has all that this process has")
         if self._config.approve and self._open is None and can_reach_machine(self._config, self._sandbox):
@@ -250,7 +222,8 @@ class HttpApp:
 
     async def _recall_sessions(self) -> None:
         """The sessions of before; who connects meanwhile waits. Without them clients begin anew."""
-        await _retry(self._sessions.recall, "sessions from before this start can't go on yet")
+        for transport in self._transports.values():
+            await _retry(transport.sessions.recall, "sessions from before this start can't go on yet")
 
     async def _offer_pairing(self) -> None:
         """Where there is no account yet."""
@@ -283,74 +256,63 @@ class HttpApp:
 
     def _open_rights(self) -> Iterator[GrantKey]:
         """By which something is open."""
-        yield from self._sessions.rights()
-        yield from self._sse_sessions.rights()
-        yield from self._streamable.rights()
+        for transport in self._transports.values():
+            yield from transport.rights()
         yield from self._server.call_tasks.rights()
         yield from self._server.questions.rights()
 
     async def _end_rights(self, rights: Collection[GrantKey]) -> None:
         """End all that is open by these: sessions with their streams and calls, calls of no session, and what calls
         left behind."""
-        self._sessions.close_by_rights(rights)
-        self._sse_sessions.close_by_rights(rights)
-        self._streamable.end_by_rights(rights)
+        for transport in self._transports.values():
+            transport.end_by_rights(rights)
         self._server.questions.drop_rights(rights)
         await self._server.call_tasks.cancel_rights(rights)
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
-        self._ending = self._streamable.ending = self._sse.ending = True
+        self._ending = True
+        transports = self._transports.values()
+        for transport in transports:
+            transport.running.is_ending = True
         self._server.end_subscriptions()
         self._server.questions.close()
         if self._live is not None:
             self._live.end()
-        running = self._streamable.running | self._sse.running | self._server.call_tasks.work
+        running = self._server.call_tasks.work.union(*(transport.running.tasks for transport in transports))
         if running:
             await asyncio.wait(running, timeout=self._config.grace)
-        for task in self._streamable.running | self._sse.running:
-            task.cancel()
-        await self._sessions.suspend_all()
-        self._sse_sessions.close_all()
+        for transport in transports:
+            for task in list(transport.running.tasks):
+                task.cancel()
+        for transport in transports:
+            await transport.sessions.suspend_all()
 
-    def _protect(self, path: str, application: Application) -> Any:
-        """The endpoint behind a gate of its own, where people sign in: no spelling of a path comes around it."""
+    def _create_transport(self, row: HttpTransport) -> Transport:
+        is_shared = self._access is not None
+        server, is_resumable = self._server, row.is_resumable
+        sessions = Sessions(
+            server.close_session,
+            per_owner=MAX_PER_OWNER if is_shared else None,
+            per_person=MAX_PER_PERSON if is_shared else None,
+            transport=row.name,
+            records=self._records if is_resumable else None,
+            events=self._shared.events,
+            take_up=lifecycle.resume_session(server) if is_resumable else None,
+        )
+        check = None
+        if self._access is not None:
+            resource = self._access.resource
+            check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity)
+        services = TransportServices(self._dispatcher, sessions, self._shared, check, self._mirrored_headers)
+        transport: Transport = pkgutil.resolve_name(row.factory)(services)
+        return transport
+
+    def _authenticate(self, path: str, application: Application) -> Application:
+        """The endpoint behind authentication of its own: no spelling of a path comes around it."""
         if self._access is None:
-            return _AsgiEndpoint(application)
+            return LocalAuth(application)
         return BearerAuth(application, path, self._access.verifier, self._access.resource, self._refused_tokens)
-
-    def _caller(self, scope: Scope) -> Principal:
-        principal = local_principal(scope) if self._open is None else authenticated_principal(scope)
-        about = LOG_CONTEXT.get()
-        if about is not None:
-            about.principal = principal.name
-        connection = scope.get("toolgate.connection")
-        if connection is not None:
-            connection.principal = principal.name
-        return principal
-
-    def _scope_check(self, path: str) -> ScopeCheck | None:
-        if self._access is None:
-            return None
-        return ScopeCheck(
-            path, self._access.resource, self._dispatcher.scopes_of, self._challenge_result, self._record_refused
-        )
-
-    def _record_refused(self, principal: Principal, message: InboundMessages) -> None:
-        for request in message if isinstance(message, list) else (message,):
-            if isinstance(request, Request):
-                self._server.observers.scope_missing(principal.name, principal.client, request)
-
-    def _challenge_result(self, request: Request, challenge: str, text: str) -> Result:
-        """A call's result that carries a challenge, for hosts that look for one there."""
-        meta = {"mcp/www_authenticate": [challenge]}
-        result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": meta}
-        version = request.params.get("_meta", {}).get(request_meta.VERSION)
-        revision = STATELESS.get(version) if isinstance(version, str) else None
-        return Result(
-            request.id,
-            result if revision is None else serialization.add_result_type(result, self._server.identity(revision)),
-        )
 
     def _oauth(self, access: "Access", public_url: str) -> "OAuthRoutes | None":
         """The routes of our own authorization server; None where an outside issuer has them."""
@@ -358,23 +320,22 @@ class HttpApp:
             return None
         from toolgate.transports.web.oauth_routes import OAuthRoutes  # start-up: its forms and pages
 
-        served = [path for path, on in ((MCP, self._config.http), (SSE, self._config.sse)) if on]
-        return OAuthRoutes(
-            public_url, self._config.name, access.authorization, access.sign_in, scopes.SENTENCES, tuple(served)
-        )
+        paths = tuple(row.path for row in self._config.transports)
+        return OAuthRoutes(public_url, self._config.name, access.authorization, access.sign_in, scopes.SENTENCES, paths)
 
     def _home(self, public_url: str, access: "Access | None", oauth: "OAuthRoutes | None") -> list[Route]:
         """The first page, and what it needs."""
         config = self._config
+        urls = {row.name: public_url + row.path for row in config.transports}
         served = ServerFacts(
             config.name,
             self._sandbox,
             self._status,
-            mcp=public_url + MCP if config.http else "",
-            sse=public_url + SSE if config.sse else "",
-            snippets=client_config.list_snippets(public_url) if config.http else [],
+            mcp=urls.get("http", ""),
+            sse=urls.get("sse", ""),
+            snippets=client_config.list_snippets(public_url) if "http" in urls else [],
         )
-        sessions = {"Streamable HTTP": self._sessions, "HTTP+SSE": self._sse_sessions}
+        sessions = {row.title: self._transports[row.name].sessions for row in config.transports}
         home = HomePage(
             oauth.context if oauth is not None else PageContext(public_url, config.name),
             served,
@@ -411,16 +372,6 @@ class HttpApp:
 
     def _status(self) -> str:
         return "ending" if self._ending else "ready"
-
-
-class _AsgiEndpoint:
-    """Starlette takes an object with `__call__` for an ASGI application, and a method for a request handler."""
-
-    def __init__(self, application: Application) -> None:
-        self._application = application
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._application(scope, receive, send)
 
 
 def can_reach_machine(config: Config, level: str) -> bool:
@@ -464,12 +415,12 @@ async def _retry(work: Callable[[], Awaitable[object]], failing: str) -> None:
                 log.warning("%s: %s", failing, error)
 
 
-def _unsent_events(streams: Iterable[EventStream]) -> int:
-    return sum(stream.last - stream.sent for stream in streams)
+def _unsent_events(transport: Transport) -> int:
+    return sum(stream.last - stream.sent for stream in transport.streams)
 
 
-def _kept_size(sessions: Sessions) -> int:
-    return sum(stream.size for stream in sessions.streams())
+def _replay_size(transport: Transport) -> int:
+    return sum(stream.size for stream in transport.sessions.streams())
 
 
 def _base_url(host: str, port: int) -> str:

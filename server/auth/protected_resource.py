@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolgate.server.auth import scopes
+from toolgate.server.config.transports import PATHS
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-MCP, SSE = "/mcp", "/sse"
 
 
 class ProtectedResource:
@@ -26,7 +26,7 @@ class ProtectedResource:
         served: Callable[[], Sequence[str]],
         *,
         name: str = "Toolgate",
-        paths: Sequence[str] = (MCP, SSE),
+        paths: Sequence[str] = PATHS,
     ) -> None:
         self.public_url = public_url.rstrip("/")
         self.issuer = issuer
@@ -38,8 +38,8 @@ class ProtectedResource:
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """What tokens for it may name: one for either transport is good on both. The first is the one we mint."""
-        return (self.public_url + MCP, self.public_url + SSE)
+        """What tokens for it may name: one for a transport is good on all. The first is the one we mint."""
+        return tuple(self.public_url + path for path in PATHS)
 
     def metadata(self, path: str) -> dict[str, Any]:
         """The document about the transport at `path`. `resource` is what a person typed: some clients insist on it."""

@@ -14,7 +14,7 @@ from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
 from toolgate.server.auth.login.trusted_proxies import PROOF_HEADER, TrustedProxies
 from toolgate.server.auth.oauth_server.service import AuthorizationService
-from toolgate.server.auth.protected_resource import MCP, SSE, ProtectedResource
+from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
 from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
@@ -49,7 +49,7 @@ def open_access(
 ) -> Access:
     """Access to the server reached at `public_url`; `served()` gives the scopes there are. Raises UsageError."""
     own = config.auth == "oauth"
-    paths = [path for path, on in ((MCP, config.http), (SSE, config.sse)) if on]
+    paths = [row.path for row in config.transports]
     issuer: str = public_url if own else config.auth
     resource = ProtectedResource(public_url, issuer, served, name=config.name, paths=paths)
     return _own(config, resource, state, store, served, web) if own else _outside(resource, config.allow_private)

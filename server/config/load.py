@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
+from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.protocol.errors import UsageError
 
@@ -56,7 +57,7 @@ class Config:
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _default_state(environment)
-        defaults["grace"] = 5.0 if values.get("http") or values.get("sse") else 1.5
+        defaults["grace"] = 5.0 if any(values.get(row.name) for row in HTTP_TRANSPORTS) else 1.5
         for key, value in {**defaults, **values}.items():
             setattr(self, key, value)
 
@@ -70,7 +71,12 @@ class Config:
     @property
     def is_remote(self) -> bool:
         """Whether HTTP is served: then callers are not who started the server."""
-        return bool(self.http or self.sse)
+        return bool(self.transports)
+
+    @property
+    def transports(self) -> list[HttpTransport]:
+        """The HTTP transports that are served."""
+        return [row for row in HTTP_TRANSPORTS if getattr(self, row.name)]
 
     @property
     def access_token(self) -> str:

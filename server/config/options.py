@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
     one_of,
     parse_auth,
@@ -102,8 +103,7 @@ _rule = partial(Option, parse=rules.check_rule_word, default=(), metavar="RULE",
 CONFIG = Option("config", "config file (TOML)", metavar="FILE")  # says where the others may be: it is not among them
 OPTION_GROUPS = {
     "Serving": (
-        _http("http", "serve Streamable HTTP at /mcp", parse_bool, False, short="-t"),
-        _http("sse", "serve HTTP+SSE (2024-11-05) at /sse; with -t on the same port", parse_bool, False, short="-s"),
+        *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),
         _http("host", "address to listen on (default 127.0.0.1)", str, "127.0.0.1", "HOST"),
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
         Option("name", "server name told to clients", parse_server_name, "toolgate", "NAME", "-n"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from toolgate.server.config.transports import PATHS
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method
 from toolgate.tools.workspace import limits
 
@@ -96,7 +97,7 @@ def parse_public_url(word: str) -> str:
     """The URL as it is told from then on: no slash at the end, the host in lower case, no port that goes without
     saying."""
     parts = _parse_trusted_url(word)
-    if parts.path.rstrip("/").endswith(("/mcp", "/sse")):
+    if parts.path.rstrip("/").endswith(PATHS):
         last = parts.path.rstrip("/")[-4:]
         raise ValueError(f"is the server's own URL, without {last}: clients are told {word.rstrip('/')}")
     port = None if parts.port == {"https": 443, "http": 80}[parts.scheme] else parts.port

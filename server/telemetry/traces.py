@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION
+from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.server.protocol.session import Call, short_hash
@@ -35,8 +36,7 @@ TOOL_ERROR, CANCELLED = "tool_error", "cancelled"
 FAULT = str(InternalError.code)
 TRANSPORT_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "stdio": {"network.transport": "pipe"},
-    "sse": {"network.transport": "tcp", "network.protocol.name": "http"},
-    "http": {"network.transport": "tcp", "network.protocol.name": "http"},
+    **{row.name: {"network.transport": "tcp", "network.protocol.name": "http"} for row in HTTP_TRANSPORTS},
 }
 
 EXPORT_STATES = {True: "are taken again", False: "can't be sent to the collector: they are dropped meanwhile"}

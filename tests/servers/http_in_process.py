@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from toolgate.server.config import load
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import Principal
 from toolgate.server.state.sessions import SessionRecords
-from toolgate.transports.http.asgi import Scope
+from toolgate.transports.http.budgets import HttpBudgets, create_budgets
 from toolgate.transports.http.sessions import NOTE, Sessions
+from toolgate.transports.http.transport import TransportServices
 from toolgate.transports.sse import SseTransport
 from toolgate.transports.streamable_http import StreamableHttpTransport
 
@@ -34,8 +35,8 @@ HELLO = {
 ADA = Principal("tests", "ada", "client")
 
 
-def user(scope: Scope) -> Principal:
-    return Principal("tests", scope["toolgate.headers"].get(b"x-user", b"ada").decode(), "client")
+def user(headers: Mapping[bytes, bytes]) -> Principal:
+    return Principal("tests", headers.get(b"x-user", b"ada").decode(), "client")
 
 
 def named(user: str) -> str:
@@ -56,6 +57,7 @@ class Exchange:
             "query_string": query.encode(),
             "headers": list(told.items()),
             "toolgate.headers": told,
+            "toolgate.principal": user(told),
             "root_path": "",
         }
         self._body: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -169,6 +171,7 @@ async def inside(
     remembers: bool = False,
     note: float = NOTE,
     now: Callable[[], float] = time.time,
+    shared: HttpBudgets | None = None,
     **limits: Any,
 ) -> AsyncIterator[Inside]:
     """Endpoints with limits of one's own; nothing may be left running in the end. One that `remembers` goes on with the
@@ -187,16 +190,17 @@ async def inside(
         limit=most,
         per_owner=each,
         records=records,
-        events=limits["shared"].events if "shared" in limits else None,
+        events=shared.events if shared is not None else None,
         take_up=take_up,
         note_interval=note,
     )
     await sessions.recall()
-    streamable = StreamableHttpTransport(app.dispatcher, sessions, user, lambda tool: {}, pulse=pulse, **limits)
+    budgets = shared or create_budgets(app.dispatcher.answers)
+    streamable = StreamableHttpTransport(TransportServices(app.dispatcher, sessions, budgets), pulse=pulse, **limits)
     sse_sessions = Sessions(app.server.close_session)
     before = asyncio.all_tasks()
     try:
-        yield Inside(app, streamable, SseTransport(app.dispatcher, sse_sessions, user), sessions)
+        yield Inside(app, streamable, SseTransport(TransportServices(app.dispatcher, sse_sessions, budgets)), sessions)
     finally:
         await sessions.suspend_all()
         sse_sessions.close_all()

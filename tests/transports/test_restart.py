@@ -648,7 +648,7 @@ def test_a_server_that_is_ending_sends_nobody_away_for_good(tmp_path: Path) -> N
     async def first(here: Inside) -> None:
         nonlocal session
         session = await here.session()
-        here.streamable.ending = True
+        here.streamable.running.is_ending = True
         await here.sessions.suspend_all()
         for method in ("GET", "DELETE"):
             assert (await here.ask(method, mcp_session_id=session).started()).status == 503

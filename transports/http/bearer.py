@@ -1,21 +1,28 @@
-"""The gate of a protected resource: who has no good token is sent away before anything is read, and who lacks a scope
-before anything is done. Knows HTTP; knows nothing of how tokens are verified or what a message needs.
+"""Authenticate the caller of a transport by its bearer token, and compare its scopes with what a message takes.
 
+A request without a good token is refused before its body is read.
 Source: RFC 6750; RFC 9728 section 5; MCP 2026-07-28 basic/authorization, "Access Token Usage", "Error Handling".
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import unquote_plus
 
 from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.scopes import has_scopes
 from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError, TokenVerifier
 from toolgate.server.auth.tokens.jose import InvalidTokenError
+from toolgate.server.calls.observers import Observers
 from toolgate.server.principal import LOCAL, Principal
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound, Request, Result
+from toolgate.server.protocol.request_meta import VERSION
+from toolgate.server.protocol.revisions import STATELESS, Revision
+from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.transports.http.asgi import Application, Receive, Scope, Send, refuse
 
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
@@ -26,9 +33,19 @@ MISSING_TEXT = "this takes a permission that was not given; sign in again and al
 InboundMessages = Inbound | list[Inbound]
 
 
+class LocalAuth:
+    """Lets every request through as the local principal: `--auth none`."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        set_principal(scope, LOCAL)
+        await self._app(scope, receive, send)
+
+
 class BearerAuth:
-    """In front of the transport at `path`: lets through who has a token, as `scope["toolgate.principal"]`. `refused`
-    counts those who are not, by why."""
+    """Lets requests with a good token through to the transport at `path`; `refused` counts the others, by why."""
 
     def __init__(
         self, app: Application, path: str, verifier: TokenVerifier, resource: ProtectedResource, refused: Counter[str]
@@ -40,28 +57,30 @@ class BearerAuth:
         self._resource = resource
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "OPTIONS":  # a preflight carries no token, and tells nothing
-            await self._app(scope, receive, send)
-            return
-        given = scope["toolgate.headers"].get(b"authorization", b"")
-        if given.startswith(b"Bearer ") and not scope["query_string"]:  # as nearly all come; the others are good below
-            known = self._verifier.find_cached(given[7:])
-            if known is not None:
-                scope["toolgate.principal"] = known
-                await self._app(scope, receive, send)
+        if scope["method"] != "OPTIONS":  # a preflight carries no token, and its answer tells nothing
+            line = scope["toolgate.headers"].get(b"authorization", b"")
+            principal = None
+            if line.startswith(b"Bearer ") and not scope["query_string"]:  # as nearly all come
+                principal = self._verifier.find_cached(line[7:])
+            if principal is None:
+                principal = await self._authenticate(line, scope["query_string"], send)
+            if principal is None:
                 return
-        kind, _, token = given.partition(b" ")
-        has_one = kind.lower() == b"bearer"
-        if scope["query_string"] and _has_token_in_query(scope["query_string"]):
-            status, text = (400 if has_one else 401), "a token belongs in the Authorization header, never in a URL"
-            await self._challenge(send, status, text, "invalid_request")
-        elif not has_one:
+            set_principal(scope, principal)
+        await self._app(scope, receive, send)
+
+    async def _authenticate(self, line: bytes, query: bytes, send: Send) -> Principal | None:
+        """Who calls; None when the request has been refused."""
+        kind, _, token = line.partition(b" ")
+        is_bearer = kind.lower() == b"bearer"
+        if query and _has_token_in_query(query):
+            text = "a token belongs in the Authorization header, never in a URL"
+            await self._challenge(send, 400 if is_bearer else 401, text, "invalid_request")
+        elif not is_bearer:
             await self._challenge(send, 401, "sign in first: this needs an access token")
         else:
-            principal = await self._verify_or_refuse(token.strip(b" "), send)
-            if principal is not None:
-                scope["toolgate.principal"] = principal
-                await self._app(scope, receive, send)
+            return await self._verify_or_refuse(token.strip(b" "), send)
+        return None
 
     async def _verify_or_refuse(self, token: bytes, send: Send) -> Principal | None:
         """Who calls; None when the request has been refused."""
@@ -83,10 +102,20 @@ class BearerAuth:
         await refuse(send, status, text, headers)
 
 
+def set_principal(scope: Scope, principal: Principal) -> None:
+    """Note who calls: for the transport, the log and the connection. A scope without it is served by no transport."""
+    scope["toolgate.principal"] = principal
+    context = LOG_CONTEXT.get()
+    if context is not None:
+        context.principal = principal.name
+    connection = scope.get("toolgate.connection")
+    if connection is not None:
+        connection.principal = principal.name
+
+
 @dataclass(frozen=True, slots=True)
 class MissingScopes:
-    """Why a message is not served: its caller lacks a scope. `answer` is what to say in a 200 instead, to a host that
-    would make nothing of the 403."""
+    """Why a message is not served. `answer` goes out in a 200 instead to a host that ignores the challenge of a 403."""
 
     challenge: str
     text: str
@@ -98,63 +127,57 @@ class MissingScopes:
 
 
 class ScopeCheck:
-    """Says what a caller lacks for a message. `needed(message)` gives the scopes it takes; `told(request, challenge,
-    text)` a result that carries the challenge. `refused(principal, message)` hears of what was not served."""
+    """Compares the scopes of callers with those that messages to the transport at `path` take. `identity(revision)` is
+    the server's, as results carry it."""
 
     def __init__(
         self,
         path: str,
         resource: ProtectedResource,
-        needed: Callable[[InboundMessages], frozenset[str]],
-        told: Callable[[Request, str, str], Result],
-        refused: Callable[[Principal, InboundMessages], None] | None = None,
+        dispatcher: Dispatcher,
+        observers: Observers,
+        identity: Callable[[Revision], dict[str, Any]],
     ) -> None:
+        self.required_scopes = dispatcher.scopes_of
         self._path = path
         self._resource = resource
-        self._needed = needed
-        self._told = told
-        self._refused = refused
+        self._observers = observers
+        self._identity = identity
 
     def find_missing(self, principal: Principal, message: InboundMessages) -> MissingScopes | None:
-        """None when the message may be served."""
+        """Return what the caller lacks for a message, or None when it may be served."""
         if principal.scopes is None:
             return None
-        wanted = self._needed(message)
+        wanted = self.required_scopes(message)
         if has_scopes(principal.scopes, wanted):
             return None
-        if self._refused is not None:
-            self._refused(principal, message)
-        challenge = self._challenge(wanted)
-        answer = (
-            self._told(message, challenge, MISSING_TEXT)
-            if isinstance(message, Request) and _reads_challenge_in_result(message)
-            else None
-        )
-        return MissingScopes(challenge, MISSING_TEXT, answer)
-
-    def required_scopes(self, message: InboundMessages) -> frozenset[str]:
-        """The scopes that it takes."""
-        return self._needed(message)
+        for request in message if isinstance(message, list) else (message,):
+            if isinstance(request, Request):
+                self._observers.scope_missing(principal.name, principal.client, request)
+        missing = MissingScopes(self._challenge(wanted), MISSING_TEXT, None)
+        if isinstance(message, Request) and _reads_challenge_in_result(message):
+            return replace(missing, answer=self._format_result(message, missing))
+        return missing
 
     def compare_scopes(self, principal: Principal, wanted: frozenset[str]) -> MissingScopes | None:
-        """None when the caller has all these scopes."""
-        return (
-            None if has_scopes(principal.scopes, wanted) else MissingScopes(self._challenge(wanted), MISSING_TEXT, None)
-        )
+        """Return what the caller lacks of these scopes, or None."""
+        if has_scopes(principal.scopes, wanted):
+            return None
+        return MissingScopes(self._challenge(wanted), MISSING_TEXT, None)
 
     def _challenge(self, wanted: frozenset[str]) -> str:
         return self._resource.challenge(self._path, wanted, "insufficient_scope", MISSING_TEXT)
 
-
-def authenticated_principal(scope: Scope) -> Principal:
-    """Whom the gate let through; without a gate in front this fails, and nobody is served."""
-    principal: Principal = scope["toolgate.principal"]
-    return principal
-
-
-def local_principal(_scope: Scope) -> Principal:
-    """`--auth none`."""
-    return LOCAL
+    def _format_result(self, request: Request, missing: MissingScopes) -> Result:
+        """A call's result that carries the challenge."""
+        meta = {"mcp/www_authenticate": [missing.challenge]}
+        content = [{"type": "text", "text": missing.text}]
+        result: dict[str, Any] = {"content": content, "isError": True, "_meta": meta}
+        version = request.params.get("_meta", {}).get(VERSION)
+        revision = STATELESS.get(version) if isinstance(version, str) else None
+        if revision is not None:
+            result = serialization.add_result_type(result, self._identity(revision))
+        return Result(request.id, result)
 
 
 def _reads_challenge_in_result(request: Request) -> bool:

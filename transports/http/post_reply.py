@@ -61,7 +61,7 @@ class PostReply:
             self.stream = self._make()
             self._turn()
 
-    def finish(self, _task: "asyncio.Task[None]") -> None:
+    def finish(self) -> None:
         """The work is over, answered or not: a cancelled request ends its stream without an answer."""
         self.open()
         if self.stream is not None:
@@ -116,7 +116,7 @@ class JsonReply:
     def pause(self) -> None:
         """There is no stream to come back to."""
 
-    def finish(self, _task: "asyncio.Task[None]") -> None:
+    def finish(self) -> None:
         """The work is over, answered or not."""
         self._end(True)
 

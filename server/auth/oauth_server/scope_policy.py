@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from toolgate.server.auth.clients.model import OAuthClient
+from toolgate.server.config.transports import PATHS
 
 OFFLINE = "offline_access"
 IDENTITY = frozenset(("openid", "profile", "email", "address", "phone", OFFLINE))  # asked out of habit; nothing of ours
@@ -30,7 +31,7 @@ def is_own_resource(resources: Iterable[str], public_url: str) -> bool:
     base = _parts(public_url)
     assert base is not None
     scheme, host, port, prefix = base
-    paths = {"", prefix, f"{prefix}/mcp", f"{prefix}/sse"}
+    paths = {"", *(prefix + path for path in ("", *PATHS))}
     return all(_parts(each) in {(scheme, host, port, path) for path in paths} for each in resources)
 
 

@@ -130,7 +130,7 @@ def test_where_every_connection_is_in_use_a_newcomer_gets_503_and_a_probe_its_an
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         for _, writer in held:
             writer.write(head)
-        await until(lambda: here.streamable._shared.requests.used == 4)
+        await until(lambda: here.streamable.budgets.requests.used == 4)
         for path, status in ((b"/mcp", b"503"), (b"/probe", b"400"), (b"/probe?now", b"503"), (b"/mcp", b"503")):
             answer = await told(port, path)
             assert answer.startswith(b"HTTP/1.1 " + status), answer
@@ -138,7 +138,7 @@ def test_where_every_connection_is_in_use_a_newcomer_gets_503_and_a_probe_its_an
         for _, writer in held:
             writer.close()
             await writer.wait_closed()
-        await until(lambda: here.streamable._shared.requests.used == 0)
+        await until(lambda: here.streamable.budgets.requests.used == 0)
         assert (await told(port, b"/mcp", b"Connection: close\r\n")).startswith(b"HTTP/1.1 400")
 
     async def told(port: int, path: bytes, headers: bytes = b"") -> bytes:
@@ -292,7 +292,7 @@ def test_what_streams_keep_for_a_principal_is_bounded_over_all_its_sessions(tmp_
         assert await resumed(here, bob, bobs, x_user="bob") == 200
         for id in sessions:
             await here.ask("DELETE", mcp_session_id=id).started()
-        assert here.streamable._shared.events.of(named("ada")) == 0
+        assert here.streamable.budgets.events.of(named("ada")) == 0
 
     run(body, tmp_path, shared=shared(events=(2_000_000, 700_000)))
 
@@ -302,7 +302,7 @@ def test_an_answer_of_more_than_a_mebibyte_is_not_kept_once_it_was_read(tmp_path
         id = await here.session("2025-06-18")
         stream, answer = await large(here, id, 3 * 2**20)
         assert "result" in answer
-        await until(lambda: here.streamable._shared.events.used == 0)
+        await until(lambda: here.streamable.budgets.events.used == 0)
         assert await resumed(here, id, stream) == 400
 
     run(body, tmp_path, shared=shared())

@@ -18,6 +18,7 @@ from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
 from toolgate.transports.http import drain
 from toolgate.transports.http import server as http
+from toolgate.transports.http.bearer import LocalAuth
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.guard import RequestGuard
 
@@ -42,7 +43,7 @@ def serving(
             async def finish() -> None:
                 here.sessions.close_all()
 
-            guard = RequestGuard(here.streamable, [], [], loopback=True, behind_proxy=False)
+            guard = RequestGuard(LocalAuth(here.streamable), [], [], loopback=True, behind_proxy=False)
             shared: Any = {
                 "connections": Connections() if connections is None else connections,
                 "answers": here.app.dispatcher.answers,
