@@ -11,6 +11,7 @@ from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
+from toolgate.server.text import describe_os_error
 from toolgate.tools import search
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.skills import skills
@@ -28,7 +29,7 @@ def state_folder(config: Config) -> Path:
         if not os.access(state, os.W_OK | os.X_OK):
             raise PermissionError(f"{state} is not writable")
     except OSError as error:
-        raise UsageError(f"--state: {error}") from None
+        raise UsageError(f"--state: {describe_os_error(error)}") from None
     return state
 
 
@@ -37,7 +38,7 @@ def lock_state(state: Path) -> int:
     try:
         return lock.acquire_shared(state)
     except OSError as error:
-        raise UsageError(f"--state: {error}") from None
+        raise UsageError(f"--state: {describe_os_error(error)}") from None
 
 
 def build_search(config: Config, web: Web) -> search.Search:

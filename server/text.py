@@ -1,4 +1,4 @@
-"""Make foreign text safe to show, by one of three rules.
+"""Make foreign text safe to show, by one of three rules; and say in words what the system refused.
 
 to_line             for a status line: what is not printable becomes a blank
 escape_unprintable  for logs and tables: what is not printable is escaped, so nothing is lost
@@ -19,6 +19,12 @@ ODD = (
 UNSEEN = (
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0000-\U000e0fff]"
 )
+
+
+def describe_os_error(error: OSError) -> str:
+    """Return "/path: permission denied": what failed, in the system's words, without the number."""
+    reason = error.strerror.lower() if error.strerror else str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def to_line(text: str, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""`toolgate audit …`: the record of what was called, shown and verified, whether a server runs beside or not."""
+"""`toolgate audit`: show and verify the record of calls."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ from toolgate.server.state import key_file
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit import reader
-from toolgate.server.text import escape_unprintable
+from toolgate.server.text import describe_os_error, escape_unprintable
 from toolgate.tools import ToolError
 from toolgate.tools.workspace import limits
 
 DONE, FAULT = 0, 1
-DEFAULT_LAST = 50  # entries that are shown
+DEFAULT_LAST = 50  # entries to show
 MAX_CELL = 60  # characters
 MAX_FINDINGS = 50  # that are shown
 MIN_PREFIX = 8  # characters that name a principal by the beginning of what it is called in the record
@@ -63,18 +63,18 @@ def verify(config: Config) -> int:
 
 def _with_key(state: Path, use: Callable[[bytes], int], *, is_on_record: bool) -> int:
     if not is_on_record:
-        print("nothing is on record: --audit on records calls", file=sys.stderr)
+        print("nothing is on record: serve with --audit on to record calls", file=sys.stderr)
         return DONE
     try:
         key = key_file.read_key(state / "keys" / "audit")
     except OSError as error:
-        print(f"toolgate: the record can't be read without its key: {error}", file=sys.stderr)
+        print(f"toolgate: the record can't be read without its key: {describe_os_error(error)}", file=sys.stderr)
         return FAULT
     return use(key)
 
 
 def _verify(folder: Path, shown: progress.TerminalProgress, key: bytes) -> int:
-    """0: it is whole; 1: it is not."""
+    """Print what is wrong with the record; 0 when it is whole."""
     with shown.show("reading bytes of the record") as at:
         verdict = reader.verify(folder, key, on_progress=at)
     for finding in verdict.findings[:MAX_FINDINGS]:
@@ -82,7 +82,7 @@ def _verify(folder: Path, shown: progress.TerminalProgress, key: bytes) -> int:
     if len(verdict.findings) > MAX_FINDINGS:
         print(f"… and {len(verdict.findings) - MAX_FINDINGS} more")
     if verdict.first is None or verdict.newest is None:
-        print("there is no line" if verdict.is_intact else "BROKEN: there is no line that is whole")
+        print("the record is empty" if verdict.is_intact else "BROKEN: no line is whole")
         return DONE if verdict.is_intact else FAULT
     span = f"lines {verdict.first.seq} to {verdict.newest.seq}, {verdict.first.time} to {verdict.newest.time}"
     print(f"{'whole' if verdict.is_intact else 'BROKEN'}: {span}, in {format_count(verdict.files, 'file')}")
@@ -108,7 +108,7 @@ class _Listing:
         following = reader.AuditTail(self._folder) if self._flags.get("follow") else None
         self._print(self._newest(), heading=True)
         if self._damaged:
-            told = f"{format_count(self._damaged, 'line')} can't be trusted and left out: toolgate audit verify"
+            told = f"{format_count(self._damaged, 'line')} can't be trusted and are left out: see toolgate audit verify"
             print(told, file=sys.stderr)
         if following is not None:
             with closing(following):
@@ -154,7 +154,7 @@ class _Listing:
         elif rows := [self._row(entry) for entry in entries]:
             _table(rows, heading=heading)
         elif heading:
-            print("nothing like that is on record", file=sys.stderr)
+            print("no call on record matches", file=sys.stderr)
         sys.stdout.flush()
 
     def _row(self, entry: Entry) -> list[str]:
@@ -176,7 +176,7 @@ class _Listing:
 
 
 def _table(rows: list[list[str]], *, heading: bool) -> None:
-    """Without a heading more rows may have come before: their columns stand where most of those do."""
+    """Print rows; without a heading in columns of fixed width, to stand below earlier ones."""
     if heading:
         print_table([list(COLUMNS), *rows])
         return
@@ -185,7 +185,7 @@ def _table(rows: list[list[str]], *, heading: bool) -> None:
 
 
 def _format_cell(text: str) -> str:
-    """One line that moves no cursor, whatever it holds."""
+    """Return one short line that moves no cursor."""
     shown = escape_unprintable(text)
     return shown if len(shown) <= MAX_CELL else shown[: MAX_CELL - 1] + "…"
 
@@ -199,7 +199,7 @@ def _parse_number(word: str | None) -> int:
 
 
 def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
-    """As the record spells it: what is compared letter by letter. UTC unless it says otherwise."""
+    """Return a time as the record writes it, in UTC unless it says otherwise. Raises UsageError."""
     word = flags.get(name)
     if word is None:
         return "" if name == "since" else "~"
@@ -216,7 +216,7 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
 
 
 def _read_names(state: Path) -> dict[str, str]:
-    """What people are called, by what the record calls them: those that signed in here."""
+    """Return the names of people who signed in here, by principal."""
     from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
     from toolgate.server.principal import Principal
     from toolgate.server.state import grant_rows
@@ -232,7 +232,7 @@ def _read_names(state: Path) -> dict[str, str]:
     try:
         return asyncio.run(look())
     except ToolError as error:  # names are a comfort: the record is shown without
-        print(f"who is called what is not known: {error}", file=sys.stderr)
+        print(f"people's names are not known: {error}", file=sys.stderr)
         return {}
 
 

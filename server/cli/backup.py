@@ -1,5 +1,7 @@
-"""`toolgate backup` and `toolgate restore`: the state as one file, and back. A backup is made whether a server runs
-beside or not; to restore, none may."""
+"""`toolgate backup` and `toolgate restore`: write the state to one file, and read it back.
+
+A server may run during a backup, but not during a restore.
+"""
 
 import os
 import shutil
@@ -21,6 +23,7 @@ from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
 from toolgate.server.state.backup.manifest import BackupError, Manifest
 from toolgate.server.state.backup.restore import defer_signals, replace_state, staging_folder, sync_folder
+from toolgate.server.text import describe_os_error
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.spool import FULL
 
@@ -36,7 +39,7 @@ def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
         raise UsageError(f"--state: there is no folder {config.state}")
     to_stream = file == STREAM
     if to_stream and sys.stdout.isatty():
-        raise UsageError("backup: a terminal is no place for it: name a file, or send it through a pipe")
+        raise UsageError("backup: a terminal can't take a backup: name a file, or use a pipe")
     with _interruptible(config.environment) as progress:
         return _run(lambda: (_to_stream if to_stream else _to_file)(config.state, file, with_workspaces, progress))
 
@@ -44,16 +47,16 @@ def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
 def restore(config: Config, *, file: str, replace: bool) -> int:
     """Restore the state from a file. Raises UsageError."""
     if file == STREAM and sys.stdin.isatty():
-        raise UsageError("restore: a backup does not come from a terminal: name a file, or send it through a pipe")
+        raise UsageError("restore: a terminal can't give a backup: name a file, or use a pipe")
     if config.state.exists() and not config.state.is_dir():
-        raise UsageError(f"--state: {config.state} is no folder")
+        raise UsageError(f"--state: {config.state} is not a folder")
     _check_owner(config.state)
     with _interruptible(config.environment) as progress:
         return _run(lambda: _restore_from(config.state, file, replace, progress))
 
 
 def _check_owner(state: Path) -> None:
-    """What root restores is root's: the server that the folder belongs to could not use it. Raises UsageError."""
+    """Raise UsageError where root would restore into another user's folder: that user's server could not read it."""
     if os.geteuid() == 0 and state.exists() and (owner := state.stat().st_uid) != 0:
         raise UsageError(f"restore: {state} belongs to user {owner}: run this as that user, not as root")
 
@@ -61,7 +64,7 @@ def _check_owner(state: Path) -> None:
 def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgress) -> None:
     path = Path(file)
     if path.exists() or path.is_symlink():
-        raise BackupError(f"{path} is there already: name another file")
+        raise BackupError(f"{path} already exists: name another file")
     room = _make_temp_folder(path.parent)
     try:
         draft = room / "backup"
@@ -73,20 +76,20 @@ def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgres
     finally:
         shutil.rmtree(room, ignore_errors=True)
     print(f"{path}: {path.stat().st_size:,} bytes, {_summarize(manifest)}")
-    print("whoever has this file has the keys to this server: keep it as private as the state", file=sys.stderr)
+    print("this file holds the server's keys: keep it as private as the state folder", file=sys.stderr)
     _check_whole(manifest)
 
 
 def _to_stream(state: Path, _file: str, workspaces: bool, progress: TerminalProgress) -> None:
     if _is_open_to_others(sys.stdout.fileno()):
-        print("others can read the file that this goes to: chmod 600 it, and umask 077 before", file=sys.stderr)
+        print("other users can read the output file: chmod 600 it, and set umask 077 next time", file=sys.stderr)
     room = _make_temp_folder(state)
     try:
         manifest = _write(state, sys.stdout.buffer, room, workspaces, progress)
         sys.stdout.buffer.flush()
     except BrokenPipeError:  # not what `head` does to a list: this is worth nothing by half
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise BackupError("who read it went away: it is not whole") from None
+        raise BackupError("the reader closed the pipe: the backup is incomplete") from None
     finally:
         shutil.rmtree(room, ignore_errors=True)
     print(f"backup: {_summarize(manifest)}", file=sys.stderr)
@@ -104,11 +107,11 @@ def _check_whole(manifest: Manifest) -> None:
         print(f"{name} is in it {what}", file=sys.stderr)
     if manifest.missing:
         told = "; ".join(f"{name} ({why})" for name, why in manifest.missing.items())
-        raise BackupError(f"all is in it but what could not be packed: {told}")
+        raise BackupError(f"the backup is complete except for {told}")
 
 
 def _make_temp_folder(folder: Path) -> Path:
-    """A folder for what is on its way. One of a backup that was killed goes: the keys are in it."""
+    """Make a folder for what is being written. Those of killed backups are removed: they hold keys."""
     for left in folder.glob(f"{TEMP_PREFIX}*"):
         if time.time() - left.lstat().st_mtime > STALE:
             shutil.rmtree(left, ignore_errors=True)
@@ -123,11 +126,11 @@ def _write(state: Path, raw: IO[bytes], room: Path, workspaces: bool, progress: 
 
 
 def _publish(draft: Path, path: Path) -> None:
-    """A file appears when it is whole, and takes no other's place."""
+    """Give the finished file its name. Raises BackupError where that is taken."""
     try:
         os.link(draft, path)
     except FileExistsError:
-        raise BackupError(f"{path} is there already, since a moment ago: name another file") from None
+        raise BackupError(f"{path} exists since a moment ago: name another file") from None
     except OSError:  # a file system without links
         draft.rename(path)
     sync_folder(path.parent)
@@ -147,12 +150,12 @@ def _restore_from(state: Path, file: str, replace: bool, progress: TerminalProgr
 def _report_restore(state: Path, manifest: Manifest, aside: Path | None) -> None:
     print(f"restored to {state}: {_summarize(manifest)}")
     if aside is not None:
-        print(f"what was there is in {aside}: remove it when nobody needs it", file=sys.stderr)
+        print(f"the previous state is in {aside}: remove it when it is no longer needed", file=sys.stderr)
     if manifest.missing:
         names = ascii(", ".join(manifest.missing))[1:-1]
-        print(f"what could not be packed when it was made is missing: {names}", file=sys.stderr)
+        print(f"missing, since it could not be packed: {names}", file=sys.stderr)
     print(
-        "what was revoked since that backup holds again: toolgate token revoke all ends everybody's access",
+        "access that was revoked since that backup is valid again: toolgate token revoke all ends all access",
         file=sys.stderr,
     )
 
@@ -165,7 +168,7 @@ def _summarize(manifest: Manifest) -> str:
 
 
 def _run(work: Callable[[], None]) -> int:
-    """What can't be done is a sentence on standard error."""
+    """Do the work, and turn what goes wrong into a sentence on standard error."""
     try:
         work()
     except (BackupError, ToolError, TimeoutError) as error:
@@ -173,9 +176,9 @@ def _run(work: Callable[[], None]) -> int:
     except OSError as error:
         if error.errno in FULL:
             return _print_error(
-                f"the disk is full, nothing is left behind: {error.filename or os.strerror(error.errno)}"
+                f"the disk is full, and nothing was left behind: {error.filename or os.strerror(error.errno)}"
             )
-        return _print_error(str(error))
+        return _print_error(describe_os_error(error))
     return DONE
 
 
@@ -186,7 +189,7 @@ def _print_error(why: str) -> int:
 
 @contextmanager
 def _interruptible(environment: Mapping[str, str]) -> Generator[TerminalProgress]:
-    """A terminal is told how far it is, and who ends us lets us clean up."""
+    """Show progress on a terminal, and let SIGTERM clean up as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield terminal_progress(environment)

@@ -1,5 +1,7 @@
-"""`toolgate call` and `toolgate tools`: one question to a server, of our own or at a URL, its answer in plain text.
-What the server asks back the person at the terminal answers."""
+"""`toolgate call` and `toolgate tools`: ask a server of our own, or one at a URL, and print the answer.
+
+The person at the terminal answers what the server asks back.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -58,7 +60,7 @@ async def list_parts(config: Config, *, url: str | None) -> int:
 
 
 async def _list_all(client: McpClient, method: str, field: str) -> list[dict[str, Any]]:
-    """All of a list, page by page."""
+    """Return all items of a paged list."""
     found: list[dict[str, Any]] = []
     params: dict[str, Any] = {}
     for _ in range(MAX_PAGES):
@@ -98,12 +100,12 @@ async def _find_schema(client: McpClient, name: str) -> dict[str, Any]:
 
 
 def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
-    """`key=value` words as arguments: a value is JSON where the schema wants something other than a string."""
+    """Return `key=value` words as arguments. A value is JSON where the schema wants anything but a string."""
     arguments: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise UsageError(f"call: {pair!r} is not key=value")
+            raise UsageError(f"call: {pair!r} is not ARGUMENT=VALUE")
         kind = schema.get("properties", {}).get(key, {}).get("type", "string")
         try:
             arguments[key] = value if kind == "string" else msgspec.json.decode(value)

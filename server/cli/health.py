@@ -1,6 +1,4 @@
-"""`toolgate health`: whether the server on this machine takes work, as /ready says: what a container's engine or a
-script asks. Knows where it listens; looks at nothing else.
-"""
+"""`toolgate health`: ask the local server's /ready, for container engines and scripts."""
 
 import asyncio
 import ipaddress
@@ -11,12 +9,12 @@ from toolgate.server.cli.mcp_client.http import HttpResponse, open_response
 from toolgate.server.config.load import Config
 
 DONE, FAULT = 0, 1
-TIMEOUT = 5.0  # seconds: it takes some thousandths, and an engine that waits in vain kills us anyway
-MAX_BODY = 4096  # bytes of an answer that has some dozens
+TIMEOUT = 5.0  # seconds: an answer takes milliseconds, and engines give up after a few seconds anyway
+MAX_BODY = 4096  # bytes; an answer has a few dozen
 
 
 async def health(config: Config, *, url: str | None) -> int:
-    """Ask the server at `url`, or else the one with these options; 0 when it is ready. Says why not."""
+    """Ask the server at `url`, or the local one; print its status, and return 0 when it is ready."""
     told = await _ask_status(f"{(url or _local_url(config)).rstrip('/')}/ready")
     print(told)
     return DONE if told == "ready" else FAULT
@@ -34,7 +32,7 @@ async def _ask_status(url: str) -> str:
 
 
 async def _status(response: HttpResponse) -> str:
-    """ "ready", or what the server is instead."""
+    """Return "ready", or what the server is instead."""
     body = b""
     async for part in response.body:
         body += part
@@ -48,7 +46,7 @@ async def _status(response: HttpResponse) -> str:
 
 
 def _local_url(config: Config) -> str:
-    """Where a server that listens on all addresses, or on one, can be reached from this machine."""
+    """Return the URL that reaches a server with these options from this machine."""
     host = config.host
     try:
         address = ipaddress.ip_address(host.strip("[]"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import describe_os_error
 
 DONE, FAULT, USAGE = 0, 1, 2
 
@@ -27,11 +28,11 @@ def run(words: Sequence[str]) -> int:
     except UnicodeEncodeError as error:
         print(f"toolgate: {error.object[error.start : error.end]!r} can't be printed here", file=sys.stderr)
         return FAULT
-    except BrokenPipeError:  # whoever reads our output has seen enough
+    except BrokenPipeError:  # the reader of the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return DONE
     except OSError as error:
-        print(f"toolgate: {error}", file=sys.stderr)
+        print(f"toolgate: {describe_os_error(error)}", file=sys.stderr)
         return FAULT
 
 
@@ -57,7 +58,7 @@ def _wait(work: Coroutine[Any, Any, int]) -> int:
 
     try:
         return run_loop.run_interruptible(work)
-    except ServerExitError as ended:  # it has said why
+    except ServerExitError as ended:  # the server has printed why
         return ended.code or FAULT
     except (McpClientError, TimeoutError) as error:
         print(f"toolgate: {str(error) or 'no answer in time'}", file=sys.stderr)
@@ -65,7 +66,7 @@ def _wait(work: Coroutine[Any, Any, int]) -> int:
 
 
 def open_standard() -> None:
-    """Fill the standard descriptors that are closed, so that nothing else is ever opened in their place."""
+    """Open /dev/null for each standard descriptor that is closed: a file opened later must not take its place."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

@@ -30,7 +30,7 @@ async def list_clients(store: Store, config: Config) -> None:
             for each, made, approved in await Grants(store, {}).list_clients()
         ]
     if not found:
-        print("there is no client yet", file=sys.stderr)
+        print("no clients yet: add one with toolgate client add", file=sys.stderr)
         return
     head = ("ID", "NAME", "KIND", "SINCE", "APPROVED")
     print_table([head, *((each.id, each.name, each.kind, made, approved) for each, made, approved in found)])
@@ -58,7 +58,7 @@ async def add_client(store: Store, _config: Config, *, name: str, redirects: Seq
     print(f"client id:     {made.id}")
     if confidential:
         print(f"client secret: {secret}")
-        print("the secret is shown this once: only its digest is kept", file=sys.stderr)
+        print("the secret is shown only once: the server keeps a digest", file=sys.stderr)
 
 
 @with_store()
@@ -70,7 +70,7 @@ async def remove_client(store: Store, config: Config, *, id: str) -> None:
         raise CommandError(f"the client {id!r} is in {config.clients}: remove it there and restart the server")
     if store.is_empty() or not await Grants(store, {}).remove_client(id):
         raise CommandError(f"there is no client {id!r}")
-    print(f"{id} is gone, and all it was granted has ended")
+    print(f"{id} is removed, and its grants have ended")
     print(ENDS_SOON, file=sys.stderr)
 
 
@@ -83,7 +83,7 @@ async def list_grants(store: Store, config: Config) -> None:
 
     found = [] if store.is_empty() else await Grants(store, _clients_in_file(config.clients)).list_grants()
     if not found:
-        print("nothing is granted", file=sys.stderr)
+        print("no grants", file=sys.stderr)
         return
     mixed = any(each.issuer != BUILT_IN for each in found)
     issuer = ("ISSUER",) if mixed else ()
@@ -104,7 +104,7 @@ async def list_grants(store: Store, config: Config) -> None:
 
 @with_store()
 async def revoke_all(store: Store, _config: Config) -> None:
-    """What everybody granted, and where they are signed in; what clients were given for themselves too."""
+    """End all grants and sign-ins, those of clients for themselves too."""
     from toolgate.server.auth.grants import Grants
     from toolgate.server.state import people_rows
 
@@ -116,7 +116,7 @@ async def revoke_all(store: Store, _config: Config) -> None:
 
 @with_store()
 async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
-    """All that a person granted, and where they are signed in."""
+    """End all grants and sign-ins of a person."""
     from toolgate.server.auth.grants import Grants
     from toolgate.server.state import people_rows
 
@@ -129,7 +129,7 @@ async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
 
 @with_store()
 async def revoke_client(store: Store, config: Config, *, id: str) -> None:
-    """Those of one that is gone, too."""
+    """End all grants of a client, also of one that was removed."""
     from toolgate.server.auth.clients.model import find_client
     from toolgate.server.auth.grants import Grants
 
@@ -146,7 +146,7 @@ async def revoke_grant(store: Store, _config: Config, *, id: str) -> None:
     from toolgate.server.auth.grants import Grants
 
     if not await Grants(store, {}).revoke_grant(None, id):
-        raise CommandError(f"there is no grant {id!r} that holds")
+        raise CommandError(f"there is no active grant {id!r}")
     print(f"{id} has ended")
     print(ENDS_SOON, file=sys.stderr)
 
@@ -180,7 +180,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
             f"{way if ways.count(way) == 1 else subject} ({'here' if issuer == people_rows.BUILT_IN else issuer})"
             for subject, (way, issuer, _) in found.items()
         )
-        raise CommandError(f"{name!r} is several people: say which: {told}")
+        raise CommandError(f"{name!r} may be {told}: say which one")
     if not found:
         raise CommandError(f"there is no user {name!r}")
     ((subject, (_, issuer, known_as)),) = found.items()
@@ -197,18 +197,18 @@ async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
 
     file = config.state / "keys" / "signing"
     if drop_old:
-        key_file.rotate_key(file, KEEP)  # what a server seals meanwhile can be opened; in the end it is all gone
+        key_file.rotate_key(file, KEEP)  # until it is removed below, a running server can still open what it seals
     kid = await SigningKeys(store, Sealer(file, None)).rotate(drop_old=drop_old)
     if drop_old:
         key_file.remove_previous_keys(file)
     key_rotation.rotate_sealing_keys(config.state, drop_old=drop_old)
     if drop_old:
         print(f"{kid} signs from now on; all access tokens have ended, and clients refresh")
-        print("whoever is signing in, or was asked something, begins again", file=sys.stderr)
-        print("a server that runs notices within seconds", file=sys.stderr)
+        print("people who are signing in or answering a question must start again", file=sys.stderr)
+        print("a running server notices within seconds", file=sys.stderr)
     else:
         print(f"{kid} takes over within six minutes; tokens of the key before are good until they expire")
-        print("where somebody may have got hold of a key: toolgate key rotate --drop-old", file=sys.stderr)
+        print("if a key may have leaked: toolgate key rotate --drop-old", file=sys.stderr)
 
 
 def _clients_in_file(file: Path | None) -> "Mapping[str, OAuthClient]":

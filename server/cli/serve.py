@@ -26,9 +26,9 @@ toolgate {version} speaks the Model Context Protocol on standard input and outpu
 def serve(options: Config) -> int:
     """Serve until the client or a signal ends it."""
     if sys.platform not in ("linux", "darwin"):
-        raise UsageError(f"{sys.platform} is not served: use Linux, macOS, or WSL on Windows")
+        raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     if options.is_remote:
-        signal.signal(signal.SIGTERM, _leave)  # until the server hears of it
+        signal.signal(signal.SIGTERM, _leave)  # until the server has its own handler
         from toolgate.server import http_app  # start-up: stdio does without all of HTTP
 
         http_app.check_http(options)
@@ -38,7 +38,7 @@ def serve(options: Config) -> int:
         _run_loop(options)
     except UsageError:
         raise
-    except StateError as error:  # what it is, the log has said
+    except StateError as error:  # the log has the details
         print(f"toolgate: {error}", file=sys.stderr)
         code = USAGE if isinstance(error, NewerStateError) else FAULT
     except Exception:
@@ -51,7 +51,7 @@ def serve(options: Config) -> int:
 
 
 def _leave(_number: int, _frame: object) -> None:
-    """Nothing is begun yet that would have to be ended."""
+    """Exit at once: nothing has started yet that would have to be stopped."""
     raise SystemExit(DONE)
 
 
@@ -76,5 +76,5 @@ def _run_loop(options: Config) -> None:
 
 
 def _is_open(descriptor: int) -> bool:
-    """Whether it was open when we were started: what `open_standard` opened is not inheritable, the rest is."""
+    """Whether it was open at the start: what `open_standard` opened is not inheritable, the rest is."""
     return not fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

@@ -20,7 +20,7 @@ Action = Callable[Concatenate[Store, Config, P], Awaitable[None]]
 
 
 class CommandError(Exception):
-    """What a command was asked for can't be done; the text says why."""
+    """A command can't do what it was asked for; the text says why."""
 
 
 def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Concatenate[Config, P], int]]:

@@ -38,7 +38,7 @@ async def list_users(store: Store, _config: Config) -> None:
     rows = [] if store.is_empty() else await _accounts(store).list_accounts()
     seen = [] if store.is_empty() else await store.transact(grant_rows.list_external_people)
     if not rows:
-        print("there is no account yet: toolgate user add NAME", file=sys.stderr)
+        print("no accounts yet: add one with toolgate user add NAME", file=sys.stderr)
     if seen:
         ours = ((name, format_time(made_at), "account", f"account:{name}") for name, made_at in rows)
         theirs = (
@@ -64,7 +64,7 @@ async def remove(store: Store, _config: Config, *, name: str) -> None:
     _require_database(store, name)
     person = await _accounts(store).remove(name)
     ended = await Grants(store, {}).revoke_all(subject=derive_subject(person.issuer, person.subject))
-    print(f"{person.name} is gone, signed out everywhere; {format_count(ended, 'grant')} ended")
+    print(f"{person.name} is removed and signed out everywhere; {format_count(ended, 'grant')} ended")
     print(f"{ENDS_SOON}, with background tasks and callbacks", file=sys.stderr)
 
 

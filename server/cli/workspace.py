@@ -56,7 +56,7 @@ async def archive(store: Store, _config: Config, *, who: str) -> None:
 
 @with_store()
 async def restore(store: Store, _config: Config, *, who: str) -> None:
-    """The archive of that name, or a person's last."""
+    """Restore the archive of that name, or a person's newest."""
     held = PrincipalFolders(store.folder)
     found = _find_archive(held, who) or await _find_newest_archive(store, held, who)
     with held.hold_lock():
@@ -66,7 +66,7 @@ async def restore(store: Store, _config: Config, *, who: str) -> None:
 
 @with_store()
 async def remove(store: Store, _config: Config, *, who: str) -> None:
-    """A workspace, or the archive of that name."""
+    """Remove a workspace, or the archive of that name."""
     held = PrincipalFolders(store.folder)
     archive = _find_archive(held, who)
     if archive is not None:
@@ -87,14 +87,14 @@ def _exclusive(held: PrincipalFolders, name: str) -> Generator[None]:
     """While nothing else happens to it. Raises InUse."""
     if held.is_served(name):
         raise WorkspaceInUseError(
-            f"a server that runs has the workspace of {name} in use: stop that first, or leave it to its policy"
+            f"a running server uses the workspace of {name}: stop it first, or leave the workspace to its policy"
         )
     with held.hold_lock():
         yield
 
 
 async def _read_owners(store: Store) -> dict[str, str]:
-    """Name of a principal → the person's, where it is known who that is."""
+    """Return the names of people by principal, as far as they are known."""
     if store.is_empty():
         return {}
     from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
@@ -108,7 +108,7 @@ async def _read_owners(store: Store) -> dict[str, str]:
 
 
 async def _find_workspace(store: Store, who: str) -> str:
-    """The principal that is meant, who has a workspace."""
+    """Return the principal that has the workspace `who` means. Raises CommandError."""
     held, found = PrincipalFolders(store.folder), await _find_principal(store, who)
     if found not in held.list_names():
         raise CommandError(f"{found} has no workspace")
@@ -120,9 +120,9 @@ async def _find_principal(store: Store, word: str) -> str:
         return word
     found = sorted(principal for principal, name in (await _read_owners(store)).items() if name == word)
     if not found:
-        raise CommandError(f"nobody here is called {word!r}: workspace list says who has one")
+        raise CommandError(f"nobody is called {word!r}: see toolgate workspace list")
     if len(found) > 1:
-        raise CommandError(f"{word!r} may be {', '.join(found)}: say which")
+        raise CommandError(f"{word!r} may be {', '.join(found)}: say which one")
     return found[0]
 
 
@@ -143,7 +143,7 @@ def _format_last_call(moment: float | None) -> str:
 
 
 def _format_size(bytes: int) -> str:
-    """As people read it."""
+    """Return bytes as people read them: 3 MiB."""
     for unit in ("B", "KiB", "MiB"):
         if bytes < 1024:
             return f"{bytes} {unit}"

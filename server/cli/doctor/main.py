@@ -1,5 +1,6 @@
-"""`toolgate doctor`: whether this machine can serve, a line a finding; with a URL, whether a hosted client can come
-there (chain.py). Looks, and changes nothing; what a trial makes, it removes.
+"""`toolgate doctor`: check whether this machine can serve or, with a URL, whether a hosted client can reach it.
+
+Checks change nothing: what a trial makes, it removes.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ MachineCheck = Callable[[Config], Awaitable[CheckFinding]]
 
 
 async def check(config: Config, *, url: str | None, json: bool) -> int:
-    """Check this machine, or the way of a hosted client to `url`: 0 when nothing fails."""
+    """Check this machine, or `url` as a hosted client meets it; 0 when nothing fails."""
     rows: list[CheckRow]
     if url is None:
         rows = [(name, partial(look, config), ()) for name, look in MACHINE_CHECKS.items()]
@@ -43,21 +44,21 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
 async def _python(_config: Config) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.platform not in ("linux", "darwin"):
-        raise CheckFailedError(f"{sys.platform} is not served", "use Linux, macOS, or WSL on Windows")
+        raise CheckFailedError(f"{sys.platform} is not supported", "use Linux, macOS, or WSL on Windows")
     return f"{version} on {sys.platform}"
 
 
 async def _options(config: Config) -> str:
-    """What a start with these options would refuse."""
+    """Find what a start with these options would refuse."""
     if not config.is_remote:
-        return "as for stdio; add -t, -s and the others you serve with to have them checked"
+        return "for stdio; add -t or -s and your other options to check those"
     from toolgate.server import http_app  # start-up
 
     try:
         http_app.check_http(config)
     except UsageError as error:
         raise CheckFailedError(str(error), "change the option that is named") from None
-    return "they can be served"
+    return "a server can start with them"
 
 
 async def _state(config: Config) -> str:
@@ -68,17 +69,18 @@ def _check_folder(folder: Path) -> str:
     if not folder.exists():
         above = next(parent for parent in folder.parents if parent.exists())
         if not os.access(above, os.W_OK | os.X_OK):
-            raise CheckFailedError(f"{folder} is not there, and {above} is not writable", "name another with --state")
-        return f"{folder} will be made"
+            raise CheckFailedError(f"{folder} does not exist, and {above} is not writable", "name another with --state")
+        return f"{folder} will be made at the start"
     found = folder.stat()
     if not stat.S_ISDIR(found.st_mode) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise CheckFailedError(f"{folder} is no folder that can be written to", "name another with --state")
+        raise CheckFailedError(f"{folder} is not a writable folder", "name another with --state")
     if found.st_uid != os.geteuid():
         raise CheckFailedError(
-            f"{folder} belongs to another user", f"chown it, or name another with --state: uid {found.st_uid}"
+            f"{folder} belongs to another user",
+            f"chown it, or name another with --state (its owner is uid {found.st_uid})",
         )
     for path in (folder, folder / "keys", folder / "state.db", *(folder / "keys").glob("*")):
-        private = 0o066 if path == folder else 0o077  # at level uid users that commands run as pass through it
+        private = 0o066 if path == folder else 0o077  # at level uid, the users of commands pass through it
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & private:
             remedy = f"chmod go-rw {path}" if path == folder else f"chmod go= {path}"
             raise CheckFailedError(f"{path} can be read by others", remedy)
@@ -90,21 +92,21 @@ async def _database(config: Config) -> str:
 
     store = Store(config.state)
     if store.is_empty():
-        raise CheckSkippedError("there is none yet")
+        raise CheckSkippedError("none yet")
     try:
         version = await asyncio.to_thread(check_database, store.path)
     except StateError as error:
         raise CheckFailedError(
-            str(error), "put back a copy of state.db and keys/, or name another folder with --state"
+            str(error), "restore state.db and keys/ from a backup, or name another folder with --state"
         ) from None
     if version > VERSION:
         raise CheckFailedError(
-            f"version {version}, of a newer Toolgate; this one knows {VERSION}", "serve with that newer one"
+            f"version {version} is from a newer Toolgate; this one knows {VERSION}", "use the newer Toolgate"
         )
     if version < 1:
         raise CheckFailedError("it was not made by Toolgate", "move it away, or name another folder with --state")
     if version < VERSION:
-        return f"whole; version {version}, will be upgraded at the next start: copy state.db and keys/ before"
+        return f"whole; version {version}, will be upgraded at the next start: make a backup first"
     return f"whole; version {version}"
 
 
@@ -125,11 +127,11 @@ def _modified_at(file: Path) -> float:
 async def _commands(config: Config) -> str:
     shell = shutil.which("bash", path=config.environment.get("PATH"))
     if shell is None:
-        raise CheckFailedError("there is no bash in PATH", "install it: Bash and BackgroundBash run it")
+        raise CheckFailedError("there is no bash in PATH", "install bash: Bash and BackgroundBash need it")
     said = await asyncio.to_thread(_run_echo, shell, config.command_environment)
     if said != b"ready\n":
         raise CheckFailedError(
-            f"{shell} runs no command", "put a bash that works first in PATH: Bash and BackgroundBash run it"
+            f"{shell} can't run a command", "put a working bash first in PATH: Bash and BackgroundBash need it"
         )
     return shell
 

@@ -1,5 +1,7 @@
-"""Checks in a row, and how they are told: ok, note, FAIL or skip a line, what to do below a FAIL and a note, and at the
-end the first of those to mend once more; or all of it as one JSON object, for programs."""
+"""Run checks in order, and print a line for each: ok, note, FAIL or skip, and below it what to do.
+
+The last line repeats what to fix first. Programs get all of it as one JSON object.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -9,7 +11,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.progress import TerminalProgress
-from toolgate.server.text import to_line
+from toolgate.server.text import describe_os_error, to_line
 
 DONE, FAULT = 0, 1
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
@@ -19,14 +21,14 @@ MAX_LINE = 600  # characters: servers answer what they like
 
 @dataclass(frozen=True, slots=True)
 class CheckNote:
-    """It works, but not as well as it could; `remedy` says what to do."""
+    """A finding that works, but not as well as it could; `remedy` says what to do."""
 
     finding: str
     remedy: str
 
 
 class CheckFailedError(Exception):
-    """It is not as it has to be; `remedy` says what to do."""
+    """A check found a fault; `remedy` says what to do."""
 
     def __init__(self, finding: str, remedy: str) -> None:
         super().__init__(finding)
@@ -34,12 +36,12 @@ class CheckFailedError(Exception):
 
 
 class CheckSkippedError(Exception):
-    """There is nothing to look at; the text says why."""
+    """A check has nothing to look at; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """How one came out. `remedy` is "" where there is nothing to do."""
+    """The result of one check. `remedy` is "" where there is nothing to do."""
 
     name: str
     verdict: str
@@ -50,22 +52,22 @@ class CheckResult:
 CheckFinding = str | CheckNote
 CheckFunction = Callable[[], Awaitable[CheckFinding]]
 
-# name, what looks, and the checks that have to be good before
+# its name, the function, and the names of the checks that must be good before
 CheckRow = tuple[str, CheckFunction, tuple[str, ...]]
 
 
 async def run_checks(
     rows: Sequence[CheckRow], progress: TerminalProgress | None = None, about: Mapping[str, Any] | None = None
 ) -> int:
-    """Look at all of them; 1 when one is broken. Told line by line, or where there is something to be told `about` them
-    as one JSON object, which has that too."""
+    """Run the checks, and print a line for each as it is done; 1 when one fails. With `about`, print one JSON object at
+    the end, which begins with that."""
     checks: list[CheckResult] = []
     for name, look, needs in rows:
         missing = [need for need in needs if not any(each.name == need and each.verdict in GOOD for each in checks)]
         if missing:
             check = CheckResult(name, SKIP, f"needs {' and '.join(missing)}")
         else:
-            with progress.show(f"looking at {name}") if progress is not None else nullcontext():
+            with progress.show(f"checking {name}") if progress is not None else nullcontext():
                 check = await _run_check(name, look)
         checks.append(check)
         if about is None:
@@ -74,7 +76,7 @@ async def run_checks(
     if about is not None:
         print(_to_json(checks, first, about))
     elif first is not None:
-        print(f"\nthe first thing to mend is {first.name}: {first.remedy}")
+        print(f"\nFix this first: {first.name}: {first.remedy}")
     return DONE if first is None else FAULT
 
 
@@ -85,8 +87,10 @@ async def _run_check(name: str, look: CheckFunction) -> CheckResult:
         return CheckResult(name, SKIP, to_line(str(skipped), MAX_LINE))
     except CheckFailedError as broken:
         return CheckResult(name, FAIL, to_line(str(broken), MAX_LINE), to_line(broken.remedy, MAX_LINE))
-    except OSError as error:  # one that can't be looked at must not cost the others
-        return CheckResult(name, FAIL, to_line(f"it can't be looked at: {error}", MAX_LINE), "mend what is named")
+    except OSError as error:  # the other checks still run
+        return CheckResult(
+            name, FAIL, to_line(f"it can't be checked: {describe_os_error(error)}", MAX_LINE), "fix what is named"
+        )
     if isinstance(found, CheckNote):
         return CheckResult(name, NOTE, to_line(found.finding, MAX_LINE), to_line(found.remedy, MAX_LINE))
     return CheckResult(name, OK, to_line(found, MAX_LINE))

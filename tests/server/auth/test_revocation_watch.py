@@ -22,6 +22,7 @@ from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, challenge, 
 from tests.server.auth.test_ownership import called, messages, opened, text
 from toolgate.server.auth.revocation_watch import RevocationWatch
 from toolgate.server.cli import user
+from toolgate.server.config import load
 from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.state import grant_rows, people_rows, tables
 
@@ -254,8 +255,8 @@ def test_what_a_removed_person_left_running_ends(signed: Signed) -> None:
     for each in (token, his):
         called(signed, each, "SetCallback", action="set", message="turn", delay_seconds=3600, repeat_count=-1)
     with opened(signed, token, "GET", "/mcp", mcp_session_id=session(signed, token)) as stream:
-        removed = user._remove  # what the command does, on its own connection
-        signed.with_store(lambda store: removed(store, ["zoe"]))
+        options = load.load({"state": str(signed.site.state)})
+        signed.with_store(lambda _: asyncio.to_thread(user.remove, options, name="zoe"))
         stream.read()
     assert eventually(lambda: not processes_with("61.818"))
 

@@ -166,7 +166,7 @@ def test_where_nothing_is_on_record_that_is_said_and_nothing_made(tmp_path: Path
 def test_a_record_of_which_only_the_key_is_left_is_broken(tmp_path: Path) -> None:
     write(tmp_path)
     done = command(tmp_path, "audit", "verify")
-    assert (done.returncode, done.stdout) == (0, "there is no line\n")
+    assert (done.returncode, done.stdout) == (0, "the record is empty\n")
     write(tmp_path, {"tool": "a"})
     folder = tmp_path / "state" / "audit"
     for path in folder.iterdir():

@@ -120,7 +120,7 @@ def knows_ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["tools", "--confidential"], "", 2, "--confidential"),
         (["token", "revoke", "ada"], "", 2, "user, client, grant, all"),
         (["token", "revoke", "user", "bob"], "", 1, "no user 'bob'"),
-        (["token", "revoke", "grant", "nothing"], "", 1, "no grant 'nothing'"),
+        (["token", "revoke", "grant", "nothing"], "", 1, "no active grant 'nothing'"),
         (["token", "revoke", "client", "nobody"], "", 1, "no client 'nobody'"),
         (["key"], "", 2, "rotate"),
         (["key", "rotate", "now"], "", 2, "now"),

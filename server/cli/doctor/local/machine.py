@@ -1,6 +1,4 @@
-"""What the machine has: room on its disks, memory, open files, namespaces. Knows the kernel's files; knows nothing of
-what it is needed for but how much of it.
-"""
+"""Check disk space, memory, open files and namespaces."""
 
 import asyncio
 import os
@@ -13,8 +11,8 @@ from toolgate.server.config.load import Config
 DISK_FULL, DISK_LOW = (
     64 * 2**20,
     2**30,
-)  # bytes free: below the first nothing is kept surely, below the second not for long
-INODES_FULL, INODES_LOW = 1_000, 10_000  # that can still be made: a skill or a session takes some, a project thousands
+)  # bytes free
+INODES_FULL, INODES_LOW = 1_000, 10_000  # files that can still be made: a project takes thousands
 MEMORY_FULL, MEMORY_LOW = 64 * 2**20, 512 * 2**20  # bytes: a server has some 80 MiB, a browser several hundred
 DESCRIPTORS_FULL, DESCRIPTORS_LOW = 256, 4_096  # descriptors: a stream takes one, and a command several
 MEMINFO = Path("/proc/meminfo")
@@ -30,7 +28,7 @@ NAMESPACE_SYSCTLS = {
 
 
 async def disk(config: Config) -> CheckFinding:
-    """Where something is written: the folder, and what room it has."""
+    """Check the free space of each disk that is written to."""
     folders = {config.state: "--state", config.workspace: "--workspace", config.logs: "--logs"}
     seen: dict[int, tuple[Path, os.statvfs_result, str]] = {}
     for folder, option in folders.items():
@@ -44,11 +42,11 @@ async def disk(config: Config) -> CheckFinding:
 
 def _judge_disk(folder: Path, room: os.statvfs_result, option: str) -> CheckFinding:
     free, files = room.f_bavail * room.f_frsize, room.f_favail
-    is_counted = room.f_files > 0  # some file systems make files as long as there is room
+    is_counted = room.f_files > 0  # some file systems have no fixed number
     told = f"{folder} has {format_size(free)} free" + (f" for {files:,} files" if is_counted else "")
-    remedy = f"make room there, or name another place with {option}"
+    remedy = f"free some space there, or name another folder with {option}"
     if free < DISK_FULL or (is_counted and files < INODES_FULL):
-        raise CheckFailedError(f"the disk is full: {told}", f"{remedy}: what can't be written is refused or lost")
+        raise CheckFailedError(f"the disk is full: {told}", f"{remedy}: writes fail or are lost")
     if free < DISK_LOW or (is_counted and files < INODES_LOW):
         return CheckNote(f"the disk is nearly full: {told}", remedy)
     return told
@@ -58,16 +56,14 @@ async def memory(_config: Config) -> CheckFinding:
     """What the kernel says is to be had, or less where a control group holds this process."""
     free = await asyncio.to_thread(_available_memory)
     if free is None:
-        return "not told by this system"
+        return "not reported by this system"
     if free < MEMORY_FULL:
         raise CheckFailedError(
-            f"{format_size(free)} are left", "end what takes it, or give this machine or container more"
+            f"{format_size(free)} left", "stop what uses it, or add memory to this machine or container"
         )
     if free < MEMORY_LOW:
-        return CheckNote(
-            f"{format_size(free)} are left", "a browser takes 300 MiB: --browser none does without; or give it more"
-        )
-    return f"{format_size(free)} are left"
+        return CheckNote(f"{format_size(free)} left", "a browser takes 300 MiB: use --browser none, or add memory")
+    return f"{format_size(free)} left"
 
 
 def _available_memory() -> int | None:
@@ -83,7 +79,7 @@ def _available_on_machine() -> int | None:
 
 
 def _available_in_cgroup() -> int | None:
-    """Of the memory of our control group, by either version; None where it has no limit."""
+    """Return the free memory of our control group, of either version; None where it has no limit."""
     own = {kind: path for _, kind, path in (row.split(":", 2) for row in _read_text(OWN_CGROUP).splitlines() if row)}
     v2, v1 = own.get("", "").lstrip("/"), own.get("memory", "").lstrip("/")
     for most, used in (
@@ -98,21 +94,21 @@ def _available_in_cgroup() -> int | None:
 
 async def open_files(config: Config) -> CheckFinding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = hard if config.is_remote else soft  # over HTTP the server takes what it may
+    most = hard if config.is_remote else soft  # over HTTP the server raises its own limit
     if most == resource.RLIM_INFINITY:
-        return "as many as there are"
+        return "unlimited"
     remedy = "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the unit"
     if most < DESCRIPTORS_FULL:
-        raise CheckFailedError(f"a process may have {most:,} open", remedy)
+        raise CheckFailedError(f"a process may open {most:,}", remedy)
     return (
         f"{most:,}"
         if not config.is_remote or most >= DESCRIPTORS_LOW
-        else CheckNote(f"{most:,}: as many clients at most", remedy)
+        else CheckNote(f"{most:,}, and each client takes one", remedy)
     )
 
 
 def find_namespace_remedy() -> str | None:
-    """What to do where the kernel lets nobody but root make a user namespace; None where it does, or we are root."""
+    """Return what to do where the kernel lets only root make user namespaces, else None."""
     if os.geteuid() == 0:
         return None
     for name, (refusing, wanted) in NAMESPACE_SYSCTLS.items():
@@ -122,7 +118,7 @@ def find_namespace_remedy() -> str | None:
 
 
 def format_size(count: int) -> str:
-    """Bytes, for people."""
+    """Return bytes as people read them: 1.5 GiB."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
         if count >= scale:
             return f"{count / scale:.1f} {unit}"

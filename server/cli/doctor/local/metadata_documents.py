@@ -1,4 +1,4 @@
-"""Whether metadata documents of clients can be fetched from here: the well-known ones are, as the server would."""
+"""Check that metadata documents of clients can be fetched from here, by fetching the well-known ones."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 async def documents(config: Config) -> CheckFinding:
     if not config.is_remote or config.auth != "oauth":
-        raise CheckSkippedError("no client signs in by this server")
+        raise CheckSkippedError("clients do not sign in here")
     if config.registration not in ("open", "metadata"):
-        raise CheckSkippedError(f"--registration {config.registration} takes none")
+        raise CheckSkippedError(f"--registration {config.registration} accepts none")
     from toolgate.server.auth.clients import document_copies
     from toolgate.server.auth.clients import metadata_documents as documents
     from toolgate.server.auth.setup import client_fetch_hosts  # start-up
@@ -22,7 +22,7 @@ async def documents(config: Config) -> CheckFinding:
 
     urls = [url for url in document_copies.DOCUMENT_COPIES if documents.is_accepted_host(url, config.client_hosts)]
     if not urls:
-        raise CheckSkippedError("--client-hosts takes those of other hosts alone")
+        raise CheckSkippedError("--client-hosts accepts none of the well-known hosts")
     web = Web(client_fetch_hosts(config.allow_private, config.public_url or "http://127.0.0.1"))
     try:
         failures = [fault for fault in await asyncio.gather(*(_find_failure(web, url) for url in urls)) if fault]
@@ -36,7 +36,7 @@ async def documents(config: Config) -> CheckFinding:
 
 
 async def _find_failure(web: "Web", url: str) -> str:
-    """Why the document at `url` can't be had; "" where it can."""
+    """Return why the document at `url` can't be fetched; "" where it can."""
     from toolgate.server.auth.clients.metadata_documents import fetch_json  # start-up
     from toolgate.tools.api.errors import ToolError
 

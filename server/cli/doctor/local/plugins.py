@@ -1,5 +1,4 @@
-"""What a server of these options would offer: plugins, skills, and the rules that are about them. All of it is loaded,
-as the server would."""
+"""Check plugins, skills and the rules about them, by loading them as a server would."""
 
 import asyncio
 import logging
@@ -22,30 +21,34 @@ async def plugins(config: Config) -> CheckFinding:
         raise CheckSkippedError("none are configured")
     for folder in config.plugins:
         if not folder.is_dir():
-            raise CheckFailedError(f"there is no folder {folder}", "--plugins names it")
+            raise CheckFailedError(f"there is no folder {folder}", "correct --plugins")
     with _capture_warnings("toolgate.plugins") as told:
         parts = list((await _load_registry(config, [])).parts)
     if told:
-        raise CheckFailedError("; ".join(told), "mend that file; the server goes on without it")
+        raise CheckFailedError("; ".join(told), "fix that file; the server starts without it")
     return f"{len(parts)} part{'' if len(parts) == 1 else 's'}"
 
 
 async def skills(config: Config) -> CheckFinding:
-    """As their files are: the cache of what was read before is not asked."""
+    """Read the files of all skills, not the cache."""
     from toolgate.server import build as parts  # start-up
     from toolgate.tools.builtin.skills.skills import Skills
 
     with _capture_warnings("toolgate.tools.builtin.skills.skills") as told:
         found = await asyncio.to_thread(Skills(parts.skill_folders(config)).catalogue)
     counted = f"{len(found)} skill{'' if len(found) == 1 else 's'}"
-    return CheckNote(f"{counted}; {'; '.join(told)}", "mend that SKILL.md; the others are offered") if told else counted
+    return (
+        CheckNote(f"{counted}; {'; '.join(told)}", "fix that SKILL.md; the other skills are offered")
+        if told
+        else counted
+    )
 
 
 async def rules(config: Config) -> CheckFinding:
-    """A rule that is about nothing there is keeps nobody from anything: most likely there is a slip in it."""
+    """Find rules that match no tool: most likely a slip, and then they protect nothing."""
     given = [word for name in RULE_OPTIONS for word in getattr(config, name)]
     if not given:
-        raise CheckSkippedError("there are none")
+        raise CheckSkippedError("none are configured")
     from toolgate.server import build as parts
     from toolgate.server import builtin_tools  # start-up
     from toolgate.tools.builtin.skills.skills import Skills
@@ -56,8 +59,8 @@ async def rules(config: Config) -> CheckFinding:
     ruled = parts.build_rules(config)
     idle = [str(rule) for rule in ruled.find_unused(registry.tools)]
     if idle:
-        raise CheckFailedError(f"{', '.join(idle)}: about no tool there is, which are {known}", remedy)
-    return f"each of {len(given)} is about a tool there is" if len(given) > 1 else "it is about a tool there is"
+        raise CheckFailedError(f"{', '.join(idle)}: matches no tool; tools are {known}", remedy)
+    return f"all {len(given)} match a tool" if len(given) > 1 else "it matches a tool"
 
 
 async def _load_registry(config: Config, built_in: "Sequence[Part]") -> "Registry":
@@ -78,7 +81,7 @@ async def _load_registry(config: Config, built_in: "Sequence[Part]") -> "Registr
 
 @contextmanager
 def _capture_warnings(name: str) -> Generator[list[str]]:
-    """What is logged there, in place of the log."""
+    """Collect what this logger warns of, in place of the log."""
     keeping = _WarningHandler()
     logger = logging.getLogger(name)
     logger.addHandler(keeping)
@@ -91,7 +94,7 @@ def _capture_warnings(name: str) -> Generator[list[str]]:
 
 
 class _WarningHandler(logging.Handler):
-    """Keeps the first line of each complaint, and what was raised."""
+    """Keep the first line of each warning, and the exception with it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

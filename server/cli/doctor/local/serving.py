@@ -1,5 +1,4 @@
-"""How a server of these options would stand towards its clients and its neighbours: the sandbox and its limits, the
-proxies in front, the port."""
+"""Check the sandbox and its limits, the proxies in front, and the port."""
 
 import asyncio
 import ipaddress
@@ -12,7 +11,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 
-PROBE_TIMEOUT = 3.0  # seconds for a server of ours to say that it is there
+PROBE_TIMEOUT = 3.0  # seconds for a server of ours to answer
 
 
 async def sandbox(config: Config) -> CheckFinding:
@@ -23,30 +22,28 @@ async def sandbox(config: Config) -> CheckFinding:
         found = await asyncio.to_thread(sandboxing.probe_sandbox, config)
     except UsageError as error:
         remedy = (
-            "do what it says" if str(error).startswith("--state") else "mend what is named, or name another --sandbox"
+            "do what it says" if str(error).startswith("--state") else "fix what is named, or choose another --sandbox"
         )
         raise CheckFailedError(str(error), kernel or remedy) from None
     if found is None:
-        raise CheckSkippedError(
-            "stdio has none unless --sandbox asks for one: commands run as whoever starts the client"
-        )
+        raise CheckSkippedError("stdio has none without --sandbox: commands run as the user who starts the client")
     lacking = "".join(f"; no stronger one: {why}" for why in found.lacking)
     if found.level == "none":
-        whoever = "whoever may use tools:shell has all this user has"
-        raise CheckFailedError(f"{found.describe()}{lacking}", f"{whoever}: {kernel or 'install bubblewrap'}")
+        risk = "anyone with tools:shell has all permissions of this user"
+        raise CheckFailedError(f"{found.describe()}{lacking}", f"{risk}: {kernel or 'install bubblewrap'}")
     return found.describe() + lacking
 
 
 async def limits(config: Config) -> CheckFinding:
-    """What holds all commands of a principal together. A group is made to see that, and removed."""
+    """Check the control group that limits all commands of a principal, by making one and removing it."""
     if config.sandbox_level == "none":
-        raise CheckSkippedError("without a sandbox each process has its limits, and no more is held")
+        raise CheckSkippedError("without a sandbox the limits hold for each process alone")
     from toolgate.tools import cgroups  # start-up
 
     found = await asyncio.to_thread(cgroups.find)
     if isinstance(found, str):
         return CheckNote(
-            f"each process has its limits, and all of a principal together have none: {found}",
+            f"limits hold for each process, not for all of a principal together: {found}",
             "delegate a control group: Delegate=yes in the unit, or --cgroupns=private and a writable /sys/fs/cgroup",
         )
     told = str(found)
@@ -55,18 +52,18 @@ async def limits(config: Config) -> CheckFinding:
 
 
 async def proxies(config: Config) -> CheckFinding:
-    """Whether those in front are known: where they are not, all who sign in seem to come from one address, and one who
-    guesses passwords slows the others down."""
+    """Check that proxies in front are known. Otherwise all people seem to come from one address, and whoever guesses
+    passwords slows down the others."""
     if not config.is_remote or config.auth == "none":
-        raise CheckSkippedError("nobody signs in here")
+        raise CheckSkippedError("people do not sign in here")
     from toolgate.server.auth import setup  # start-up
     from toolgate.server.http_app import can_reach_machine
 
     wide = [each for each in config.trusted_proxies if ipaddress.ip_network(each.strip()).prefixlen == 0]
     if wide:
         raise CheckFailedError(
-            f"--trusted-proxies {wide[0]} is everybody: anybody is believed about where they come from",
-            "name the proxy's own address",
+            f"--trusted-proxies {wide[0]} trusts everybody: callers could claim any address",
+            "name the address of the proxy",
         )
     forged = setup.describe_forgeable_header(config)
     if forged and can_reach_machine(config, config.sandbox_level):
@@ -76,17 +73,17 @@ async def proxies(config: Config) -> CheckFinding:
     public = urlsplit(config.public_url or "http://127.0.0.1")
     if public.scheme == "https" and not config.trusted_proxies:
         return CheckNote(
-            f"{config.public_url} has a proxy in front that is not among --trusted-proxies: all who sign in seem to "
+            f"{config.public_url} has a proxy in front that --trusted-proxies does not name: all people seem to "
             "come from one address, and are slowed down together",
-            "name its address; 127.0.0.1 where it is on this machine",
+            "name its address: 127.0.0.1 if it runs on this machine",
         )
     if config.trusted_proxies and is_loopback(public.hostname or "") and public.scheme == "http":
         return CheckNote(
-            "--trusted-proxies is given, and the public URL is this machine's own",
-            "say with --public-url under which https URL clients come, or leave the proxies out",
+            "--trusted-proxies is given, but the public URL is on loopback",
+            "set --public-url to the https URL clients use, or drop --trusted-proxies",
         )
     named = ", ".join(config.trusted_proxies)
-    return f"{named} are believed about where requests come from" if named else "none, and none is needed"
+    return f"{named} are trusted" if named else "none needed"
 
 
 async def port(config: Config) -> CheckFinding:
@@ -100,10 +97,10 @@ async def port(config: Config) -> CheckFinding:
             bound.bind(address)
     except OSError as error:
         if await _is_toolgate(config.host, config.port):
-            return f"{where} is taken, by a Toolgate that runs"
+            return f"{where} is in use by a running Toolgate"
         reason = (error.strerror or str(error)).lower()
         raise CheckFailedError(
-            f"{where}: {reason}", "end what has it, or name another with --host and --port"
+            f"{where}: {reason}", "stop what uses it, or choose another with --host and --port"
         ) from None
     return f"{where} is free"
 

@@ -52,5 +52,5 @@ REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order
 
 def remote_checks(url: str, config: Config) -> list[CheckRow]:
     """The links of the way to `url`. Raises UsageError for what is none."""
-    way = RemoteTarget(url, config)
-    return [(name, partial(link, way), needs) for name, (link, needs) in REMOTE_CHECKS.items()]
+    target = RemoteTarget(url, config)
+    return [(name, partial(link, target), needs) for name, (link, needs) in REMOTE_CHECKS.items()]

@@ -21,25 +21,25 @@ KEEPS_NONE = "look at the proxy's log: most keep large bodies in a folder of the
 TOO_LARGE = "have the proxy take 16 MiB, as the server does: client_max_body_size 16m"
 
 
-async def first_call(way: RemoteTarget) -> CheckFinding:
-    token = way.token
+async def first_call(target: RemoteTarget) -> CheckFinding:
+    token = target.token
     if not token:
         raise CheckSkippedError(f"not checked: {ACCESS_NEEDED}")
     try:
-        headers = bearer_headers(token, way.url)
+        headers = bearer_headers(token, target.url)
     except UsageError as error:
         raise CheckFailedError(str(error), "give the access token alone, and an https URL") from None
-    got = await way.probe.send("POST", way.url, headers, INITIALIZE)
+    got = await target.probe.send("POST", target.url, headers, INITIALIZE)
     if got.status == 401:
         why = parse_challenge(got.headers.get("www-authenticate", "").partition(" ")[2])
         told = why.get("error_description") or why.get("error") or "no token arrived there"
         raise CheckFailedError(f"401: {told}", "take a fresh token, or have the proxy pass Authorization on")
     if got.status != 200 or b'"protocolVersion"' not in got.body:
         raise CheckFailedError(f"initialize is answered {got.status}", STATUSES.get(got.status, PROXY))
-    way.auth_headers = headers
+    target.auth_headers = headers
     id = got.headers.get("mcp-session-id")
     if id is not None:
-        way.session_headers = {**headers, "Mcp-Session-Id": id, "MCP-Protocol-Version": NEWEST_WITH_SESSION.name}
+        target.session_headers = {**headers, "Mcp-Session-Id": id, "MCP-Protocol-Version": NEWEST_WITH_SESSION.name}
     return _describe_server(got.json().get("result"))
 
 
@@ -53,13 +53,13 @@ def _describe_server(result: Any) -> CheckFinding:
     return told
 
 
-async def session(way: RemoteTarget) -> str:
+async def session(target: RemoteTarget) -> str:
     """A session's second message: its id has to come with the answer to initialize, and to arrive with the next."""
-    way.require_token()
-    got = await way.probe.send("POST", way.url, way.session_headers or way.auth_headers, _ping())
+    target.require_token()
+    got = await target.probe.send("POST", target.url, target.session_headers or target.auth_headers, _ping())
     if got.status == 200:
-        return "its id comes and arrives" if way.session_headers else "none: this server keeps none"
-    if not way.session_headers:
+        return "its id comes and arrives" if target.session_headers else "none: this server keeps none"
+    if not target.session_headers:
         raise CheckFailedError(
             "the answer to initialize has lost its Mcp-Session-Id",
             LET_THROUGH.format("the response header Mcp-Session-Id"),
@@ -78,11 +78,11 @@ async def session(way: RemoteTarget) -> str:
     )
 
 
-async def protocol_version(way: RemoteTarget) -> str:
+async def protocol_version(target: RemoteTarget) -> str:
     """One that is made up is refused, if it arrives."""
-    way.require_session()
-    got = await way.probe.send(
-        "POST", way.url, {**way.session_headers, "MCP-Protocol-Version": MADE_UP_REVISION}, _ping()
+    target.require_session()
+    got = await target.probe.send(
+        "POST", target.url, {**target.session_headers, "MCP-Protocol-Version": MADE_UP_REVISION}, _ping()
     )
     if got.status == 200:
         raise CheckFailedError(
@@ -92,13 +92,13 @@ async def protocol_version(way: RemoteTarget) -> str:
     return "a made-up one is refused: MCP-Protocol-Version arrives"
 
 
-async def newest_revision(way: RemoteTarget) -> str:
+async def newest_revision(target: RemoteTarget) -> str:
     """A call of the era without sessions, whose headers mirror what is in it."""
-    way.require_token()
+    target.require_token()
     newest = next(iter(STATELESS))
     meta = {request_meta.VERSION: newest, request_meta.CAPABILITIES: {}, request_meta.CLIENT: CLIENT_IDENTITY}
-    headers = {**way.auth_headers, "MCP-Protocol-Version": newest, "Mcp-Method": "server/discover"}
-    got = await way.probe.send("POST", way.url, headers, _message("server/discover", {"_meta": meta}))
+    headers = {**target.auth_headers, "MCP-Protocol-Version": newest, "Mcp-Method": "server/discover"}
+    got = await target.probe.send("POST", target.url, headers, _message("server/discover", {"_meta": meta}))
     if got.status == 200:
         return f"{newest} is spoken"
     error = got.json().get("error")
@@ -109,26 +109,30 @@ async def newest_revision(way: RemoteTarget) -> str:
     raise CheckSkippedError(f"{newest} is answered {got.status}: clients speak an older one")
 
 
-async def large_message(way: RemoteTarget) -> str:
+async def large_message(target: RemoteTarget) -> str:
     """More than many a proxy takes as it comes. Without a token the server refuses it too, but otherwise."""
     padding = {"_meta": {"toolgate.example/padding": "x" * LARGE}}
     try:
-        got = await way.probe.send("POST", way.url, way.session_headers or way.auth_headers, _message("ping", padding))
+        got = await target.probe.send(
+            "POST", target.url, target.session_headers or target.auth_headers, _message("ping", padding)
+        )
     except CheckFailedError:
-        if way.auth_headers:
+        if target.auth_headers:
             raise
         raise CheckSkippedError(f"not told without a token: {ACCESS_NEEDED}") from None
     if got.status == 413:
         raise CheckFailedError(f"{LARGE // 2**20} MiB are too large for the proxy", TOO_LARGE)
-    if way.auth_headers and got.status not in (200, 400, 404):  # those are of the session, and told above
+    if target.auth_headers and got.status not in (200, 400, 404):  # those are of the session, and told above
         remedy = KEEPS_NONE if got.status >= 500 else TOO_LARGE
         raise CheckFailedError(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
-    return f"{LARGE // 2**20} MiB arrive" if way.auth_headers else f"{LARGE // 2**20} MiB are not refused by the proxy"
+    return (
+        f"{LARGE // 2**20} MiB arrive" if target.auth_headers else f"{LARGE // 2**20} MiB are not refused by the proxy"
+    )
 
 
-async def session_end(way: RemoteTarget) -> str:
-    way.require_session()
-    got = await way.probe.send("DELETE", way.url, way.session_headers)
+async def session_end(target: RemoteTarget) -> str:
+    target.require_session()
+    got = await target.probe.send("DELETE", target.url, target.session_headers)
     if got.status in (200, 202, 204):
         return "it can be ended"
     if got.status == 405 and not got.is_page and "allow" in got.headers:

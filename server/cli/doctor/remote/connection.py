@@ -36,10 +36,10 @@ CERTIFICATE_REMEDIES = {  # what of one does not hold, as OpenSSL numbers it (X5
 INTERCEPTED = "have the proxy pass errors on as they come: proxy_intercept_errors off"
 
 
-async def name(way: RemoteTarget) -> str:
+async def name(target: RemoteTarget) -> str:
     from toolgate.tools.web.address_policy import AddressPolicy, check_address  # start-up
 
-    host = way.parts.hostname or ""
+    host = target.parts.hostname or ""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None)
     except (OSError, UnicodeError):
@@ -60,8 +60,8 @@ async def name(way: RemoteTarget) -> str:
     return told
 
 
-async def connection(way: RemoteTarget) -> str:
-    host, port = way.parts.hostname or "", way.port
+async def connection(target: RemoteTarget) -> str:
+    host, port = target.parts.hostname or "", target.port
     try:
         async with asyncio.timeout(TIMEOUT):
             _, sink = await asyncio.open_connection(host, port)
@@ -74,17 +74,17 @@ async def connection(way: RemoteTarget) -> str:
     return f"port {port} is open"
 
 
-async def tls(way: RemoteTarget) -> CheckFinding:
+async def tls(target: RemoteTarget) -> CheckFinding:
     import ssl  # start-up
 
-    host = way.parts.hostname or ""
-    if way.parts.scheme == "http":
+    host = target.parts.hostname or ""
+    if target.parts.scheme == "http":
         if is_loopback(host):
             raise CheckSkippedError("http on loopback has none")
         raise CheckFailedError("the URL is http", "serve https: a proxy in front with a certificate will do")
     try:
         async with asyncio.timeout(TIMEOUT):
-            _, sink = await asyncio.open_connection(host, way.port, ssl=True)
+            _, sink = await asyncio.open_connection(host, target.port, ssl=True)
     except ssl.SSLCertVerificationError as error:
         remedy = CERTIFICATE_REMEDIES.get(
             error.verify_code, "serve the whole chain of a certificate that browsers trust"
@@ -105,22 +105,22 @@ async def tls(way: RemoteTarget) -> CheckFinding:
     return "verified"
 
 
-async def https_alone(way: RemoteTarget) -> CheckFinding:
+async def https_alone(target: RemoteTarget) -> CheckFinding:
     """Whether somebody who forgets the s is sent on, or heard by all: a token that once went in the clear is lost."""
-    if way.parts.scheme != "https" or way.port != HTTPS_PORT:
+    if target.parts.scheme != "https" or target.port != HTTPS_PORT:
         raise CheckSkippedError("the URL names a port of its own")
-    host = way.parts.hostname or ""
+    host = target.parts.hostname or ""
     place = f"[{host}]:{HTTP_PORT}" if ":" in host else f"{host}:{HTTP_PORT}"
-    clear = urlunsplit(("http", place, way.parts.path, "", ""))
+    clear = urlunsplit(("http", place, target.parts.path, "", ""))
     try:
-        got = await way.probe.send("POST", clear, {}, INITIALIZE, clear=True)
+        got = await target.probe.send("POST", clear, {}, INITIALIZE, clear=True)
     except CheckFailedError:
         return "nobody answers http"
     if got.is_mcp or "bearer" in got.headers.get("www-authenticate", "").lower():
         raise CheckFailedError(
             f"{clear} serves MCP too: tokens may go in the clear", "have the proxy redirect http to https"
         )
-    met = await way.probe.send("POST", way.url, {}, INITIALIZE)
+    met = await target.probe.send("POST", target.url, {}, INITIALIZE)
     if "strict-transport-security" not in met.headers:
         return CheckNote(
             f"http is answered {got.status}, and browsers aren't told to stay with https",
@@ -129,31 +129,31 @@ async def https_alone(way: RemoteTarget) -> CheckFinding:
     return f"http is answered {got.status}, and browsers are told to stay with https"
 
 
-async def no_redirect(way: RemoteTarget) -> str:
-    for url in (way.url, way.url.rstrip("/") + "/"):
-        got = await way.probe.send("POST", url, {}, INITIALIZE)
+async def no_redirect(target: RemoteTarget) -> str:
+    for url in (target.url, target.url.rstrip("/") + "/"):
+        got = await target.probe.send("POST", url, {}, INITIALIZE)
         if 300 <= got.status < 400:
             where = got.headers.get("location", "somewhere")
             raise CheckFailedError(f"{url} redirects to {where}", f"tokens get lost there; {PROXY}")
-        way.first_response = way.first_response or got
+        target.first_response = target.first_response or got
     return "neither with nor without a slash at the end"
 
 
-async def version(way: RemoteTarget) -> CheckFinding:
-    assert way.first_response is not None
-    if way.first_response.version == "HTTP/1.0":
+async def version(target: RemoteTarget) -> CheckFinding:
+    assert target.first_response is not None
+    if target.first_response.version == "HTTP/1.0":
         return CheckNote(
             "it answers in HTTP/1.0: a stream can't be told from one that broke off",
             "have the proxy speak HTTP/1.1 or 2 to both sides: proxy_http_version 1.1",
         )
-    return way.first_response.version
+    return target.first_response.version
 
 
-async def clock(way: RemoteTarget) -> CheckFinding:
+async def clock(target: RemoteTarget) -> CheckFinding:
     """By the Date of its answers. Which of the two clocks is wrong is not to be known from here."""
-    assert way.first_response is not None
+    assert target.first_response is not None
     try:
-        ahead = parsedate_to_datetime(way.first_response.headers.get("date", "")).timestamp() - time.time()
+        ahead = parsedate_to_datetime(target.first_response.headers.get("date", "")).timestamp() - time.time()
     except ValueError:
         raise CheckSkippedError("its answers have no Date") from None
     if abs(ahead) > MAX_CLOCK_DRIFT:
@@ -164,14 +164,14 @@ async def clock(way: RemoteTarget) -> CheckFinding:
     return "as ours"
 
 
-async def server(way: RemoteTarget) -> CheckFinding:
+async def server(target: RemoteTarget) -> CheckFinding:
     """Whether a Toolgate answers, and how it is."""
-    got = await way.probe.send("GET", f"{way.public_url}/ready", {"Accept": "application/json"})
+    got = await target.probe.send("GET", f"{target.public_url}/ready", {"Accept": "application/json"})
     told = got.json()
-    way.is_toolgate = isinstance(told.get("status"), str) and "sandbox" in told
-    if not way.is_toolgate:
+    target.is_toolgate = isinstance(told.get("status"), str) and "sandbox" in told
+    if not target.is_toolgate:
         raise CheckSkippedError(
-            f"{way.public_url}/ready is answered {got.status}: no Toolgate, or the proxy keeps it to itself"
+            f"{target.public_url}/ready is answered {got.status}: no Toolgate, or the proxy keeps it to itself"
         )
     if got.status != 200:
         raise CheckFailedError(
@@ -182,8 +182,8 @@ async def server(way: RemoteTarget) -> CheckFinding:
     return f"a Toolgate, ready, its sandbox {told['sandbox']}"
 
 
-async def challenge(way: RemoteTarget) -> str:
-    got = way.unauthorized_response = await way.probe.send("POST", way.url, {}, INITIALIZE)
+async def challenge(target: RemoteTarget) -> str:
+    got = target.unauthorized_response = await target.probe.send("POST", target.url, {}, INITIALIZE)
     if got.status == 200 and got.is_mcp:
         raise CheckFailedError("it answers without a token", "anybody may call: serve with --auth oauth")
     if got.status == 200:
@@ -193,29 +193,29 @@ async def challenge(way: RemoteTarget) -> str:
         )
     if got.status != 401:
         remedy = STATUSES.get(got.status, PROXY if got.status < 500 else "start the server, or mend the proxy")
-        if got.status == 404 and urlsplit(way.public_url).path:
-            remedy += f", or take {urlsplit(way.public_url).path} off, as --public-url has it"
+        if got.status == 404 and urlsplit(target.public_url).path:
+            remedy += f", or take {urlsplit(target.public_url).path} off, as --public-url has it"
         raise CheckFailedError(f"it answers {got.status} to a call without a token, not 401", remedy)
     header = got.headers.get("www-authenticate", "")
     scheme, _, rest = header.partition(" ")
-    way.challenge = parse_challenge(rest)
-    if scheme.lower() != "bearer" or "resource_metadata" not in way.challenge:
+    target.challenge = parse_challenge(rest)
+    if scheme.lower() != "bearer" or "resource_metadata" not in target.challenge:
         raise CheckFailedError("its 401 has no WWW-Authenticate: Bearer with resource_metadata", PROXY)
-    return f"401, scope {way.challenge.get('scope', 'none')}"
+    return f"401, scope {target.challenge.get('scope', 'none')}"
 
 
-async def errors(way: RemoteTarget) -> CheckFinding:
+async def errors(target: RemoteTarget) -> CheckFinding:
     """What the server says in a refusal has to come with it: a page of the proxy's own can't be read by a client."""
-    assert way.unauthorized_response is not None
-    if way.unauthorized_response.is_page:
+    assert target.unauthorized_response is not None
+    if target.unauthorized_response.is_page:
         raise CheckFailedError("its 401 comes with a page of the proxy's own", INTERCEPTED)
     return "they come as the server says them"
 
 
-async def made_up_token(way: RemoteTarget) -> str:
+async def made_up_token(target: RemoteTarget) -> str:
     """A token that is refused as one has arrived: where a proxy strips it, the server only asks for one again."""
     token = secrets.token_urlsafe(24)
-    got = await way.probe.send("POST", way.url, {"Authorization": f"Bearer {token}"}, INITIALIZE)
+    got = await target.probe.send("POST", target.url, {"Authorization": f"Bearer {token}"}, INITIALIZE)
     if got.status == 200:
         raise CheckFailedError("it takes a token that was made up", "look at what answers there: it is no Toolgate")
     if got.status != 401:

@@ -9,70 +9,72 @@ from toolgate.server.cli.doctor.report import CheckFailedError, CheckSkippedErro
 METHODS = "token_endpoint_auth_methods_supported"
 
 
-async def resource_metadata(way: RemoteTarget) -> str:
-    named = way.challenge["resource_metadata"]
-    way.require_https("the metadata", named)
-    if (urlsplit(named).scheme, urlsplit(named).netloc) != (way.parts.scheme, way.parts.netloc):
+async def resource_metadata(target: RemoteTarget) -> str:
+    named = target.challenge["resource_metadata"]
+    target.require_https("the metadata", named)
+    if (urlsplit(named).scheme, urlsplit(named).netloc) != (target.parts.scheme, target.parts.netloc):
         raise CheckFailedError(f"the challenge names {named}, of another origin", PUBLIC_URL)
-    inserted = f"/.well-known/oauth-protected-resource{way.parts.path.rstrip('/')}"
-    for url in dict.fromkeys((named, urljoin(way.url, inserted))):
-        got, way.resource_metadata = await way.probe.fetch_json(
+    inserted = f"/.well-known/oauth-protected-resource{target.parts.path.rstrip('/')}"
+    for url in dict.fromkeys((named, urljoin(target.url, inserted))):
+        got, target.resource_metadata = await target.probe.fetch_json(
             url, "route /.well-known/oauth-protected-resource to the server too"
         )
-        way.cors_documents.append((url, got))
-    servers = way.resource_metadata.get("authorization_servers")
+        target.cors_documents.append((url, got))
+    servers = target.resource_metadata.get("authorization_servers")
     if not isinstance(servers, list) or not servers or not isinstance(servers[0], str):
         raise CheckFailedError("it names no authorization server", "look at what answers there: it is no Toolgate")
-    way.issuer = servers[0]
-    way.require_https("the issuer", way.issuer)
+    target.issuer = servers[0]
+    target.require_https("the issuer", target.issuer)
     return named
 
 
-async def same_resource(way: RemoteTarget) -> str:
-    told = way.resource_metadata.get("resource")
-    way.require_https("the resource", told)
-    if told != way.url:
-        if told == way.url.rstrip("/"):
+async def same_resource(target: RemoteTarget) -> str:
+    told = target.resource_metadata.get("resource")
+    target.require_https("the resource", told)
+    if told != target.url:
+        if told == target.url.rstrip("/"):
             raise CheckFailedError(
                 f"it calls itself {told}", "remove the slash at the end: clients compare letter for letter"
             )
         raise CheckFailedError(
-            f"it calls itself {told}, and {way.url} was asked for: clients compare letter for letter",
-            f"paste {told} instead, or start the server with --public-url {way.public_url}",
+            f"it calls itself {told}, and {target.url} was asked for: clients compare letter for letter",
+            f"paste {told} instead, or start the server with --public-url {target.public_url}",
         )
     return str(told)
 
 
-async def server_metadata(way: RemoteTarget) -> str:
-    parts = parse_issuer_url(way.issuer)
+async def server_metadata(target: RemoteTarget) -> str:
+    parts = parse_issuer_url(target.issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     tried: CheckFailedError | None = None
     for known in ("oauth-authorization-server", "openid-configuration"):
         for url in dict.fromkeys((f"{origin}/.well-known/{known}{path}", f"{origin}{path}/.well-known/{known}")):
             try:
-                got, way.server_metadata = await way.probe.fetch_json(
+                got, target.server_metadata = await target.probe.fetch_json(
                     url, f"route /.well-known/{known} of {origin} to the issuer"
                 )
             except CheckFailedError as broken:
                 tried = tried or broken
             else:
-                way.cors_documents.append((url, got))
+                target.cors_documents.append((url, got))
                 return url
     assert tried is not None
     raise tried
 
 
-async def same_issuer(way: RemoteTarget) -> str:
-    told = way.server_metadata.get("issuer")
-    if told != way.issuer:
-        raise CheckFailedError(f"the metadata of {way.issuer} is of {told}", f"{PUBLIC_URL}, or --auth to what it says")
+async def same_issuer(target: RemoteTarget) -> str:
+    told = target.server_metadata.get("issuer")
+    if told != target.issuer:
+        raise CheckFailedError(
+            f"the metadata of {target.issuer} is of {told}", f"{PUBLIC_URL}, or --auth to what it says"
+        )
     return str(told)
 
 
-async def abilities(way: RemoteTarget) -> str:
-    server = way.server_metadata
+async def abilities(target: RemoteTarget) -> str:
+    server = target.server_metadata
     for endpoint in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
-        way.require_https(endpoint, server.get(endpoint))
+        target.require_https(endpoint, server.get(endpoint))
     lacking = [name for name in ("authorization_endpoint", "token_endpoint") if not is_secure_url(server.get(name))]
     if lacking:
         raise CheckFailedError(f"{lacking[0]} is no https URL: {server.get(lacking[0])}", PUBLIC_URL)
@@ -96,32 +98,32 @@ async def abilities(way: RemoteTarget) -> str:
     return f'{told}; no "none" in {METHODS}: claude.ai comes by registration alone'
 
 
-async def keys(way: RemoteTarget) -> str:
+async def keys(target: RemoteTarget) -> str:
     """Where tokens are JWTs, whoever verifies them asks for these."""
-    url = way.server_metadata.get("jwks_uri")
+    url = target.server_metadata.get("jwks_uri")
     if url is None:
         raise CheckSkippedError("its metadata names none")
     if not is_secure_url(url):
         raise CheckFailedError(f"jwks_uri is no https URL: {url}", PUBLIC_URL)
-    _, told = await way.probe.fetch_json(
-        str(url), way.own_remedy(f"route {urlsplit(str(url)).path} to the server: {PROXY}")
+    _, told = await target.probe.fetch_json(
+        str(url), target.own_remedy(f"route {urlsplit(str(url)).path} to the server: {PROXY}")
     )
     found = get_list(told, "keys")
     if not found:
         raise CheckFailedError(
-            f"{url} has no key: no token can be verified", way.own_remedy("look at the server's log")
+            f"{url} has no key: no token can be verified", target.own_remedy("look at the server's log")
         )
     return f"{len(found)} at {url}"
 
 
-async def cors(way: RemoteTarget) -> str:
-    for url, got in way.cors_documents:
+async def cors(target: RemoteTarget) -> str:
+    for url, got in target.cors_documents:
         if got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
             raise CheckFailedError(
                 f"{url} may not be read by web pages", "let the proxy keep Access-Control-Allow-Origin"
             )
     preflight = {**ORIGIN, "Access-Control-Request-Method": "POST"}
-    got = await way.probe.send("OPTIONS", str(way.server_metadata.get("token_endpoint")), preflight)
+    got = await target.probe.send("OPTIONS", str(target.server_metadata.get("token_endpoint")), preflight)
     if got.status >= 300 or got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
         raise CheckFailedError(
             "the token endpoint refuses web pages", "clients in a browser fail: let OPTIONS pass the proxy"

@@ -17,9 +17,9 @@ REDIRECT = "http://127.0.0.1:33418/"  # nobody listens: a code is never asked fo
 MAX_REDIRECTS = 5  # redirects from /authorize to the page a person sees
 
 
-async def registration(way: RemoteTarget) -> str:
-    endpoint = way.server_metadata.get("registration_endpoint")
-    by_document = way.server_metadata.get("client_id_metadata_document_supported") is True
+async def registration(target: RemoteTarget) -> str:
+    endpoint = target.server_metadata.get("registration_endpoint")
+    by_document = target.server_metadata.get("client_id_metadata_document_supported") is True
     if endpoint is None:
         raise CheckSkippedError(
             "by metadata document alone" if by_document else "by the operator alone: toolgate client add"
@@ -31,33 +31,35 @@ async def registration(way: RemoteTarget) -> str:
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
     }
-    got = await way.probe.send("POST", str(endpoint), {"Content-Type": "application/json"}, msgspec.json.encode(asked))
+    got = await target.probe.send(
+        "POST", str(endpoint), {"Content-Type": "application/json"}, msgspec.json.encode(asked)
+    )
     told = got.json()
     if got.status != 201 or not isinstance(told.get("client_id"), str):
         raise CheckFailedError(
-            f"{endpoint} answers {got.status} {told.get('error', '')}".rstrip(), way.own_remedy(PROXY)
+            f"{endpoint} answers {got.status} {told.get('error', '')}".rstrip(), target.own_remedy(PROXY)
         )
-    way.client_id, way.registration = told["client_id"], told
+    target.client_id, target.registration = told["client_id"], told
     empty = [name for name, value in told.items() if value is None]
     if empty:
         raise CheckFailedError(f"{empty[0]} in its answer is null", "clients refuse that: it has to be left out")
     return "dynamic" + (" and by metadata document" if by_document else "")
 
 
-async def sign_in_page(way: RemoteTarget) -> str:
-    endpoint = str(way.server_metadata["authorization_endpoint"])
+async def sign_in_page(target: RemoteTarget) -> str:
+    endpoint = str(target.server_metadata["authorization_endpoint"])
     digest = hashlib.sha256(secrets.token_bytes(32)).digest()
     query = {
         "response_type": "code",
-        "client_id": way.client_id,
+        "client_id": target.client_id,
         "redirect_uri": REDIRECT,
         "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
         "code_challenge_method": "S256",
-        "resource": way.url,
+        "resource": target.url,
         "state": secrets.token_urlsafe(16),
     }
     url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
-    got = await way.probe.send("GET", url, {"Accept": "text/html"})
+    got = await target.probe.send("GET", url, {"Accept": "text/html"})
     for _ in range(MAX_REDIRECTS):
         if not 300 <= got.status < 400:
             break
@@ -65,26 +67,26 @@ async def sign_in_page(way: RemoteTarget) -> str:
         if url.startswith(REDIRECT):
             said = dict(parse_qsl(urlsplit(url).query))
             error = f"{said.get('error', '')} {said.get('error_description', '')}".strip()
-            raise CheckFailedError(f"it sends back: {error}", way.own_remedy("the server's log says more"))
+            raise CheckFailedError(f"it sends back: {error}", target.own_remedy("the server's log says more"))
         if not is_secure_url(url):
             raise CheckFailedError(f"it sends to {url}", PUBLIC_URL)
-        got = await way.probe.send("GET", url, {"Accept": "text/html"})
+        got = await target.probe.send("GET", url, {"Accept": "text/html"})
     shown = url.partition("?")[0]
     if got.status != 200 or not got.is_page:
-        raise CheckFailedError(f"{shown} answers {got.status}", way.own_remedy(PROXY))
-    if way.is_toolgate and get_origin(shown) == get_origin(way.url) and "set-cookie" not in got.headers:
+        raise CheckFailedError(f"{shown} answers {got.status}", target.own_remedy(PROXY))
+    if target.is_toolgate and get_origin(shown) == get_origin(target.url) and "set-cookie" not in got.headers:
         raise CheckFailedError(
             f"the cookie of {shown} does not come through", "nobody can sign in: have Set-Cookie and Cookie pass"
         )
     return shown
 
 
-async def token_endpoint(way: RemoteTarget) -> str:
+async def token_endpoint(target: RemoteTarget) -> str:
     """A client nobody knows is to hear invalid_client, so that it registers anew; a bad code invalid_grant."""
-    endpoint = str(way.server_metadata.get("token_endpoint"))
+    endpoint = str(target.server_metadata.get("token_endpoint"))
     notes = ""
     tries: list[tuple[str, str, tuple[int, ...]]] = [("nobody-" + secrets.token_hex(8), "invalid_client", (401, 400))]
-    tries += [(way.client_id, "invalid_grant", (400,))] if way.client_id else []
+    tries += [(target.client_id, "invalid_grant", (400,))] if target.client_id else []
     for client, error, statuses in tries:
         form = {
             "grant_type": "authorization_code",
@@ -94,26 +96,26 @@ async def token_endpoint(way: RemoteTarget) -> str:
             "code_verifier": secrets.token_urlsafe(32),
         }
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        got = await way.probe.send("POST", endpoint, kind, urlencode(form).encode())
+        got = await target.probe.send("POST", endpoint, kind, urlencode(form).encode())
         if got.status not in statuses or got.json().get("error") != error:
             said = f"{got.status} {got.json().get('error', 'without an error of OAuth')}"
             remedy = INTERCEPTED if got.is_page else PROXY
             raise CheckFailedError(
-                f"{endpoint} answers {said} where {statuses[0]} {error} belongs", way.own_remedy(remedy)
+                f"{endpoint} answers {said} where {statuses[0]} {error} belongs", target.own_remedy(remedy)
             )
         if got.status != statuses[0]:
             notes = f"; it says {got.status} for {error}: some clients register anew on {statuses[0]} alone"
     return f"errors are as they should be{notes}"
 
 
-async def clean_up(way: RemoteTarget) -> str:
+async def clean_up(target: RemoteTarget) -> str:
     """Of the client registered above, by RFC 7592. The URI is the server's word: it goes no further than to where
     the client was registered."""
-    if not way.client_id:
+    if not target.client_id:
         raise CheckSkippedError("no client was registered")
-    told = way.registration
+    told = target.registration
     uri, key = told.get("registration_client_uri"), told.get("registration_access_token")
-    home = get_origin(str(way.server_metadata.get("registration_endpoint")))
+    home = get_origin(str(target.server_metadata.get("registration_endpoint")))
     if (
         is_secure_url(uri)
         and get_origin(str(uri)) == home
@@ -121,7 +123,7 @@ async def clean_up(way: RemoteTarget) -> str:
         and key.isascii()
         and key.isprintable()
     ):
-        got = await way.probe.send("DELETE", str(uri), {"Authorization": f"Bearer {key}"})
+        got = await target.probe.send("DELETE", str(uri), {"Authorization": f"Bearer {key}"})
         if got.status == 204:
             return "the client is gone"
-    raise CheckSkippedError(f"the client {way.client_id} stays until the server forgets it, a Toolgate after a week")
+    raise CheckSkippedError(f"the client {target.client_id} stays until the server forgets it, a Toolgate after a week")

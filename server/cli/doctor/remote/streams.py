@@ -12,11 +12,11 @@ IMPATIENT = "have the proxy hold quiet streams for minutes: proxy_read_timeout 1
 READABLE = {"Accept": "text/event-stream", "Accept-Encoding": "gzip, br, zstd"}
 
 
-async def event_streams(way: RemoteTarget) -> str:
+async def event_streams(target: RemoteTarget) -> str:
     """A stream that stays open, of the first call's session: a proxy that buffers holds its beginning back."""
-    way.require_session()
+    target.require_session()
     try:
-        got = await way.probe.send("GET", way.url, {**way.session_headers, **READABLE})
+        got = await target.probe.send("GET", target.url, {**target.session_headers, **READABLE})
     except CheckFailedError as broken:
         raise CheckFailedError(f"held back by a buffer: {broken}", BUFFERS) from None
     if got.status == 405:
@@ -29,18 +29,18 @@ async def event_streams(way: RemoteTarget) -> str:
         )
     if not got.headers.get("content-type", "").startswith("text/event-stream"):
         raise CheckFailedError(f"a stream comes as {got.headers.get('content-type', 'nothing in particular')}", PROXY)
-    if not got.body and way.is_toolgate:
+    if not got.body and target.is_toolgate:
         raise CheckFailedError("held back by a buffer: a stream opens, and its first event does not come", BUFFERS)
     if not got.body:
         raise CheckSkippedError("one opens at once; no event came that could be held back")
     return "they come as they are sent"
 
 
-async def quiet_stream(way: RemoteTarget) -> str:
+async def quiet_stream(target: RemoteTarget) -> str:
     """Nothing happens on it but signs of life: whoever cuts it before they come cuts every client that waits."""
-    ended, pieces = await way.probe.hold_stream(way.url, {**way.session_headers, **READABLE}, QUIET_TIME)
+    ended, pieces = await target.probe.hold_stream(target.url, {**target.session_headers, **READABLE}, QUIET_TIME)
     if ended is not None:
         raise CheckFailedError(f"a quiet stream is cut after {ended:.0f} s", IMPATIENT)
-    if way.is_toolgate and pieces < 2 and QUIET_TIME > PING_INTERVAL:
+    if target.is_toolgate and pieces < 2 and QUIET_TIME > PING_INTERVAL:
         raise CheckFailedError(f"held back by a buffer: no sign of life came in {QUIET_TIME:g} s", BUFFERS)
     return f"one stays open for {QUIET_TIME:g} s"

@@ -35,7 +35,7 @@ class RemoteTarget:
 
     @property
     def public_url(self) -> str:
-        """The public URL as it has to be for this way."""
+        """The public URL as it has to be for this target."""
         return self.url.rstrip("/").removesuffix("/mcp").removesuffix("/sse")
 
     @property

@@ -74,7 +74,7 @@ def test_each_fault_of_a_machine_is_named_with_what_to_do(tmp_path: Path) -> Non
         "port",
     ]
     assert "nothing_there" in told.stdout and "bad.py" in told.stdout and "--login" in told.stdout
-    assert told.stdout.splitlines()[-1].startswith("the first thing to mend is options")
+    assert told.stdout.splitlines()[-1].startswith("Fix this first: options")
 
 
 def test_a_damaged_database_and_one_of_the_future_are_named(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_looking_upgrades_no_database(
     monkeypatch.setattr(store, "VERSION", version + 1)  # as the next Toolgate looks at it
     config = load.load({"state": str(tmp_path / "state")}, {})
     assert f"version {version}, will be upgraded at the next start" in asyncio.run(main._database(config))
-    assert user.user(config, ["list"]) == 1 and f"is of version {version}" in capsys.readouterr().err
+    assert user.list_users(config) == 1 and f"is of version {version}" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()} == before
 
 
@@ -127,7 +127,7 @@ def test_a_server_without_sign_in_and_one_that_is_not_there_are_told(tmp_path: P
     assert (programs["ok"], programs["first"], programs["url"]) == (False, "connection", f"{at.url}/mcp")
     assert {check["verdict"] for check in programs["checks"]} == {"ok", "FAIL", "skip"}
     gone = run(tmp_path, "doctor", "--url", f"{at.url}/mcp")
-    assert gone.returncode == 1 and "the first thing to mend is connection: start the server" in gone.stdout
+    assert gone.returncode == 1 and "Fix this first: connection: start the server" in gone.stdout
     insecure = run(tmp_path, "doctor", "--url", "http://192.0.2.1/mcp", "--state", "state")
     assert verdicts(insecure.stdout)["name"] == "FAIL"
     assert run(tmp_path, "doctor", "--url", "nonsense").returncode == 2
@@ -150,9 +150,9 @@ HOUR = datetime.timedelta(hours=1)
             "shop.example",
             24 * HOUR,
             "FAIL",
-            ["mismatch", "mend is TLS: have the proxy serve a certificate for localhost"],
+            ["mismatch", "Fix this first: TLS: have the proxy serve a certificate for localhost"],
         ),
-        ("localhost", -HOUR, "FAIL", ["expired", "mend is TLS: renew"]),
+        ("localhost", -HOUR, "FAIL", ["expired", "Fix this first: TLS: renew"]),
     ],
     ids=["good for a day", "of another name", "expired"],
 )

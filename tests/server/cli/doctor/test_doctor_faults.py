@@ -296,7 +296,7 @@ def changed_record(state: Path) -> None:
 
 KEPT: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "expired signing key": (partial(rewound, days=95), "signing key", "note", "the signing key has expired"),
-    "signing key of the future": (partial(rewound, days=-9), "signing key", "FAIL", "made later than it is now"),
+    "signing key of the future": (partial(rewound, days=-9), "signing key", "FAIL", "made in the future"),
     "key file of another state": (another_key, "signing key", "FAIL", "can't be opened"),
     "lost key file": (no_key, "signing key", "FAIL", "is missing"),
     "changed record": (changed_record, "audit", "FAIL", "the record of calls is broken"),
@@ -304,7 +304,7 @@ KEPT: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
 
 
 def test_what_the_state_keeps_is_found_well(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "a new one follows in 30" in looked("signing key", capsys, TOOLGATE_STATE=str(kept))
+    assert "replaced in 30 days" in looked("signing key", capsys, TOOLGATE_STATE=str(kept))
     assert looked("audit", capsys, TOOLGATE_STATE=str(kept)).startswith("ok    audit")
 
 
@@ -333,7 +333,7 @@ BY_HEADER = {
     "TOOLGATE_PUBLIC_URL": "https://tools.example.com",
 }
 HERE: dict[str, tuple[dict[str, str], str, str, str]] = {
-    "rule about nothing": ({"TOOLGATE_DENY": "Bsh"}, "rules", "FAIL", "about no tool there is"),
+    "rule about nothing": ({"TOOLGATE_DENY": "Bsh"}, "rules", "FAIL", "matches no tool"),
     "dead browser": ({"TOOLGATE_BROWSER": "/bin/false"}, "browser", "FAIL", "/bin/false"),
     "no shell": ({"PATH": "/nowhere"}, "shell", "FAIL", "there is no bash"),
     "no bubblewrap": (
@@ -347,13 +347,13 @@ HERE: dict[str, tuple[dict[str, str], str, str, str]] = {
         {**REMOTE, "TOOLGATE_TRUSTED_PROXIES": "0.0.0.0/0"},
         "proxies",
         "FAIL",
-        "anybody is believed",
+        "trusts everybody",
     ),
     "unknown proxy": (
         {**REMOTE, "TOOLGATE_PUBLIC_URL": "https://tools.example.com"},
         "proxies",
         "note",
-        "is not among --trusted-proxies",
+        "that --trusted-proxies does not name",
     ),
     "header anybody here can set": (
         {**REMOTE, **BY_HEADER, "TOOLGATE_SANDBOX": "auto"},
@@ -371,7 +371,7 @@ HERE: dict[str, tuple[dict[str, str], str, str, str]] = {
         {**REMOTE, "TOOLGATE_TRUSTED_PROXIES": "10.0.0.1"},
         "proxies",
         "note",
-        "this machine's own",
+        "is on loopback",
     ),
     "no public URL": ({**REMOTE, "TOOLGATE_HOST": "0.0.0.0"}, "options", "FAIL", "--public-url"),
 }
@@ -415,7 +415,7 @@ def test_what_can_not_be_looked_at_costs_the_other_rows_nothing(capsys: pytest.C
     rows = [(name, partial(main.MACHINE_CHECKS[name], options), ()) for name in ("disk space", "python")]
     assert asyncio.run(run_checks(rows)) == 1
     told = capsys.readouterr().out
-    assert verdicts(told) == {"disk space": "FAIL", "python": "ok"} and "File name too long" in told
+    assert verdicts(told) == {"disk space": "FAIL", "python": "ok"} and "file name too long" in told
 
 
 @contextmanager
@@ -439,7 +439,7 @@ def test_too_little_memory_is_named(
 ) -> None:
     monkeypatch.setattr(machine, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable:   30000 kB\n")
-    assert looked("memory", capsys).startswith("FAIL  memory              29.3 MiB are left")
+    assert looked("memory", capsys).startswith("FAIL  memory              29.3 MiB left")
     monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "cgroup")
     monkeypatch.setattr(machine, "CGROUP_ROOT", tmp_path)
     (tmp_path / "meminfo").write_text("MemAvailable: 8000000 kB\n")
@@ -447,7 +447,7 @@ def test_too_little_memory_is_named(
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "memory.max").write_text("1073741824\n")
     (tmp_path / "box" / "memory.current").write_text("873741824\n")
-    assert "note  memory              190.7 MiB are left" in looked("memory", capsys)
+    assert "note  memory              190.7 MiB left" in looked("memory", capsys)
 
 
 def test_a_kernel_that_lets_nobody_make_namespaces_is_told_how(
@@ -469,7 +469,7 @@ def test_a_document_that_can_not_be_fetched_is_named(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     with published(tmp_path / "authority.pem", {}) as (url, fetched):
-        monkeypatch.setattr(document_copies, "DOCUMENTS", {url: DocumentCopy(b"", "")})
+        monkeypatch.setattr(document_copies, "DOCUMENT_COPIES", {url: DocumentCopy(b"", "")})
         told = looked("client documents", capsys, **DOCUMENTS)
         assert told.startswith("ok    client documents") and url in told and fetched == ["/client.json"]
     for how, mend in (("open", "--registration dynamic"), ("metadata", "--registration open")):

@@ -79,7 +79,7 @@ def test_a_backup_made_beside_a_server_brings_everybody_back_elsewhere(tmp_path:
         assert called(at, token, session, "SetCallback", LATER)[0] == 200
         told = command(tmp_path, "backup", str(file))
         assert told.returncode == 0 and f"database version {VERSION}, without workspaces" in told.stdout, told
-        assert "keys to this server" in told.stderr and "\r" not in told.stderr
+        assert "this file holds the server's keys" in told.stderr and "\r" not in told.stderr
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         for words in (("backup", "c.tar.gz", "--with-workspaces"), ("restore", str(file), "--replace")):
             told = command(tmp_path, *words)
@@ -587,14 +587,14 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
     for words, code, said in (
         (("backup",), 2, "backup: FILE is missing"),
         (("backup", "a", "b"), 2, "backup: takes FILE and nothing else"),
-        (("backup", "there", *at), 1, "there is there already"),
+        (("backup", "there", *at), 1, "there already exists"),
         (("backup", "no/such/b.tar.gz", *at), 1, "no/such"),
         (("backup", "b", "--state", "nowhere"), 2, "there is no folder"),
         (("backup", "b", "--state", "empty"), 1, "has nothing to back up"),
         (("backup", "b", "--replace"), 2, "it belongs to restore"),
         (("restore", "b", "--with-workspaces"), 2, "it belongs to backup"),
         (("restore", "no-such", "--state", "new"), 1, "no-such"),
-        (("restore", "there", "--state", "there"), 2, "is no folder"),
+        (("restore", "there", "--state", "there"), 2, "is not a folder"),
         (("restore", "there", "--state", "new"), 1, "damaged, or is not a backup"),
     ):
         told = run(tmp_path, *words)
@@ -611,7 +611,7 @@ def test_a_workspace_that_cant_be_packed_is_named_and_the_rest_is_kept(
     (held / "workspaces" / big).mkdir()
     (held / "workspaces" / big / "data").write_bytes(b"data" * 2**14)
     monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
-    with pytest.raises(BackupError, match=rf"but what could not be packed: workspaces/{big} \(there is too much in it"):
+    with pytest.raises(BackupError, match=rf"except for workspaces/{big} \(there is too much in it"):
         backup._to_file(held, str(tmp_path / "b"), True, SILENT)
     backup._restore_from(tmp_path / "new", str(tmp_path / "b"), False, SILENT)
     assert os.listdir(tmp_path / "new" / "workspaces") == [ADA]
@@ -651,7 +651,7 @@ def test_a_backup_into_a_file_that_others_can_read_says_so(
     with path.open("w") as file, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", file)
         backup._to_stream(small / "state", "-", False, SILENT)
-    assert ("others can read the file" in capsys.readouterr().err) == told
+    assert ("other users can read the output file" in capsys.readouterr().err) == told
     assert restored(path.read_bytes(), tmp_path / "new") is None
 
 
