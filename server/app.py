@@ -315,7 +315,16 @@ class App:
 
         metrics = self.observation.metrics
         assert metrics is not None  # HTTP is served
-        metrics.add_rows(server_rows(self.server, self.workspaces, self.search, self.web, self.confinement.level))
+        metrics.add_rows(
+            server_rows(
+                self.server.subscriptions,
+                self.server.call_tasks.work,
+                self.workspaces,
+                self.search,
+                self.web,
+                self.confinement.level,
+            )
+        )
         return metrics
 
     def _build_registry(self) -> Registry:

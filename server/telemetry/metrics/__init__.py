@@ -1,7 +1,6 @@
-"""What a server tells Prometheus of itself: calls as they end, and the rest as it is when somebody looks. Knows
-Prometheus; knows no HTTP, and nobody's name.
+"""Counts calls as they end, and reads gauges when Prometheus scrapes.
 
-Source: the Prometheus text format 0.0.4.
+Enter at `Metrics`. No label names a person. Source: the Prometheus text format 0.0.4.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -13,7 +12,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Of one server, in a registry of its own. `tools()` are the names of tools there are; `calls` observes."""
+    """The metrics of one server, in a registry of its own. `tools()` are the names of its tools; `calls` observes."""
 
     def __init__(self, tools: Callable[[], Container[str]]) -> None:
         from prometheus_client import CollectorRegistry, ProcessCollector  # start-up: only HTTP has them
@@ -23,13 +22,13 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def add_rows(self, rows: Iterable[MetricRow]) -> None:
-        """Have these read at each look."""
+        """Read these rows at each scrape."""
         from toolgate.server.telemetry.metrics.collector import RowCollector  # start-up, as above
 
         self._registry.register(RowCollector(tuple(rows)))
 
     def render(self) -> bytes:
-        """All there is to tell now, in the text format."""
+        """Return all metrics in the text format."""
         from prometheus_client import generate_latest  # start-up, as above
 
         return generate_latest(self._registry)

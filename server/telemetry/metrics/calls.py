@@ -1,6 +1,4 @@
-"""Counts calls of tools and the time they take. An observer (observers.py); knows calls and how they end, nothing of
-who made them.
-"""
+"""Count calls of tools and the time they take. An observer (server/calls/observers.py)."""
 
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
@@ -14,35 +12,35 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
-MAX_TOOLS = 200  # names that are told apart: a plugin may bring new ones for ever, and each is a series for good
-OTHER = "other"  # a tool that there is not, or one too many
-PENDING = ("asked", "task")  # outcomes after which it may yet be let through
-NO_TRANSPORT = "none"  # the transport of work whose request another process had
+MAX_TOOLS = 200  # names with a series of their own: a plugin may bring new ones for ever, and a series stays
+OTHER = "other"  # an unknown tool, or one too many
+PENDING = ("asked", "task")  # outcomes after which the call may still be allowed
+NO_TRANSPORT = "none"  # if another process had the request
 
 
 class CallMetrics:
-    """`tools()` are the names of tools there are: what a client calls a tool may be anything."""
+    """`tools()` are the names of the tools: a client may send any text as a name."""
 
     def __init__(self, registry: "CollectorRegistry", tools: Callable[[], Container[str]]) -> None:
         from prometheus_client import Counter, Histogram, disable_created_metrics  # start-up: only HTTP has them
 
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each series has a second one, of when it began
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each series has a second one with its start
         self._tools = tools
         self._names: set[str] = set()  # of tools that were called
         self._seconds = Histogram(
             "toolgate_call_seconds",
-            "Calls of tools that ended, by how long they took.",
+            "Calls of tools that ended, by duration.",
             ("tool", "transport", "outcome"),
             buckets=BUCKETS,
             registry=registry,
         )
         self._refused = Counter(
             "toolgate_calls_refused",
-            "Calls of tools that were not let through, by why.",
+            "Calls of tools that were refused, by reason.",
             ("reason",),
             registry=registry,
         )
-        self._series: dict[tuple[str, str, str], Histogram] = {}  # the library takes twice as long to find one
+        self._series: dict[tuple[str, str, str], Histogram] = {}  # the library takes twice as long for a look-up
 
     def began(self, call: Call) -> None: ...
 

@@ -1,6 +1,4 @@
-"""Reads what there is to tell at the moment somebody looks, as Prometheus' library wants it. Knows rows; knows nothing
-of what they are about.
-"""
+"""Read the rows of gauges.py at each scrape, for Prometheus' library."""
 
 import logging
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ class RowCollector(Collector):
         self._rows = rows
 
     def describe(self) -> Iterator[Metric]:
-        """The names alone: nothing is read before somebody asks."""
+        """Yield the names alone: nothing is read before a scrape."""
         return (KINDS[row.kind](row.name, row.help, labels=row.labels) for row in self._rows)
 
     def collect(self) -> Iterator[Metric]:

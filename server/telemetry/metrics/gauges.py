@@ -1,19 +1,17 @@
-"""What is read when somebody looks, a row each: its name, what it says, and how it is read. Knows what a server has
-open, running and waiting; knows nothing of Prometheus' library.
+"""List what is read at each scrape: a row for each gauge and counter.
 
-Label values are from short lists of our own: tools, engines, transports, levels, words. Never a principal, a client, an
-address, or anything else that came from outside.
+Label values come from short lists of our own: tools, engines, transports, levels, words. Never a principal, a client,
+an address, or anything else from outside.
 """
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from toolgate.server import VERSION
 from toolgate.server.budget import Budget
-from toolgate.server.server import Server
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.search import Search
 from toolgate.tools.search.health import STATES
@@ -23,7 +21,7 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 
 class MetricRow(NamedTuple):
-    """`kind` is gauge or counter; `read` gives the value for each set of label values there is."""
+    """`kind` is gauge or counter; `read` returns the value for each set of label values."""
 
     name: str
     kind: str
@@ -34,122 +32,108 @@ class MetricRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HttpGauges:
-    """What is served over HTTP, by transport where there is a choice."""
+    """What HTTP serves, by transport where there are several. Counters count since the start."""
 
     sessions: Mapping[str, Callable[[], int]]
-    calls: Mapping[str, Callable[[], int]]  # requests of JSON-RPC under way
-    streams: Mapping[str, Callable[[], int]]  # that are read now
-    waiting: Mapping[str, Callable[[], int]]  # events that those have not sent yet
-    replay_bytes: Mapping[str, Callable[[], int]]  # bytes, for readers that come back too
+    calls: Mapping[str, Callable[[], int]]  # JSON-RPC requests being answered
+    streams: Mapping[str, Callable[[], int]]  # that have a reader
+    waiting: Mapping[str, Callable[[], int]]  # events not sent yet on these
+    replay_bytes: Mapping[str, Callable[[], int]]  # of events kept for readers, also for those that come back
     connections: Callable[[], int]
     budgets: Mapping[str, Budget]
-    running: Callable[[], int]  # requests of HTTP, streams included
-    responses: Mapping[int, int]  # by status, ever
-    refused_tokens: Mapping[str, int]  # tokens, by why, ever
-    issued_tokens: Callable[[], int] = lambda: 0  # tokens, ever
-    sign_ins: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])  # (way, outcome), ever
+    running: Callable[[], int]  # HTTP requests, streams included
+    responses: Mapping[int, int]  # counter by status
+    refused_tokens: Mapping[str, int]  # counter by reason
+    issued_tokens: Callable[[], int] = lambda: 0  # counter
+    sign_ins: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])  # by (way, result)
 
 
-def server_rows(server: Server, workspaces: Workspaces, search: Search, web: Web, sandbox: str) -> Iterator[MetricRow]:
-    """Of what is behind any transport."""
-    about = (VERSION, platform.python_version())
-    yield MetricRow("toolgate_build_info", "gauge", "What runs.", ("version", "python"), lambda: [(about, 1)])
-    yield MetricRow(
-        "toolgate_sandbox_info", "gauge", "How commands are kept apart.", ("level",), lambda: [((sandbox,), 1)]
-    )
-    yield MetricRow(
-        "toolgate_subscriptions", "gauge", "Open subscriptions/listen.", (), lambda: [((), len(server.subscriptions))]
-    )
-    yield MetricRow(
-        "toolgate_tasks_running",
-        "gauge",
-        "Calls that go on as tasks.",
-        (),
-        lambda: [((), len(server.call_tasks.work))],
-    )
-    yield MetricRow(
-        "toolgate_commands_running", "gauge", "Commands that run.", ("kind",), lambda: _commands(workspaces)
-    )
-    yield MetricRow(
-        "toolgate_queue_running", "gauge", "What has its turn.", ("queue",), lambda: _queues(search, web, 0)
-    )
-    yield MetricRow(
-        "toolgate_queue_waiting", "gauge", "What waits for it.", ("queue",), lambda: _queues(search, web, 1)
-    )
-    yield from _search_rows(search)
-    yield MetricRow("toolgate_browser_up", "gauge", "Whether Chromium runs.", (), lambda: [((), web.browser_is_up)])
-    yield MetricRow(
-        "toolgate_browser_pages", "gauge", "Pages that are open.", (), lambda: [((), dict(web.depths())["pages"][0])]
-    )
+def server_rows(
+    subscriptions: Sized, tasks: Sized, workspaces: Workspaces, search: Search, web: Web, sandbox: str
+) -> list[MetricRow]:
+    """Return the rows that every transport has."""
+    build = (VERSION, platform.python_version())
+    return [
+        _gauge("toolgate_build_info", "Version of the server.", lambda: [(build, 1)], "version", "python"),
+        _gauge("toolgate_sandbox_info", "Sandbox of the commands.", lambda: [((sandbox,), 1)], "level"),
+        _gauge("toolgate_subscriptions", "Open subscriptions/listen requests.", lambda: [((), len(subscriptions))]),
+        _gauge("toolgate_tasks_running", "Calls that run as tasks.", lambda: [((), len(tasks))]),
+        _gauge("toolgate_commands_running", "Running commands.", lambda: _count_commands(workspaces), "kind"),
+        _gauge("toolgate_queue_running", "Running jobs of a queue.", lambda: _read_queues(search, web, 0), "queue"),
+        _gauge("toolgate_queue_waiting", "Waiting jobs of a queue.", lambda: _read_queues(search, web, 1), "queue"),
+        _gauge(
+            "toolgate_search_engine_state",
+            "1 for the state of an engine: an open one is not asked, a half-open one is tried.",
+            lambda: [((name, state), held.state == state) for name, held in search.health.items() for state in STATES],
+            "engine",
+            "state",
+        ),
+        _counter(
+            "toolgate_search_answers",
+            "Answers of search engines.",
+            lambda: [((name, status), n) for name, held in search.health.items() for status, n in held.tally.items()],
+            "engine",
+            "status",
+        ),
+        _gauge("toolgate_browser_up", "1 if Chromium runs.", lambda: [((), web.browser_is_up)]),
+        _gauge("toolgate_browser_pages", "Open pages.", lambda: [((), dict(web.depths())["pages"][0])]),
+    ]
 
 
-def http_rows(http: HttpGauges) -> Iterator[MetricRow]:
-    """Of what only HTTP has."""
-    by = ("transport",)
-    yield MetricRow("toolgate_sessions", "gauge", "Open sessions.", by, lambda: _by_transport(http.sessions))
-    yield MetricRow(
-        "toolgate_requests_running", "gauge", "MCP requests being answered.", by, lambda: _by_transport(http.calls)
-    )
-    yield MetricRow("toolgate_streams", "gauge", "Streams that are read.", by, lambda: _by_transport(http.streams))
-    yield MetricRow("toolgate_stream_events_waiting", "gauge", "Not sent yet.", by, lambda: _by_transport(http.waiting))
-    yield MetricRow(
-        "toolgate_stream_kept_bytes", "gauge", "Kept for readers.", by, lambda: _by_transport(http.replay_bytes)
-    )
-    yield MetricRow("toolgate_connections", "gauge", "Open ones.", (), lambda: [((), http.connections())])
-    yield MetricRow(
-        "toolgate_budget_used",
-        "gauge",
-        "Of what principals share: requests, streams, and bytes of the rest.",
-        ("budget",),
-        lambda: [((name,), budget.used) for name, budget in http.budgets.items()],
-    )
-    yield MetricRow(
-        "toolgate_http_requests_running", "gauge", "Open streams included.", (), lambda: [((), http.running())]
-    )
-    yield MetricRow(
-        "toolgate_http_responses", "counter", "Answers that began.", ("status",), lambda: _by_key(http.responses)
-    )
-    yield MetricRow("toolgate_sign_ins", "counter", "How they ended.", ("way", "result"), lambda: http.sign_ins.items())
-    yield MetricRow(
-        "toolgate_tokens_issued", "counter", "Access tokens made.", (), lambda: [((), http.issued_tokens())]
-    )
-    yield MetricRow(
-        "toolgate_tokens_refused",
-        "counter",
-        "Sent away at the gate.",
-        ("reason",),
-        lambda: _by_key(http.refused_tokens),
-    )
+def http_rows(http: HttpGauges) -> list[MetricRow]:
+    """Return the rows that only HTTP has."""
+    by = "transport"
+    return [
+        _gauge("toolgate_sessions", "Open sessions.", lambda: _call_each(http.sessions), by),
+        _gauge("toolgate_requests_running", "MCP requests being answered.", lambda: _call_each(http.calls), by),
+        _gauge("toolgate_streams", "Streams with a reader.", lambda: _call_each(http.streams), by),
+        _gauge("toolgate_stream_events_waiting", "Events not sent yet.", lambda: _call_each(http.waiting), by),
+        _gauge(
+            "toolgate_stream_kept_bytes", "Bytes of events kept for readers.", lambda: _call_each(http.replay_bytes), by
+        ),
+        _gauge("toolgate_connections", "Open connections.", lambda: [((), http.connections())]),
+        _gauge(
+            "toolgate_budget_used",
+            "Use of the limits that principals share: requests, streams, or bytes.",
+            lambda: [((name,), budget.used) for name, budget in http.budgets.items()],
+            "budget",
+        ),
+        _gauge(
+            "toolgate_http_requests_running",
+            "HTTP requests being answered, with open streams.",
+            lambda: [((), http.running())],
+        ),
+        _counter("toolgate_http_responses", "HTTP responses.", lambda: _by_key(http.responses), "status"),
+        _counter("toolgate_sign_ins", "Sign-ins.", lambda: http.sign_ins.items(), "way", "result"),
+        _counter("toolgate_tokens_issued", "Issued access tokens.", lambda: [((), http.issued_tokens())]),
+        _counter(
+            "toolgate_tokens_refused",
+            "Requests with a missing or refused token.",
+            lambda: _by_key(http.refused_tokens),
+            "reason",
+        ),
+    ]
 
 
-def _search_rows(search: Search) -> Iterator[MetricRow]:
-    yield MetricRow(
-        "toolgate_search_engine_state",
-        "gauge",
-        "1 for the state an engine is in: open is not asked, half-open is tried.",
-        ("engine", "state"),
-        lambda: [((name, state), held.state == state) for name, held in search.health.items() for state in STATES],
-    )
-    yield MetricRow(
-        "toolgate_search_answers",
-        "counter",
-        "What engines said when they were asked.",
-        ("engine", "status"),
-        lambda: [((name, said), n) for name, held in search.health.items() for said, n in held.tally.items()],
-    )
+def _gauge(name: str, help: str, read: Callable[[], Values], *labels: str) -> MetricRow:
+    return MetricRow(name, "gauge", help, labels, read)
 
 
-def _commands(workspaces: Workspaces) -> Values:
+def _counter(name: str, help: str, read: Callable[[], Values], *labels: str) -> MetricRow:
+    return MetricRow(name, "counter", help, labels, read)
+
+
+def _count_commands(workspaces: Workspaces) -> Values:
     background = Counter(run.background for run in workspaces.list_running())
     return [(("foreground",), background[False]), (("background",), background[True])]
 
 
-def _queues(search: Search, web: Web, which: int) -> Values:
-    """`which`: 0 is how many have their turn, 1 how many wait."""
+def _read_queues(search: Search, web: Web, which: int) -> Values:
+    """Return how many jobs of each queue run (`which` 0) or wait (1)."""
     return [((name,), depth[which]) for name, depth in (("engines", search.depth), *web.depths())]
 
 
-def _by_transport(counts: Mapping[str, Callable[[], int]]) -> Values:
+def _call_each(counts: Mapping[str, Callable[[], int]]) -> Values:
     return [((name,), count()) for name, count in counts.items()]
 
 

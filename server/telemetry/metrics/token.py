@@ -1,6 +1,4 @@
-"""The token that `/metrics` takes: in a file, so that whoever watches the server can be given the file. Knows nothing
-of what it opens.
-"""
+"""Read or make the token of `/metrics`. It is in a file, which a monitoring system can be given."""
 
 import re
 import secrets
@@ -13,7 +11,7 @@ TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shor
 
 
 def ensure_token(file: Path) -> str:
-    """Our own token, which is in `file`, and made when there is none. Raises UsageError."""
+    """Return the token in `file`, made first if there is none. Raises UsageError."""
     try:
         key_file.create_file(file, secrets.token_urlsafe(32).encode() + b"\n")
     except OSError as error:
@@ -22,7 +20,7 @@ def ensure_token(file: Path) -> str:
 
 
 def read_token(file: Path, flag: str = "--metrics-token") -> str:
-    """The token in `file`, which `flag` names. Raises UsageError."""
+    """Return the token in `file`, which `flag` names. Raises UsageError."""
     try:
         found = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
