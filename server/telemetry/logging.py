@@ -1,4 +1,4 @@
-"""Where log lines go: standard error, and rotating files on request; never standard output, the protocol's own."""
+"""Send log lines to standard error, and to rotating files on request. Standard output belongs to the protocol."""
 
 import logging
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from toolgate.server.telemetry.log_format import FORMATTERS
 
-HEAD = 1_000  # bytes of a line that is too long kept from its beginning
+HEAD = 1_000  # bytes kept from the beginning of a line that is too long
 MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIPE_BUF is 4096)
 FILE_SIZE, FILES = 5 * 2**20, 3  # bytes a file, files kept: a week of a busy server, and bounded
 
 
 def start(verbose: bool, folder: Path | None, style: str = "text") -> None:
-    """Log from now on, as "text" or "json"; `folder` is made when it is missing. Raises UsageError when it can't be
-    written to."""
+    """Start to log, as "text" or "json". `folder` is made if it is missing. Raises UsageError if it can't be written
+    to."""
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
     logging.getLogger("toolgate").setLevel(logging.DEBUG if verbose else logging.INFO)
@@ -28,15 +28,15 @@ def start(verbose: bool, folder: Path | None, style: str = "text") -> None:
 
 
 def stop() -> None:
-    """Write out and close what was started."""
+    """Flush and close the handlers."""
     for handler in list(logging.getLogger().handlers):
         logging.getLogger().removeHandler(handler)
         handler.close()
 
 
 class StderrHandler(logging.Handler):
-    """Writes a line when standard error takes it, and drops it otherwise: a client that does not read its server's
-    standard error must not stop the server."""
+    """Write a line if standard error is ready, and drop it otherwise: a client that does not read its server's standard
+    error must not stop the server."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -49,7 +49,7 @@ class StderrHandler(logging.Handler):
             waiting.register(descriptor, select.POLLOUT)
             if any(event & select.POLLOUT for _, event in waiting.poll(0)):
                 os.write(descriptor, data)
-        except Exception:  # noqa: BLE001, S110  # nowhere left to complain; logging never breaks what it tells of
+        except Exception:  # noqa: BLE001, S110  # there is nowhere left to report it, and logging must not break its caller
             pass
 
 
@@ -62,4 +62,4 @@ def _file_handler(folder: Path) -> logging.Handler:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return RotatingFileHandler(folder / "toolgate.log", maxBytes=FILE_SIZE, backupCount=FILES, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--logs: {error}") from None
+        raise UsageError(f"--logs: {folder} can't be written: {error.strerror}") from None

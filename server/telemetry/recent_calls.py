@@ -1,7 +1,6 @@
-"""The last calls of each principal, as they happen. Knows calls and how they end; knows nothing of who looks on, or how
-that is shown. An observer (observers.py).
+"""Keep the last calls of each principal, for the first page. An observer (server/calls/observers.py).
 
-Of arguments nothing is kept: they may hold secrets, and the audit log says what of them is worth keeping.
+Arguments are not kept: they may hold secrets.
 """
 
 import time
@@ -16,15 +15,15 @@ from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call
 
-MAX_CALLS = 50  # of a principal: what a person looks through
-MAX_PRINCIPALS = 1_000  # whose calls are remembered, some 10 MiB; who called longest ago gives way
-MAX_NAME = 100  # characters of what a client says of itself, or of a tool that may not exist
+MAX_CALLS = 50  # of each principal: as many as a person reads
+MAX_PRINCIPALS = 1_000  # whose calls are kept, some 10 MiB; the one who has not called for longest gives way
+MAX_NAME = 100  # characters of the names of clients and tools, which may be any text
 
 
 @dataclass(eq=False, slots=True)
 class RecentCall:
-    """A call. `outcome` is as `observers.End` has it, "" while it is under way, as the task `task` where it became one.
-    `began` is in seconds since the epoch."""
+    """A call. `outcome` is that of `observers.CallEnd`, "" while it runs; `task` is the task it became, if any. `began`
+    is in seconds since the epoch."""
 
     id: int
     tool: str
@@ -43,16 +42,16 @@ class RecentCalls:
         self._watching: dict[str, set[Callable[[], None]]] = {}
 
     def newest(self, principal: str) -> list[RecentCall]:
-        """The newest first."""
+        """Return the calls of the principal, the newest first."""
         return list(reversed(self._calls.get(principal, ())))
 
-    def watch(self, principal: str, tell: Callable[[], None]) -> Callable[[], None]:
-        """Have `tell` called whenever a call begins or ends; what is given ends that."""
+    def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` whenever a call begins or ends. Return the function that ends this."""
         watching = self._watching.setdefault(principal, set())
-        watching.add(tell)
+        watching.add(notify)
 
         def leave() -> None:
-            watching.discard(tell)
+            watching.discard(notify)
             if not watching and self._watching.get(principal) is watching:
                 del self._watching[principal]
 
@@ -91,5 +90,5 @@ class RecentCalls:
         return seen
 
     def _notify(self, principal: str) -> None:
-        for tell in list(self._watching.get(principal, ())):
-            tell()
+        for notify in list(self._watching.get(principal, ())):
+            notify()

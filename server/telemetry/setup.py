@@ -1,5 +1,6 @@
-"""Builds what looks on while calls are served, as the configuration says: the audit log, the traces, and over HTTP the
-metrics and the feed of the first page. Knows nothing of how calls are served; each is loaded where it is wanted alone.
+"""Build the configured telemetry: the audit log, the traces, and over HTTP the metrics and the recent calls.
+
+Each is imported only if it is wanted.
 """
 
 from collections.abc import Callable
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Telemetry:
-    """`kept_apart` is whether commands are, and `registry` gives what is served. What there is none of is None. Raises
-    UsageError where the audit log can't be written."""
+    """`sandboxed` is whether commands run in a sandbox; `registry()` returns what is served. A part that is not
+    configured is None. Raises UsageError if the audit log can't be written."""
 
     def __init__(
         self,
@@ -40,53 +41,54 @@ class Telemetry:
         self.recent_calls = RecentCalls() if config.is_remote else None
 
     def observers(self) -> Observers:
-        """Who hears of each call."""
-        counted = self.metrics.calls if self.metrics is not None else None
-        heard: list[Observer | None] = [self._audit, counted, self.recent_calls]
+        """Return the observers of each call."""
+        call_metrics = self.metrics.calls if self.metrics is not None else None
+        observers: list[Observer | None] = [self._audit, call_metrics, self.recent_calls]
         prepare = self._audit.prepare if self._audit is not None else None
-        return Observers([observer for observer in heard if observer is not None], prepare)
+        return Observers([observer for observer in observers if observer is not None], prepare)
 
     def own_entries(self) -> "OwnEntries | None":
-        """Reads the audit log, where there is one."""
+        """Return the reader of the audit log; None if there is no log."""
         if self._audit is None:
             return None
-        from toolgate.server.telemetry.audit.own_entries import OwnEntries  # start-up: stdio does without
+        from toolgate.server.telemetry.audit.own_entries import OwnEntries  # start-up: HTTP only
 
         return OwnEntries(self._state)
 
     async def flush_traces(self) -> None:
-        """Hand over what was traced, which may take seconds."""
+        """Send the remaining traces, which may take seconds."""
         if self.traces is not None:
             await self.traces.close()
 
     def close(self) -> None:
-        """No call follows."""
+        """Close the audit log: no call follows."""
         if self._audit is not None:
             self._audit.close()
 
 
-def _open_audit(config: Config, state: Path, workspaces: Workspaces, kept_apart: bool) -> "AuditRecorder | None":
-    """As --audit says; without a word over HTTP, and where commands are kept apart."""
-    level = config.audit or ("on" if config.is_remote or kept_apart else "off")
+def _open_audit(config: Config, state: Path, workspaces: Workspaces, sandboxed: bool) -> "AuditRecorder | None":
+    """Open the log as --audit says; by default over HTTP, and if commands run in a sandbox."""
+    level = config.audit or ("on" if config.is_remote or sandboxed else "off")
     if level == "off":
         return None
-    from toolgate.server.telemetry.audit import recorder  # start-up: over stdio most do without
+    from toolgate.server.telemetry.audit import recorder  # start-up: over stdio it is mostly off
 
     try:
         return recorder.open_recorder(state, level, workspaces.sandbox_level)
     except OSError as error:
-        raise UsageError(f"--audit: {error}") from None
+        reason = f"{error.filename} can't be written: {error.strerror}" if error.strerror else str(error)
+        raise UsageError(f"--audit: {reason}") from None
 
 
 def _open_traces(config: Config, registry: Callable[[], Registry]) -> "Traces | None":
     if not config.is_tracing:
         return None
-    from toolgate.server.telemetry import traces  # start-up: few have them
+    from toolgate.server.telemetry import traces  # start-up: rarely configured
 
     return traces.open_traces(config.name, registry, config.trace_protocol)
 
 
 def _make_metrics(registry: Callable[[], Registry]) -> "Metrics":
-    from toolgate.server.telemetry.metrics import Metrics  # start-up: over stdio nobody could ask
+    from toolgate.server.telemetry.metrics import Metrics  # start-up: HTTP only
 
     return Metrics(lambda: registry().tools)

@@ -1,7 +1,7 @@
-"""Sends OpenTelemetry traces: a span for each request, below the client's where its `_meta` names one, and one for each
-step that takes a while. Knows calls and how they end; knows no transport.
+"""Send OpenTelemetry traces: a span for each request, below the client's span if `_meta` names one, and a span for each
+slow step.
 
-Of what was asked and answered there is the method, the name of a tool or prompt that we have, and the code of an error.
+Of requests and answers a span has the method, the name of a tool or prompt of ours, and the code of an error.
 Source: OpenTelemetry semantic conventions for MCP; MCP 2026-07-28 basic, "OpenTelemetry trace context"; W3C Trace
 Context.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.trace import Span
 
-FLUSH = 1.0  # seconds for what is not sent yet, at the end
+FLUSH = 1.0  # seconds for the remaining spans, at the end
 MAX_CONTEXT = 512  # characters of a header of W3C Trace Context, section 3.3.1.5
 MAX_ID = 64  # characters of a request's id
 TOOL_ERROR, CANCELLED = "tool_error", "cancelled"
@@ -39,7 +39,7 @@ TRANSPORT_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     **{row.name: {"network.transport": "tcp", "network.protocol.name": "http"} for row in HTTP_TRANSPORTS},
 }
 
-EXPORT_STATES = {True: "are taken again", False: "can't be sent to the collector: they are dropped meanwhile"}
+EXPORT_STATES = {True: "reach the collector again", False: "can't be sent to the collector and are dropped"}
 
 Function = Callable[[Call], Any | Awaitable[Any]]
 
@@ -47,10 +47,12 @@ log = logging.getLogger("toolgate.traces")
 
 
 class Traces:
-    """`registry()` are the parts there are: other names are not told."""
+    """`registry()` returns the parts of the server; other names never reach a span."""
 
     def __init__(self, provider: "TracerProvider", registry: Callable[[], Registry]) -> None:
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # start-up: few have it
+        from opentelemetry.trace.propagation.tracecontext import (
+            TraceContextTextMapPropagator,  # start-up: rarely configured
+        )
 
         self._provider = provider
         self._tracer = provider.get_tracer("toolgate", VERSION)
@@ -58,9 +60,9 @@ class Traces:
         self._registry = registry
 
     def trace_method(self, function: Function) -> Function:
-        """A method, with a span around each call."""
+        """Return a method with a span around each call."""
 
-        async def following(call: Call) -> Any:
+        async def traced(call: Call) -> Any:
             with self._span(call) as span:
                 try:
                     answer = function(call)
@@ -75,10 +77,10 @@ class Traces:
                     _fail(span, TOOL_ERROR)
                 return answer
 
-        return following
+        return traced
 
     async def close(self) -> None:
-        """Send what is not sent yet, for a second at most."""
+        """Send the remaining spans, for a second at most."""
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         await asyncio.to_thread(ending.join, FLUSH)
@@ -87,19 +89,19 @@ class Traces:
     def _span(self, call: Call) -> "Generator[Span]":
         from opentelemetry.trace import SpanKind  # start-up, as above
 
-        said = self._attributes(call)
-        target = said.get("gen_ai.tool.name") or said.get("gen_ai.prompt.name")
+        attributes = self._attributes(call)
+        target = attributes.get("gen_ai.tool.name") or attributes.get("gen_ai.prompt.name")
         with self._tracer.start_as_current_span(
             f"{call.method} {target}" if target else call.method,
             self._context.extract(_client_context(call.meta)),
             SpanKind.SERVER,
-            said,
-            record_exception=False,  # what went wrong is in the log; here others would read it
+            attributes,
+            record_exception=False,  # the log has it; others read these
             set_status_on_exception=False,
         ) as span:
             SPAN_FACTORY.set(
                 self._trace_step
-            )  # both hold for as long as the request's task: what fails is logged after this
+            )  # both hold for the whole task of the request, which logs its failure after this
             LOG_CONTEXT.set(
                 replace(LOG_CONTEXT.get() or LogContext(), trace=f"{span.get_span_context().trace_id:032x}")
             )
@@ -115,36 +117,36 @@ class Traces:
                 raise
 
     def _attributes(self, call: Call) -> dict[str, str]:
-        """The attributes that are known at the beginning."""
-        said = {"mcp.method.name": call.method, "jsonrpc.request.id": replace_surrogates(str(call.id)[:MAX_ID])}
-        said |= TRANSPORT_ATTRIBUTES.get(call.session.transport, {})
+        """Return the attributes that are known at the beginning."""
+        attributes = {"mcp.method.name": call.method, "jsonrpc.request.id": replace_surrogates(str(call.id)[:MAX_ID])}
+        attributes |= TRANSPORT_ATTRIBUTES.get(call.session.transport, {})
         if call.session.key:
-            said["mcp.session.id"] = short_hash(call.session.key)  # as the audit log has it: the id itself is a secret
+            attributes["mcp.session.id"] = short_hash(call.session.key)  # the id itself is a secret
         about = LOG_CONTEXT.get()
         if about is not None and about.request:
-            said["toolgate.request.id"] = about.request
+            attributes["toolgate.request.id"] = about.request
         name, registry = call.params.get("name"), self._registry()
         if call.method == "tools/call":
-            said["gen_ai.operation.name"] = "execute_tool"
+            attributes["gen_ai.operation.name"] = "execute_tool"
             if isinstance(name, str) and name in registry.tools:
-                said["gen_ai.tool.name"] = name
+                attributes["gen_ai.tool.name"] = name
         elif call.method == "prompts/get" and isinstance(name, str) and name in registry.prompts:
-            said["gen_ai.prompt.name"] = name
-        return said
+            attributes["gen_ai.prompt.name"] = name
+        return attributes
 
 
 def open_traces(name: str, registry: Callable[[], Registry], protocol: str) -> Traces | None:
-    """Traces of the server `name`, sent to where the `OTEL_*` variables say; None, and a line in the log, where they
-    can't be. `protocol` is what those variables want to be spoken."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would say it again every few seconds
+    """Return the traces of the server `name`, sent where the `OTEL_*` variables say. If that is impossible, log it and
+    return None. `protocol` is the one that those variables ask for."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would repeat the same failure every few seconds
     if protocol and protocol != "http/protobuf":
-        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL: %.40s is not spoken here: traces go as http/protobuf", protocol)
+        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL: %.40s is not supported; traces are sent as http/protobuf", protocol)
     try:
         return Traces(_provider(name), registry)
     except ImportError:
         log.warning("no traces are sent, though OTEL_EXPORTER_OTLP_ENDPOINT is set: pip install 'toolgate[traces]'")
-    except Exception as error:  # what else the variables can say wrong
-        log.warning("no traces are sent: the OTEL_ variables hold what can't be (%s)", type(error).__name__)
+    except Exception as error:  # other invalid values of the variables
+        log.warning("no traces are sent: an OTEL_ variable has an invalid value (%s)", type(error).__name__)
         log.debug("traces", exc_info=True)
     return None
 
@@ -154,7 +156,7 @@ def _provider(name: str) -> "TracerProvider":
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    resource = Resource.create({"service.version": VERSION})  # with what OTEL_SERVICE_NAME and its like say
+    resource = Resource.create({"service.version": VERSION})  # with OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": name}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -163,8 +165,8 @@ def _provider(name: str) -> "TracerProvider":
 
 
 class LazyExporter:
-    """Over OTLP. The library's own is made when there is something to send, in the thread that sends: what it needs
-    takes longer to load than a client waits for."""
+    """Exports over OTLP. The library's own exporter is made in the sending thread at the first export: its imports take
+    longer than a client waits for an answer."""
 
     def __init__(self) -> None:
         self._exporter: SpanExporter | None = None
@@ -193,14 +195,14 @@ class LazyExporter:
         return self._exporter
 
     def _log_change(self, works: bool) -> None:
-        """Once, whenever it changes."""
+        """Log it once, whenever it changes."""
         if works != self._works:
             log.log(logging.INFO if works else logging.WARNING, "traces %s", EXPORT_STATES[works])
             self._works = works
 
 
 def _client_context(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The client's place in a trace; what is malformed is none."""
+    """Return the client's trace context from `_meta`, without malformed values."""
     given = {name: meta.get(name) for name in ("traceparent", "tracestate")}
     return {name: text for name, text in given.items() if isinstance(text, str) and len(text) <= MAX_CONTEXT}
 
