@@ -67,11 +67,14 @@ class RequestGuard:
             return
         id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # no secret, but no count either
         extra = [(REQUEST_ID_HEADER, id.encode())]
+        connection = scope.get("toolgate.connection")
 
         async def send_labelled(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self.answered[message["status"]] += 1
                 message["headers"] = [*message.get("headers", ()), *extra]
+                if connection is not None:
+                    connection.join_head()
             await send(message)
 
         LOG_CONTEXT.set(LogContext(id))  # the server starts each request in a task of its own

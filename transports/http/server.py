@@ -1,13 +1,11 @@
-"""Listens for HTTP: uvicorn, with limits of our own on headers and connections, and an end that is ours to order.
-
-Knows sockets and uvicorn; knows nothing of what is served.
-"""
+"""Listen for HTTP with uvicorn, limit what clients may hold, and end in order."""
 
 import asyncio
 import logging
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Collection, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,7 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolgate.server.budget import Budget, Claim
-from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
 from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections, ConnectionSlot
 
 log = logging.getLogger("toolgate.http")
@@ -28,43 +26,35 @@ SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck,
 KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies do (nginx 60, Traefik 90, Caddy 120)
 CLOSE_TIME = 2.0  # seconds for the last bytes to go out
 LEAVE_TIME = 0.5  # seconds for clients to leave with an answer: a request may be on its way on any connection
-CHUNKED = b"transfer-encoding: chunked\r\n"
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # the one answer that another follows
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class HeadJoiningTransport:
     """A transport that keeps the head of an answer until its body comes, so that both are one write: each is a system
-    call, and may wake the client. To who speaks HTTP/1.0 (`plain`) a body goes without the chunks that uvicorn makes of
-    it, one a write: it ends with the connection (RFC 9112 section 6.1)."""
+    call, and may wake the client."""
 
-    __slots__ = ("_bare", "_held", "_transport", "plain")
+    __slots__ = ("_head", "_transport", "is_head_next")
 
     def __init__(self, transport: Any) -> None:
+        self.is_head_next = False  # the next write is the head of an answer
         self._transport = transport
-        self._held = b""
-        self._bare = False
-        self.plain = False
+        self._head = b""
 
     def write(self, data: bytes) -> None:
-        if data.startswith(b"HTTP/1.1 ") and data != CONTINUE:
-            self.flush()
-            self._bare = self.plain and CHUNKED in data
-            self._held = data.replace(CHUNKED, b"") if self._bare else data
-            return
-        if self._bare:
-            data = _strip_chunk(data)
-        if self._held:
-            self._transport.writelines((self._held, data))
-            self._held = b""
+        if self.is_head_next:
+            self.is_head_next = False
+            self._head = data
+        elif self._head:
+            self._transport.writelines((self._head, data))
+            self._head = b""
         else:
             self._transport.write(data)
 
     def flush(self) -> None:
         """Send a head to which no body came: an answer to HEAD, or one that failed."""
-        if self._held:
-            self._transport.write(self._held)
-            self._held = b""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
 
     def close(self) -> None:
         self.flush()
@@ -130,11 +120,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         has_room = self._slot.begin_request()
         self._in_body = True
-        self.transport.plain = self.parser.get_http_version() == "1.0"  # type: ignore[attr-defined]  # ours
         if getattr(self.cycle, "response_complete", True):  # else the answer under way is its own sender's
             self.principal = ""
         self.scope["toolgate.connection"] = self  # type: ignore[typeddict-unknown-key]  # ours
         self.app = self._served if has_room or self.url.decode("ascii", "replace") in self._probes else _refuse
+        if self.parser.get_http_version() == "1.0":
+            self.app = partial(_serve_unchunked, self.app)
         super().on_headers_complete()
         if self._is_last or not has_room:
             self.cycle.keep_alive = False
@@ -150,6 +141,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._slot.end_request()
         if self._in_body and self._head_timer is None:
             self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+
+    def join_head(self) -> None:
+        """The next write is the head of an answer: it waits for the body."""
+        self.transport.is_head_next = True  # type: ignore[attr-defined]  # ours
 
     def drop(self) -> None:
         """Close it at once, with what its reader has not taken."""
@@ -336,10 +331,22 @@ def _abort(listener: HttpServer) -> None:
         connection.transport.abort()
 
 
-def _strip_chunk(data: bytes) -> bytes:
-    """What a write of uvicorn's has in it: a chunk, the end of all, or both."""
-    size, _, rest = data.partition(b"\r\n")
-    return rest[: int(size or b"0", 16)]
+async def _serve_unchunked(application: Application, scope: Scope, receive: Receive, send: Any) -> None:
+    """Serve a client of HTTP/1.0: a body without a length ends with the connection (RFC 9112 section 6.3)."""
+    cycle = send.__self__  # uvicorn's, which would send the body in chunks, and counts what comes of a length
+    is_open = False
+
+    async def send_unchunked(message: Message) -> None:
+        nonlocal is_open
+        if message["type"] == "http.response.start":
+            is_open = all(name != b"content-length" for name, _ in message["headers"])
+            if is_open:
+                cycle.chunked_encoding, cycle.expected_content_length = False, sys.maxsize
+        elif is_open and not message.get("more_body"):
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    await application(scope, receive, send_unchunked)
 
 
 async def _wait_first(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:
