@@ -27,8 +27,8 @@ from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreac
 from toolgate.server.auth.clients.reachability import Reachability
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
-from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
+from toolgate.server.auth.tokens.jwks import Fetch
 from toolgate.server.policy.sliding_window import SPAN
 from toolgate.server.state import client_rows
 from toolgate.server.state.store import StateError

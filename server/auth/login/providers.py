@@ -13,13 +13,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
-import msgspec
-
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.pending_logins import derive_state, derive_value, pkce_challenge
 from toolgate.server.auth.tokens import jose
-from toolgate.tools import ToolError
+from toolgate.server.auth.tokens.jwks import DocumentError, discover, fetch_json, find_endpoint
 
 TIMEOUT = 10.0  # seconds for each request to a provider: a person waits
 MAX_DOCUMENT = 256 * 1024  # bytes; a provider's keys and metadata take a few kilobytes
@@ -85,13 +83,13 @@ class OpenIdProvider:
         self._client = client
         self._secret = secret
         self._allowed = allowed
-        self._web = _Web(fetch, self.title)
+        self._web = _ProviderClient(fetch, self.title)
         self._now = now
-        self._metadata: tuple[float, dict[str, Any]] | None = None
+        self._metadata: tuple[float, Mapping[str, Any]] | None = None
         self._keys: tuple[float, list[jose.JoseKey]] | None = None
 
     async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
-        metadata = await self._discovered()
+        metadata = await self._discover()
         asked = {
             "response_type": "code",
             "client_id": self._client,
@@ -102,10 +100,10 @@ class OpenIdProvider:
             **pkce_challenge(ticket),
             **(SELECT if anew else {}),
         }
-        return _with_query(_url(metadata, "authorization_endpoint", self.title), asked)
+        return _with_query(_endpoint(metadata, "authorization_endpoint", self.title), asked)
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
-        metadata = await self._discovered()
+        metadata = await self._discover()
         said = answer.get("iss")
         if said != self.issuer and (said or metadata.get("authorization_response_iss_parameter_supported") is True):
             raise SignInError(f"this answer is not from {self.title}")
@@ -145,17 +143,17 @@ class OpenIdProvider:
     def permits(self, person: Person) -> bool:
         return self._allowed.permits(self.key, person.subject, person.email)
 
-    async def _discovered(self) -> dict[str, Any]:
-        """The provider's metadata, whose issuer must be the one configured (Discovery section 4.3)."""
+    async def _discover(self) -> Mapping[str, Any]:
+        """Return the provider's metadata, fetched at most every `METADATA_LIFETIME`."""
         if self._metadata is None or self._now() - self._metadata[0] > METADATA_LIFETIME:
-            document = await self._web.json(self.issuer.rstrip("/") + "/.well-known/openid-configuration")
-            if document.get("issuer") != self.issuer:
-                log.error("%s: its metadata names another issuer", self.issuer)
-                raise SignInError(f"{self.title} can't be used: its metadata names another issuer")
-            self._metadata = (self._now(), document)
+            try:
+                url = self.issuer.rstrip("/") + "/.well-known/openid-configuration"
+                self._metadata = (self._now(), await discover(self._web.fetch_document, self.issuer, [url]))
+            except DocumentError as error:
+                raise self._web.refuse(error) from None
         return self._metadata[1]
 
-    async def _tokens(self, metadata: dict[str, Any], code: str, back: str, ticket: str) -> dict[str, Any]:
+    async def _tokens(self, metadata: Mapping[str, Any], code: str, back: str, ticket: str) -> dict[str, Any]:
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -171,9 +169,9 @@ class OpenIdProvider:
             headers["authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         elif self._secret:
             form["client_secret"] = self._secret
-        return await self._web.json(_url(metadata, "token_endpoint", self.title), form, headers)
+        return await self._web.json(_endpoint(metadata, "token_endpoint", self.title), form, headers)
 
-    async def _claims(self, metadata: dict[str, Any], token: object) -> dict[str, Any]:
+    async def _claims(self, metadata: Mapping[str, Any], token: object) -> dict[str, Any]:
         if not isinstance(token, str):
             raise SignInError(f"{self.title} did not say who you are")
         try:
@@ -190,21 +188,21 @@ class OpenIdProvider:
             token, keys, typ=("jwt", ""), algorithms=ALGORITHMS, issuer=self.issuer, audience=(self._client,)
         )
 
-    async def _known_keys(self, metadata: dict[str, Any], age: float) -> list[jose.JoseKey]:
+    async def _known_keys(self, metadata: Mapping[str, Any], age: float) -> list[jose.JoseKey]:
         if self._keys is None or self._now() - self._keys[0] >= age:
-            document = await self._web.json(_url(metadata, "jwks_uri", self.title))
+            document = await self._web.json(_endpoint(metadata, "jwks_uri", self.title))
             try:
                 self._keys = (self._now(), jose.parse_jwks(document))
             except ValueError:
                 raise SignInError(f"{self.title} can't be used: it has no keys") from None
         return self._keys[1]
 
-    async def _userinfo(self, metadata: dict[str, Any], tokens: dict[str, Any], subject: str) -> dict[str, Any]:
+    async def _userinfo(self, metadata: Mapping[str, Any], tokens: dict[str, Any], subject: str) -> dict[str, Any]:
         """What the id_token left out. It must be about the same subject (Core section 5.3.2)."""
         if "userinfo_endpoint" not in metadata or not isinstance(tokens.get("access_token"), str):
             return {}
         told = {"authorization": f"Bearer {tokens['access_token']}"}
-        claims = await self._web.json(_url(metadata, "userinfo_endpoint", self.title), headers=told)
+        claims = await self._web.json(_endpoint(metadata, "userinfo_endpoint", self.title), headers=told)
         return claims if claims.get("sub") == subject else {}
 
 
@@ -220,7 +218,7 @@ class GitHubProvider:
         self._client = client
         self._secret = secret
         self._allowed = allowed
-        self._web = _Web(fetch, self.title)
+        self._web = _ProviderClient(fetch, self.title)
         self.issuer = issuer
         self._api = api
 
@@ -273,8 +271,8 @@ class GitHubProvider:
         return [str(row.get("email")) for row in rows if row.get("verified") is True]
 
 
-class _Web:
-    """Asks a provider. What goes wrong is logged without what was sent, and told as one sentence."""
+class _ProviderClient:
+    """Sends requests to a provider. What fails is logged without what was sent; the person reads one sentence."""
 
     def __init__(self, fetch: Fetch, title: str) -> None:
         self._fetch = fetch
@@ -285,30 +283,30 @@ class _Web:
     ) -> dict[str, Any]:
         document = await self.document(url, form, headers)
         if not isinstance(document, dict):
-            raise self._failed(url, "its answer is no JSON object")
+            raise self.refuse(f"{url.partition('?')[0]} is no JSON object")
         return document
 
     async def document(
         self, url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        told = {"accept": "application/json", **(headers or {})}
-        how: dict[str, Any] = {}
-        if form is not None:
-            told["content-type"] = "application/x-www-form-urlencoded"
-            how = {"method": "POST", "body": urlencode(form).encode()}
         try:
-            page = await self._fetch(url, headers=told, limit=MAX_DOCUMENT, timeout=TIMEOUT, redirects=0, **how)
-        except ToolError as error:
-            raise self._failed(url, str(error)) from None
-        if page.status != 200 or page.truncated:
-            raise self._failed(url, f"status {page.status}")
-        try:
-            return msgspec.json.decode(page.body)
-        except (ValueError, RecursionError):
-            raise self._failed(url, "its answer is not JSON") from None
+            return await self.fetch_document(url, form, headers)
+        except DocumentError as error:
+            raise self.refuse(error) from None
 
-    def _failed(self, url: str, why: str) -> SignInError:
-        log.warning("signing in by %s failed at %s: %s", self._title, url.partition("?")[0], why)
+    async def fetch_document(
+        self, url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Return the JSON of an answer, to a form where one is sent. Raises DocumentError."""
+        sent = dict(headers or {})
+        request: dict[str, Any] = {}
+        if form is not None:
+            sent["content-type"] = "application/x-www-form-urlencoded"
+            request = {"method": "POST", "body": urlencode(form).encode()}
+        return await fetch_json(self._fetch, url, limit=MAX_DOCUMENT, timeout=TIMEOUT, headers=sent, **request)
+
+    def refuse(self, why: object) -> SignInError:
+        log.warning("signing in by %s failed: %s", self._title, why)
         return SignInError(f"signing in by {self._title} failed; the server's log says more")
 
 
@@ -321,13 +319,11 @@ def _code(answer: Mapping[str, str], title: str) -> str:
     return answer["code"]
 
 
-def _url(metadata: Mapping[str, Any], name: str, title: str) -> str:
-    """An endpoint: https, or http where the issuer itself is."""
-    url = metadata.get(name)
-    wanted = ("https", "http") if str(metadata.get("issuer")).startswith("http://") else ("https",)
-    if not isinstance(url, str) or urlsplit(url).scheme not in wanted:
-        raise SignInError(f"{title} can't be used: its metadata has no usable {name}")
-    return url
+def _endpoint(metadata: Mapping[str, Any], name: str, title: str) -> str:
+    try:
+        return find_endpoint(metadata, name)
+    except DocumentError:
+        raise SignInError(f"{title} can't be used: its metadata has no usable {name}") from None
 
 
 def _with_query(url: str, asked: Mapping[str, str]) -> str:

@@ -57,9 +57,8 @@ from toolgate.server.auth.oauth_server.responses import (
 from toolgate.server.auth.oauth_server.revoke_introspect import Introspection, Revocation
 from toolgate.server.auth.oauth_server.server import AuthlibServer, IssuerSettings, VerifiedInputs
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
-from toolgate.server.auth.tokens.external_issuer import ExternalIssuer as Provider
-from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, read_header
+from toolgate.server.auth.tokens.jwks import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.principal import GrantKey, derive_subject
 from toolgate.server.state import client_rows, grant_rows
@@ -145,7 +144,7 @@ class AuthorizationService:
             copies=document_copies,
             consequence=REGISTERING if self._registers else DOCUMENTS_ALONE,
         )
-        self._providers = {issuer: Provider(issuer, fetch_trusted or fetch, now) for issuer in enterprise_issuers}
+        self._providers = {issuer: IssuerKeys(issuer, fetch_trusted or fetch, now) for issuer in enterprise_issuers}
         self._turns, self._threads = asyncio.Semaphore(SIGNATURES), Threads(SIGNATURES)
         self._registering = AddressLimiter(REGISTRATIONS, ALL_REGISTRATIONS, now)
         self._malformed = AddressLimiter(MALFORMED, ALL_MALFORMED, now)

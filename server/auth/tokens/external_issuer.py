@@ -1,183 +1,34 @@
-"""Tokens of an issuer that is not us: its metadata and keys, fetched, kept and renewed, and what its tokens say. Knows
-no HTTP but the `fetch` it is given.
+"""Verify the access tokens of an external issuer, `--auth URL`.
 
-The keys are held as long as there are no others: an issuer that can't be reached stops nobody who has a token. They are
-fetched anew every `RENEW` seconds while tokens come, and at most every `PAUSE` for a key nobody knows. In between such
-a token may be good, signed by a key as new as this second: it is not refused, which would send a person to sign in
-again for nothing, but told when to come back. Once its key has been looked for and not found it is refused.
-Source: RFC 8414 section 3, OpenID Connect Discovery 1.0 section 4, RFC 7517, RFC 9068; MCP 2026-07-28
-basic/authorization, "Authorization Server Discovery".
+A token signed by a key that is not known may be good, with a key as new as this second. It is not refused, which would
+make a person sign in again for nothing: the caller is told when to come back. Once its key has been looked for and not
+found, it is refused.
+Source: RFC 9068; MCP 2026-07-28 basic/authorization, "Authorization Server Discovery".
 """
 
-import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
-from urllib.parse import urlsplit
-
-import msgspec
+from typing import Any
 
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import (
     CachedToken,
-    TemporarilyUnavailableError,
     TokenCache,
     principal_from_claims,
 )
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
+from toolgate.server.auth.tokens.jwks import Fetch, IssuerKeys
 from toolgate.server.principal import Principal
-from toolgate.tools.api.errors import ToolError
-from toolgate.tools.web.fetch import Page
 
 log = logging.getLogger("toolgate.auth")
 
-RENEW = 600.0  # seconds after which keys are fetched anew: a removed one is refused no later than this and a fetch
-PAUSE = 30.0  # seconds between two fetches for a key nobody knows: anyone can name one
-RETRY = 5.0  # seconds between two fetches while there are no keys at all
-FETCH_TIME = 5.0  # seconds for one document
-MAX_WANTED = 1_000  # ids of keys remembered as looked for: anyone can name them
-MAX_DOCUMENT = 512 * 1024  # bytes of one; the largest seen are a tenth of it
 LEEWAY = 60.0  # seconds its clock may differ from ours
 ALGORITHMS = ("ES256", "RS256", "EdDSA", "Ed25519")
 TYPES = ("at+jwt", "jwt", "")  # few issuers know RFC 9068; an ID token is told by what is in it
 OTHER_TOKENS = frozenset(("nonce", "at_hash", "c_hash", "s_hash", "events"))  # claims of ID, logout and event tokens
 OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline", "Logout"), "token_use": ("id",)}  # Keycloak's, Cognito's
-
-
-class Fetch(Protocol):
-    """What `tools.web.Web.fetch` does. Raises ToolError."""
-
-    async def __call__(
-        self, url: str, *, headers: Mapping[str, str] | None, limit: int, timeout: float, redirects: int
-    ) -> Page: ...
-
-
-class IssuerFetchError(Exception):
-    """A document could not be had or is none; the text is ours."""
-
-
-class ExternalIssuer:
-    """One issuer's metadata and keys."""
-
-    def __init__(self, issuer: str, fetch: Fetch, now: Callable[[], float]) -> None:
-        self.issuer = issuer
-        self.keys: list[JoseKey] = []
-        self.own_audiences: frozenset[str] = frozenset((issuer,))  # audiences of its own that a token may name besides
-        self._fetch = fetch
-        self._now = now
-        self._jwks_uri: str | None = None
-        self.fetch_count = 0  # how often the keys were looked at, to the end
-        self._tried = float("-inf")
-        self._renewing: asyncio.Task[None] | None = None
-        self._wanted: set[str] = set()  # ids of keys to look for the next time
-        self._absent: set[str] = set()  # those of the last time
-
-    def is_due(self, now: float) -> bool:
-        """Whether the keys should be fetched anew; so too when the clock was set back."""
-        return not self._tried_within(RENEW, now)
-
-    async def ensure_keys(self) -> None:
-        """Have keys, and have them renewed when it is time. Raises Unavailable."""
-        if self.keys:
-            if self.is_due(self._now()):
-                self._renew()  # meanwhile those held are good
-            return
-        await self.refresh_keys(RETRY)
-        if not self.keys:
-            raise TemporarilyUnavailableError(RETRY)
-
-    async def refresh_keys(self, pause: float) -> None:
-        """Fetch the keys, unless that was tried less than `pause` seconds ago; all who ask meanwhile wait for one."""
-        if self._renewing is None and self._tried_within(pause, self._now()):
-            return
-        await asyncio.shield(self._renew())
-
-    async def seek_key(self, kid: str) -> None:
-        """Look for a key nobody knows. Raises Unavailable when it is too soon for that."""
-        now = self._now()
-        if self._renewing is None and self._tried_within(PAUSE, now):
-            if kid in self._absent:
-                return
-            if len(self._wanted) < MAX_WANTED:
-                self._wanted.add(kid)
-            raise TemporarilyUnavailableError(self._tried + PAUSE - now)
-        await self.refresh_keys(PAUSE)
-
-    async def close(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._renewing
-
-    def _tried_within(self, seconds: float, now: float) -> bool:
-        return 0 <= now - self._tried < seconds
-
-    def _renew(self) -> "asyncio.Task[None]":
-        if self._renewing is None:
-            self._tried = self._now()
-            self._absent, self._wanted = self._wanted, set()
-            self._renewing = asyncio.get_running_loop().create_task(self._load())
-            self._renewing.add_done_callback(self._renewed)
-        return self._renewing
-
-    def _renewed(self, task: "asyncio.Task[None]") -> None:
-        self._renewing = None
-        self.fetch_count += 1
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the keys of %s could not be read", self.issuer, exc_info=task.exception())
-
-    async def _load(self) -> None:
-        try:
-            if self._jwks_uri is None:
-                self._jwks_uri = await self._discover()
-            keys = jose.parse_jwks(await self._document(self._jwks_uri))
-            if not keys:
-                raise IssuerFetchError(f"{self._jwks_uri} has no key that can be used")
-        except (IssuerFetchError, ValueError) as error:
-            self._jwks_uri = None  # next time from the beginning: it may have moved
-            log.warning("--auth: %s", error)
-            return
-        self._absent |= {key.kid for key in self.keys}.difference(key.kid for key in keys)
-        self.keys = keys
-
-    async def _discover(self) -> str:
-        """Where its keys are, by the first of its metadata documents that is one."""
-        said: list[str] = []
-        for url in metadata_urls(self.issuer):
-            try:
-                document = await self._document(url)
-            except IssuerFetchError as error:
-                said.append(str(error))
-                continue
-            if not isinstance(document, dict) or document.get("issuer") != self.issuer:
-                other = document.get("issuer") if isinstance(document, dict) else None
-                said.append(f"{url} is of issuer {other!r}"[:300])
-                continue
-            uri = document.get("jwks_uri")
-            if not isinstance(uri, str) or urlsplit(uri).scheme not in ("https", urlsplit(self.issuer).scheme):
-                raise IssuerFetchError(f"{url} names no jwks_uri that could be used")
-            userinfo = document.get("userinfo_endpoint")
-            self.own_audiences = frozenset((self.issuer, userinfo if isinstance(userinfo, str) else self.issuer))
-            return uri
-        raise IssuerFetchError(f"the issuer {self.issuer} has no metadata: {'; '.join(said)}")
-
-    async def _document(self, url: str) -> Any:
-        try:
-            page = await self._fetch(
-                url, headers={"accept": "application/json"}, limit=MAX_DOCUMENT, timeout=FETCH_TIME, redirects=0
-            )
-            if page.status != 200:
-                raise IssuerFetchError(f"{url} answered {page.status}")
-            if page.truncated:
-                raise IssuerFetchError(f"{url} is larger than {MAX_DOCUMENT // 1024} KiB")
-            return msgspec.json.decode(page.body)
-        except ToolError as error:
-            raise IssuerFetchError(error.text) from None
-        except (ValueError, RecursionError):
-            raise IssuerFetchError(f"{url} is no JSON") from None
 
 
 class ExternalTokens:
@@ -186,7 +37,7 @@ class ExternalTokens:
     def __init__(
         self, issuer: str, audience: Sequence[str], fetch: Fetch, *, now: Callable[[], float] = time.time
     ) -> None:
-        self._issuer = ExternalIssuer(issuer, fetch, now)
+        self._issuer = IssuerKeys(issuer, fetch, now)
         self._audience = tuple(audience)
         self._now = now
         self._verified = TokenCache()
@@ -234,14 +85,6 @@ class ExternalTokens:
         if self._issuer.keys is not self._keys:
             self._keys = self._issuer.keys
             self._verified.clear()
-
-
-def metadata_urls(issuer: str) -> list[str]:
-    """Where an issuer's metadata may be, in the order in which MCP clients look too."""
-    parts = urlsplit(issuer)
-    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    urls = [f"{origin}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]
-    return [*urls, f"{origin}{path}/.well-known/openid-configuration"] if path else urls
 
 
 def _check_kind(claims: Mapping[str, Any]) -> None:

@@ -27,7 +27,8 @@ from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.state import grant_rows, people_rows, tables
 
 OFTEN = (  # the command, but for how often it looks
-    "import sys; from toolgate.server.http_app import Site; Site.__init__.__kwdefaults__['every'] = 0.2; "
+    "import sys; from toolgate.server.http_app import HttpApp; "
+    "HttpApp.__init__.__kwdefaults__['revocation_interval'] = 0.2; "
     "from toolgate.server.__main__ import main; sys.exit(main())"
 )
 WITHIN = 20.0  # seconds for what is looked at every fifth of one

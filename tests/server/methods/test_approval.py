@@ -520,7 +520,6 @@ def test_rules_may_come_from_the_environment_and_are_told_when_they_are_about_no
 def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
     deny = "account:ada=echo,github:17=plain,subject:robot=change,scope:tools:shell=idle"
     with signed_site(tmp_path, "--deny", deny) as signed:
-        from toolgate.server.auth.login.providers import GITHUB
         from toolgate.server.principal import derive_subject
         from toolgate.server.state import grant_rows
         from toolgate.server.state.people_rows import BUILT_IN
@@ -545,7 +544,7 @@ def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
             return bool(answer["result"]["isError"])
 
         ada, bob = know(BUILT_IN, "5f5f", "ada"), know(BUILT_IN, "6a6a", "bob")
-        octo, fake = know(GITHUB, "17", "octo"), know("https://other.example", "17", "ada")
+        octo, fake = know("https://github.com", "17", "octo"), know("https://other.example", "17", "ada")
         assert [refused(who, "echo", text="x") for who in (ada, bob, octo, fake, "robot")] == [True] + 4 * [False]
         assert [refused(who, "plain", word="x") for who in (ada, octo, fake)] == [False, True, False]
         assert [refused(who, "change") for who in (ada, "robot")] == [False, True]
