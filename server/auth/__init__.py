@@ -1,2 +1,4 @@
-"""OAuth 2.1 without HTTP: who may do what, who says so, and how it is proved. Knows no transport and no web
-framework."""
+"""Decide who may call, and with which scopes: OAuth 2.1 without HTTP.
+
+Enter at `setup`. `app`, `http_app` and transports/web import it; it imports no transport and no web framework.
+"""

@@ -1,6 +1,4 @@
-"""What people have granted, and to which clients: to be looked at and taken back, by themselves or by the operator.
-Knows no protocol, so that a command needs no more than the database.
-"""
+"""List and revoke what people have granted to clients. A command needs no more than the database for it."""
 
 import time
 from collections.abc import Callable, Collection, Mapping

@@ -1,5 +1,7 @@
-"""New keys in place of those in STATE/keys that seal what comes back soon. Knows neither what signs tokens, which
-`auth.keys` rotates, nor the key of the audit log, which lasts: with another one it could not be verified.
+"""Replace the keys in STATE/keys that seal what comes back soon.
+
+`auth.tokens.signing_keys` rotates the keys that sign tokens. The key of the audit log is never rotated: the log could
+not be verified with another one.
 """
 
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""What the operator calls a principal, in rules: `account:ada`, `github:583231`, as `toolgate user list` does. Knows
-the people in the state database; knows nothing of rules.
-"""
+"""Find the names by which rules call a principal: `account:ada`, `github:583231`."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING

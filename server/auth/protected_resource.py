@@ -1,5 +1,4 @@
-"""What this server is to OAuth, a protected resource: its names, its metadata and its challenges. Knows no HTTP but the
-value of one header.
+"""Describe this server as an OAuth protected resource: its names, its metadata and its challenges.
 
 All URLs come from the one public URL that was configured, never from a request.
 Source: RFC 9728; RFC 6750 section 3; MCP 2026-07-28 basic/authorization.

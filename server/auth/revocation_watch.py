@@ -1,7 +1,7 @@
-"""Ends what belongs to those who may not come any more. What lasts longer than a request is verified no more: so it is
-asked every few seconds who of its callers still stands, whoever took that away, in this process or another.
+"""End what belongs to people and clients whose access has been revoked.
 
-Knows nothing of HTTP or of what a right is; `site` says who has something open, and what ends.
+A session, an open stream and a background command outlast the request whose token was verified. So every few seconds
+the watch asks which of their grants are still valid, whichever process revoked the others, and ends the rest.
 """
 
 import asyncio

@@ -1,6 +1,4 @@
-"""What a site that people sign in to needs: the resource it is, and whoever verifies its tokens. A part of the
-composition root; knows no routes.
-"""
+"""Build what a server with sign-in needs: the resource, the token verifier, the authorization server."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,7 @@
 """Copies of the metadata documents of well-known clients, for a server that can't reach the hosts that publish them.
 
-Each is what was published in October 2026; a copy that does not have its digest is not used. All of them send codes to
-loopback alone, so that an outdated copy gives no code away.
+Each was published in October 2026. A copy that does not match its digest is not used. All of them redirect to loopback
+alone, so an outdated copy gives no code away.
 """
 
 import hashlib

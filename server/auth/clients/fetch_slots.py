@@ -1,6 +1,4 @@
-"""How much may be under way at once, in all and for one key: so that what is slow holds up its own kind alone. Knows
-nothing of what is under way.
-"""
+"""Limit how many fetches run at once, for one host and in all: a slow host delays only its own."""
 
 import asyncio
 from collections import Counter

@@ -1,9 +1,8 @@
-"""What clients publish about themselves: metadata documents and key sets, fetched, checked and kept for a while. Knows
-no HTTP but the `fetch` it is given, which guards where it goes.
+"""Fetch, check and cache what clients publish: metadata documents and key sets.
 
-Anybody can name a document, so all of it is bounded: what is fetched at a time and of one host, how large, how long,
-how often. That a document could not be had is not cached: the next who asks may find it. Of well-known clients there
-are copies, for where their hosts can't be reached.
+Anyone can name a document, so everything is bounded: fetches at a time and of one host, size, time, rate. A document
+that could not be fetched is not cached: the next request tries again. Of well-known clients there are copies, for
+servers that can't reach their hosts.
 Source: draft-ietf-oauth-client-id-metadata-document sections 3, 4 and 6; RFC 9111 section 5.2.
 """
 

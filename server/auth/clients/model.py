@@ -1,7 +1,7 @@
-"""Clients: who they say they are, what they may use, and what of a registration is taken. Knows no network and no web.
+"""Model OAuth clients, and check what a registration or a metadata document says of one.
 
-Three kinds: `configured` by the operator, `document` (its id is the URL of its metadata), `dynamic` (registered by
-itself). What all may say has one set of rules, here.
+Three kinds: `configured` by the operator, `document` (the id is the URL of its metadata), `dynamic` (registered by
+itself). One set of rules holds for what all of them may say.
 Source: RFC 7591; draft-ietf-oauth-client-id-metadata-document; MCP 2026-07-28 basic/authorization/client-registration.
 """
 

@@ -1,8 +1,7 @@
-"""Whether metadata documents of clients can be fetched at all, judged by hosts that no caller chooses.
+"""Find out whether metadata documents of clients can be fetched at all, by hosts that no caller chooses.
 
-A stranger names what is fetched, so that a fetch that fails says nothing by itself: it makes this server try the
-well-known documents, once a minute at most. Documents are out of reach when none of their hosts answers in one try; any
-answer of one of them brings documents back.
+A caller names the document, so one failed fetch says nothing. It makes the server try the well-known documents, at most
+once a minute. Documents are unreachable when none of their hosts answers; any answer of one makes them reachable again.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Where an authorization code may be sent: which redirect URIs are taken, and when the one in a request is one of them.
-Pure functions on text: no URL library's idea of what is equal comes between the lines.
+"""Decide where an authorization code may be sent.
 
+Pure functions on text: a URL library's own idea of equality would open redirects.
 Source: RFC 6749 section 3.1.2, RFC 8252 section 7, RFC 9700 section 4.1; the platforms' own pages for the presets.
 """
 

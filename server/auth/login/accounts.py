@@ -1,6 +1,4 @@
-"""People, and the accounts of the built-in login: names, passwords, and how fast they may be guessed. Knows no HTTP and
-no OAuth.
-"""
+"""Keep the accounts of the built-in login: names, passwords, and how fast they may be guessed."""
 
 import asyncio
 import base64

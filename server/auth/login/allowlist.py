@@ -1,4 +1,4 @@
-"""Who may come of those whom somebody else signs in: subjects, verified e-mail addresses, their domains. Pure."""
+"""Decide which people of external providers may sign in: by subject, verified e-mail address or its domain."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""All the ways in which a person can sign in here, put together from what was configured. Knows no HTTP."""
+"""Build the ways to sign in from the options, and decide who may sign in by them."""
 
 import ipaddress
 import json

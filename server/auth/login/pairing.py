@@ -1,6 +1,4 @@
-"""The one-time code with which the first account is made: it stands in the log, where only the operator reads it. Knows
-neither accounts nor pages.
-"""
+"""Make the one-time code for creating the first account. It is in the log, which only the operator reads."""
 
 import base64
 import hashlib

@@ -1,7 +1,6 @@
-"""Browsers that have been sent to somebody else's page to sign in. Knows what they left for only as an id.
+"""Remember browsers that are signing in at a provider's page.
 
-The browser that leaves gets a ticket, which only its cookie holds; `state`, `nonce` and the PKCE verifier are made of
-it, so that none of them is stored.
+Each holds a ticket, in a cookie. `state`, `nonce` and the PKCE verifier are derived from it, so none of them is stored.
 """
 
 import base64

@@ -1,5 +1,4 @@
-"""Signing in at somebody else's page: an OpenID Connect provider, or GitHub. Knows their protocols; knows no cookies
-and no pages.
+"""Sign people in at an OpenID Connect provider or at GitHub.
 
 Source: OpenID Connect Core 1.0 and Discovery 1.0, RFC 7636, RFC 9207, RFC 9700.
 """

@@ -1,4 +1,4 @@
-"""Browsers that are signed in: a session each, found by a secret that only its cookie holds. Knows no cookies."""
+"""Keep the sessions of browsers: each is found by a secret that only its cookie holds."""
 
 import hashlib
 import secrets

@@ -1,7 +1,7 @@
-"""Make guessing slow: each key may try a few times, then waits longer after every try.
+"""Slow down guessing: each key has a few free tries, then waits longer after every try.
 
-The counts are in the memory of one process, where a restart, which no guesser can order, forgets them. Several servers
-of one state count each for itself.
+The counts are in the memory of one process. A restart forgets them, which no guesser can cause. Several servers on one
+state count each for itself.
 """
 
 import time

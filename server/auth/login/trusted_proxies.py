@@ -1,6 +1,4 @@
-"""The proxies whose word is taken: for where a request came from, and, if so configured, for who sent it. Knows header
-values, no HTTP framework.
-"""
+"""Read what trusted proxies say: where a request comes from and, if configured, who sent it."""
 
 import hmac
 import ipaddress

@@ -1,4 +1,4 @@
-"""What a person can do where a client's metadata document is of no use here. Fixed sentences, by the clients taken."""
+"""Advise a person whose app's metadata document can't be used. Fixed sentences, by the clients the server takes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
-"""The one door to Authlib. It has no types of its own, and those that others wrote for it don't hold where its classes
-are made to be changed by overriding: so all of it is Any here."""
+"""Import Authlib, here alone.
+
+It has no types, and those that others wrote fail where its classes are overridden: all of it is Any.
+"""
 
 import logging
 from typing import Any

@@ -1,8 +1,8 @@
-"""An authorization request looked at: who asks, where the answer goes, for what. Runs inside one transaction.
+"""Check an authorization request: which client, which redirect URI, which scopes. Runs inside one transaction.
 
-Until the client and its redirect URI are known to be right, a mistake goes nowhere but to the person's own screen; from
-then on back to the client (RFC 6749 section 4.1.2.1): of the operator's own at once, of others once the person has seen
-where that is (RFC 9700 section 4.11.2).
+Until the client and its redirect URI are known to be right, an error goes to the person's own screen alone. From then
+on it goes back to the client (RFC 6749 section 4.1.2.1): for the operator's own at once, for others once the person has
+seen where that is (RFC 9700 section 4.11.2).
 """
 
 from dataclasses import replace

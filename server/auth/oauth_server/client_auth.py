@@ -1,4 +1,4 @@
-"""How a client proves who it is: in exactly one way a request. Knows requests and assertions; knows no storage.
+"""Authenticate a client, in exactly one way a request.
 
 Source: RFC 6749 section 2.3, RFC 7523 section 3, RFC 7521 section 4.2.
 """

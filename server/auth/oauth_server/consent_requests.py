@@ -1,5 +1,6 @@
-"""Authorization requests that wait for a person: each is all there is of its own question's id, sealed. So nothing is
-stored for whoever asks, and nobody's question makes another one go. Knows no transaction.
+"""Seal authorization requests that wait for a person's consent.
+
+The sealed request is its own id. So nothing is stored for whoever sends one, and no request displaces another.
 """
 
 import secrets

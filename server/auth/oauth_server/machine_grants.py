@@ -1,6 +1,6 @@
-"""The grants that need no person at a screen: a client's for itself, and what an identity provider says for a person.
-Each runs inside one transaction. Neither gives a refresh token: whoever asked can ask again.
+"""Issue tokens without a person at a screen: to a client for itself, and by an identity provider's assertion (ID-JAG).
 
+Each grant runs inside one transaction. Neither gives a refresh token: the client can ask again.
 Source: RFC 6749 section 4.4; RFC 7521, RFC 7523; draft-ietf-oauth-identity-assertion-authz-grant (ID-JAG); the MCP
 extensions oauth-client-credentials and enterprise-managed-authorization.
 """

@@ -1,4 +1,4 @@
-"""What the authorization server says of itself, one document under both of its names. Pure.
+"""Build the authorization server's metadata, one document under both of its names.
 
 Source: RFC 8414, OpenID Connect Discovery 1.0, RFC 9207, draft-ietf-oauth-client-id-metadata-document,
 draft-ietf-oauth-identity-assertion-authz-grant.

@@ -1,7 +1,7 @@
-"""Refresh tokens of one grant, each made of the one before. Knows no request.
+"""Derive the refresh tokens of one grant, each from the one before.
 
-A token is GRANT.SECRET.MARK, where MARK is HMAC(the grant's own key, SECRET): so it says what family it is of, even
-when its row is gone. Nobody gets in by a mark alone: a token is good only with a row.
+A token is GRANT.SECRET.MARK, where MARK is HMAC(the grant's own key, SECRET). So it names its grant even when its row
+is gone. The mark alone proves nothing: a token is good only with a row.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Dynamic registration: one transaction makes a client. What of a registration is taken, `clients.registered` says.
+"""Register a client dynamically, in one transaction.
 
 Source: RFC 7591 section 3.
 """

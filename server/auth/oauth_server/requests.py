@@ -1,8 +1,7 @@
-"""What the authorization server says: one fixed sentence an error, and the parameters of a request as it takes them.
-Nothing a caller sent is ever in an answer, but `state`.
+"""Read the parameters of an OAuth request, and describe errors in fixed sentences.
 
-Authlib's own texts name what it was sent, so they are left out: `DESCRIPTIONS` takes their place, and `Refusal` says
-more where more helps.
+Authlib's own texts repeat what was sent, so `DESCRIPTIONS` takes their place. Nothing a caller sent is in an answer,
+except `state`.
 """
 
 from collections import Counter

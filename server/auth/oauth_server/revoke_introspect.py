@@ -1,4 +1,4 @@
-"""Revocation and introspection of tokens, each for the client they were issued to. Runs inside one transaction.
+"""Revoke and introspect tokens, each for the client it was issued to. Runs inside one transaction.
 
 Source: RFC 7009, RFC 7662.
 """

@@ -1,4 +1,4 @@
-"""What is asked and what is given: scopes and resources. Pure."""
+"""Decide which scopes a request gets, and whether a resource is this server."""
 
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit

@@ -1,15 +1,12 @@
-"""Authlib's authorization server, for the length of one transaction: clients and tokens from the rows, answers in our
-own shapes. Knows no HTTP.
-"""
+"""Run Authlib's authorization server for one transaction: clients and tokens from rows, answers in our own types."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.login.throttle import GuessLimiter, ThrottledError
+from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
 from toolgate.server.auth.oauth_server.client_auth import (
@@ -17,7 +14,6 @@ from toolgate.server.auth.oauth_server.client_auth import (
     Credentials,
     TooManyGuessesError,
     read_credentials,
-    secret_guess_limiter,
 )
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
 from toolgate.server.auth.oauth_server.responses import (
@@ -28,8 +24,8 @@ from toolgate.server.auth.oauth_server.responses import (
     error_response,
 )
 from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, scopes_for
-from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM, OwnTokens
-from toolgate.server.auth.tokens.jose import JoseKey
+from toolgate.server.auth.oauth_server.verified_inputs import IssuerSettings, VerifiedInputs
+from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM
 from toolgate.server.principal import GrantKey
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.grant_rows import Grant, hash_secret
@@ -40,35 +36,6 @@ if TYPE_CHECKING:
 MAX_CLIENT_TOKENS = 300  # that hold, of one person through one client: three seconds between two, day and night
 MAX_TOKENS = 3_000  # of one person through all clients, and of a client for itself: each is looked at when it is denied
 MAX_USED = 2_000  # assertions of one client that are remembered at a time: five a second
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedInputs:
-    """What was had before the transaction began: the key to sign with, what the client says of itself and a provider of
-    a person, and the claims of a token; all verified."""
-
-    signing: JoseKey | None = None
-    client: Assertion | None = None
-    person: Assertion | None = None
-    claims: Mapping[str, Any] | None = None
-    address: str = ""  # the caller's
-
-
-@dataclass(frozen=True, slots=True)
-class IssuerSettings:
-    """What does not change from one request to the next."""
-
-    public_url: str
-    tokens: OwnTokens
-    configured_clients: Mapping[str, OAuthClient]
-    client_kinds: frozenset[str]  # of clients that are taken
-    can_sign_in: Callable[[Person], bool]  # SignIn's
-    secrets: GuessLimiter = field(default_factory=secret_guess_limiter)  # counted in the store's thread alone
-
-    @property
-    def audience(self) -> tuple[str, ...]:
-        """What a client's assertion must be for: issuer or token endpoint, to the letter (RFC 7523 section 3)."""
-        return (self.public_url, f"{self.public_url}/token")
 
 
 class AuthlibClient:

@@ -1,9 +1,8 @@
-"""What proves who calls: access tokens of our own, minted and verified, and the memory of those found good. Knows keys
-and claims; knows nothing of HTTP, and nothing of where keys and denials are kept.
+"""Mint and verify our access tokens, and cache those verified.
 
-A token costs a signature once, and a hash from then on. What takes a good one away again (a key that is gone, a token
-that is denied) is looked at every `FRESH` seconds, so that it takes effect here within that time wherever it was
-done, and at once where it was done here (`deny`).
+A token costs a signature once, then a hash. What makes a verified token invalid (a key that is gone, a token that is
+denied) is read every `FRESH` seconds, so it takes effect here within that time wherever it was done, and at once where
+it was done here (`deny`).
 Source: RFC 9068; RFC 8725; MCP 2026-07-28 basic/authorization, "Token Handling".
 """
 

@@ -1,5 +1,4 @@
-"""Signed tokens: JWTs signed and verified, the keys for it, and every trick of a header refused. Knows JOSE; knows
-nothing of what claims mean to whom, or where keys are kept.
+"""Sign and verify JWTs, load their keys, and refuse every known trick of a header.
 
 Source: RFC 7515, 7517, 7518, 7519, 7638, 8725 (the pitfalls), 9068 (access tokens), 9864.
 """

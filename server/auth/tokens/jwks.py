@@ -1,4 +1,7 @@
-"""Fetch what issuers publish: their metadata and their keys (RFC 8414 section 3, OpenID Connect Discovery 1.0, RFC 7517)."""
+"""Fetch what issuers publish: their metadata and their keys.
+
+Source: RFC 8414 section 3, OpenID Connect Discovery 1.0 section 4, RFC 7517.
+"""
 
 import asyncio
 import contextlib

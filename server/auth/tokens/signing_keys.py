@@ -1,11 +1,11 @@
-"""The keys that sign access tokens: one signs, the last ones are still known. Knows no tokens.
+"""Keep the keys that sign access tokens: one signs, the last ones are still published.
 
-A key is made when none is there, and a new one follows after thirty days or on demand (`rotate`). It is published
-before it signs, for as long as anybody's copy of the key set may be cached, so that no verifier ever meets a key it
-does not know. The one before stays published until every token it signed has expired. Where a key may have become
-known to somebody that is not enough: then all are dropped, and the new one signs at once.
+A key is made when there is none. A new one follows after thirty days or on demand (`rotate`). It is published before it
+signs, for as long as a copy of the key set may be cached, so no verifier meets a key it does not know. The one before
+stays published until every token it signed has expired. Where a key may have leaked, all are dropped and the new one
+signs at once.
 
-Private parts lie in the state database, sealed with a key file beside it; all processes of one state share them.
+Private parts are in the state database, sealed with a key file beside it. All processes on one state share them.
 """
 
 import logging

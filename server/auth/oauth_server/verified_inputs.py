@@ -1,0 +1,162 @@
+"""Fetch and verify what a request needs before its transaction begins: assertions, keys, metadata documents."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
+from toolgate.server.auth.clients.model import (
+    ID_JAG,
+    OAuthClient,
+    find_client,
+)
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.login.throttle import GuessLimiter
+from toolgate.server.auth.oauth_server.client_auth import (
+    Assertion,
+    Credentials,
+    read_credentials,
+    read_unverified_claims,
+    secret_guess_limiter,
+    verify_assertion,
+)
+from toolgate.server.auth.oauth_server.requests import (
+    OAuthRequest,
+)
+from toolgate.server.auth.tokens.access_tokens import (
+    OwnTokens,
+    TemporarilyUnavailableError,
+)
+from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, read_header
+from toolgate.server.auth.tokens.jwks import IssuerKeys
+from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.state.store import Store
+from toolgate.tools.api.threads import Threads, ThreadsBusyError
+
+PROVIDER_PAUSE = 30.0  # seconds between two fetches for a provider's key that is not known
+SIGNATURES = 4  # verified at once; each takes a thread less than a millisecond
+SIGNATURE_WAIT = 5.0  # seconds for one's turn
+ID_JAG_TYPE = ("oauth-id-jag+jwt",)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedInputs:
+    """What was fetched and verified before the transaction: the key to sign with, the assertions of the client and of
+    an identity provider, and the claims of the token that the request is about."""
+
+    signing: JoseKey | None = None
+    client: Assertion | None = None
+    person: Assertion | None = None
+    claims: Mapping[str, Any] | None = None
+    address: str = ""  # the caller's
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerSettings:
+    """What stays the same from one request to the next."""
+
+    public_url: str
+    tokens: OwnTokens
+    configured_clients: Mapping[str, OAuthClient]
+    client_kinds: frozenset[str]  # of clients that are taken
+    can_sign_in: Callable[[Person], bool]  # SignIn's
+    secrets: GuessLimiter = field(default_factory=secret_guess_limiter)  # counted in the store's thread alone
+
+    @property
+    def audience(self) -> tuple[str, ...]:
+        """What a client's assertion must be for: issuer or token endpoint, to the letter (RFC 7523 section 3)."""
+        return (self.public_url, f"{self.public_url}/token")
+
+
+class InputVerifier:
+    """Prepares requests. `documents`: metadata documents and keys of clients; `providers`: the keys of issuers whose
+    ID-JAG are taken."""
+
+    def __init__(
+        self,
+        issuer: IssuerSettings,
+        store: Store,
+        keys: SigningKeys,
+        documents: MetadataDocuments,
+        providers: Mapping[str, IssuerKeys],
+        now: Callable[[], float],
+    ) -> None:
+        self._issuer = issuer
+        self._store = store
+        self._keys = keys
+        self._documents = documents
+        self._providers = providers
+        self._now = now
+        self._turns, self._threads = asyncio.Semaphore(SIGNATURES), Threads(SIGNATURES)
+
+    async def prepare(self, request: OAuthRequest, address: str) -> VerifiedInputs:
+        """All that must be had, and every signature verified, before the transaction begins: everybody waits for that.
+        Raises a Refusal, Rejected, Unavailable, StateError."""
+        credentials, form = read_credentials(request), request.form
+        if "document" in self._issuer.client_kinds and credentials.client not in self._issuer.configured_clients:
+            await self._documents.refresh(credentials.client, address, accept_stale=True)
+        signs, is_jag = credentials.method == "private_key_jwt", form.get("grant_type") == ID_JAG
+        return VerifiedInputs(
+            signing=await self._keys.active() if "grant_type" in form else None,
+            client=await self._client_assertion(credentials, address) if signs else None,
+            person=await self._provider_assertion(form.get("assertion", "")) if is_jag else None,
+            claims=await self._claims(form["token"]) if "token" in form else None,
+            address=address,
+        )
+
+    async def _client_assertion(self, credentials: Credentials, address: str) -> Assertion | None:
+        """The assertion of a client that is known and may sign, verified."""
+        client = await self._store.transact(
+            lambda connection: find_client(connection, self._issuer.configured_clients, credentials.client)
+        )
+        if (
+            client is None
+            or client.kind not in self._issuer.client_kinds
+            or not client.accepts_method(credentials.method)
+        ):
+            return None
+        keys = await self._documents.find_client_keys(client, credentials.secret, address)
+        # clients say JWT, client-authentication+jwt or nothing for a type
+        return await self._verify(
+            partial(verify_assertion, credentials.secret, keys, client.id, self._issuer.audience, None)
+        )
+
+    async def _provider_assertion(self, assertion: str) -> Assertion | None:
+        """The assertion of a provider that is trusted, verified with the keys of the one it says it is from."""
+        issuer = read_unverified_claims(assertion).get("iss")
+        provider = self._providers.get(issuer) if isinstance(issuer, str) else None
+        if provider is None or not isinstance(issuer, str):
+            return None
+        await provider.ensure_keys()
+        kid = _kid(assertion)
+        if kid is not None and all(key.kid != kid for key in provider.keys):
+            await provider.refresh_keys(PROVIDER_PAUSE)
+        audience, keys = (self._issuer.public_url,), tuple(provider.keys)
+        return await self._verify(partial(verify_assertion, assertion, keys, issuer, audience, ID_JAG_TYPE))
+
+    async def _verify(self, verify: Callable[[float], Assertion | None]) -> Assertion | None:
+        """What `verify(now)` gives, in a thread of a few: whoever sends signatures holds up nobody else."""
+        now = self._now()
+        try:
+            async with asyncio.timeout(SIGNATURE_WAIT), self._turns:
+                return await self._threads.run(lambda: verify(now))
+        except (TimeoutError, ThreadsBusyError):
+            raise TemporarilyUnavailableError(SIGNATURE_WAIT) from None
+
+    async def _claims(self, token: str) -> dict[str, Any] | None:
+        """What an access token says; None when it is none, or not a good one."""
+        if token.count(".") != 2:
+            return None
+        try:
+            return await self._issuer.tokens.claims(token)
+        except InvalidTokenError:
+            return None
+
+
+def _kid(token: str) -> str | None:
+    try:
+        return read_header(token).get("kid")
+    except InvalidTokenError:
+        return None
