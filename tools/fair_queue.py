@@ -59,7 +59,7 @@ class FairQueue:
         the principal's wait as may."""
         line = self._lines.setdefault(principal, [])
         if self._line is not None and len(line) >= self._line:
-            raise BusyError(f"the server is busy: {len(line)} {self._what} of yours wait already; send fewer at once")
+            raise BusyError(f"the server is busy: {len(line)} of your {self._what} are waiting; send fewer at once")
         waiter = Waiter(asyncio.get_running_loop().create_future(), rank)
         line.append(waiter)
         self._serve()
@@ -73,7 +73,7 @@ class FairQueue:
                 self._leave(principal, waiter)
             if isinstance(error, TimeoutError):
                 raise BusyError(
-                    f"the server is busy: {self._most} {self._what} at once; try again in a minute"
+                    f"the server is busy: it handles {self._most} {self._what} at once; try again in a minute"
                 ) from None
             raise
 

@@ -125,10 +125,10 @@ class Browser:
                 running.is_retired or context is None
             )  # it is at its end, though its end was not heard of yet
             if running.is_lost or context is None:
-                raise BrowserLostError("the browser ended; the next call starts another: try again") from None
+                raise BrowserLostError("the browser ended: try again") from None
             if isinstance(error, BrowserGoneError):
                 raise
-            raise BrowserGoneError("the browser ended; the next call starts another: try again") from None
+            raise BrowserGoneError("the browser ended: try again") from None
         finally:
             self._in_background(self._leave(running, context, principal))
 
@@ -194,11 +194,11 @@ class Browser:
                 if not ABOUT_SANDBOX.search(str(failure)) or self._mode + 1 == len(LAUNCH_MODES):
                     raise
                 self._mode += 1
-                log.warning("Chromium does not start with its sandbox as it is here: %s", failure)
+                log.warning("Chromium does not start with its own sandbox: %s", failure)
                 continue
             self.sandboxed = way.sandbox
             if not way.sandbox:
-                log.warning("Chromium runs WITHOUT its own sandbox: this machine does not let it make one")
+                log.warning("Chromium runs WITHOUT its own sandbox: this machine does not allow it")
             return chromium
 
     def _retire(self, running: RunningBrowser) -> None:
@@ -216,7 +216,7 @@ class Browser:
                 async with asyncio.timeout(CLOSE):
                     await context.close()
         except TimeoutError:
-            log.warning("a page does not close: its browser ends")
+            log.warning("a page does not close: ending its browser")
             running.is_lost = True
             await self._give_up(running)
         except Exception:  # the browser ended meanwhile, and said so in one of many ways
@@ -246,9 +246,9 @@ class Browser:
                 continue
             size = held[largest] // 2**20
             if running.chromium.end_pages(largest):
-                log.warning("a page took %d MiB of memory: it is ended", size)
+                log.warning("a page took %d MiB of memory: ending it", size)
                 continue
-            log.warning("the browser itself took %d MiB of memory, for what pages store: it is ended", size)
+            log.warning("the browser itself took %d MiB of memory for page storage: ending it", size)
             self._in_background(self._give_up(running))
             return
 

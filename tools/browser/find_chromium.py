@@ -24,6 +24,6 @@ def find_chromium(option: str | None, path: str | None) -> str | None:
     if option is not None:
         found = shutil.which(option, path=path)
         if found is None:
-            raise ValueError(f"there is no program {option}")
+            raise ValueError(f"program {option} not found")
         return found
     return next((found for name in PROGRAMS if (found := shutil.which(name, path=path))), None)

@@ -123,7 +123,7 @@ class PageLoad:
                     break
             else:
                 await _wait_for_last_page(session)
-                self.notes.append("it goes on to other pages without end: read as it was")
+                self.notes.append("it redirects to other pages without end: read as it was")
         except TimeoutError:
             self.notes.append("it had not finished loading: read as it was")
         await self._wait_longer()
@@ -167,13 +167,13 @@ class PageLoad:
                 return await _evaluate(session, await _main_frame(session), settle) is not None
         except TimeoutError:
             await _stop(session)  # its scripts leave no time for ours
-            self.notes.append("its scripts did not come to an end: they were stopped")
+            self.notes.append("its scripts did not finish and were stopped")
             return True
 
     async def _wait_longer(self) -> None:
         wait = max(0.0, min(self.wait, self.until - READ_TIME - _loop_time()))
         if wait < self.wait - 1:
-            self.notes.append(f"there was time to wait {wait:.0f} s only")
+            self.notes.append(f"waited only {wait:.0f} s: no time was left")
         await asyncio.sleep(wait)
 
     async def _read_out(self, page: "Page", session: "CDPSession") -> RenderedPage:
@@ -194,7 +194,7 @@ class PageLoad:
             if told is not None:
                 break
         else:
-            raise PageUnreachableError(f"{shorten_url(self.url)} goes on to other pages without end")
+            raise PageUnreachableError(f"{shorten_url(self.url)} redirects to other pages without end")
         status, letters, title, length, markup = told
         if letters < LITTLE and not self.is_source:
             markup = await self._with_frames(page, session, title, markup)
@@ -260,13 +260,11 @@ class PageLoad:
         if self.ticket.failed and not code.startswith(TLS):  # on the way to a page nothing else is asked for
             raise list(self.ticket.failed.values())[-1]
         if self.ticket.limit_reached:
-            raise PageUnreachableError(f"{shorten_url(self.url)} is larger than {self.ticket.limit_reached}")
+            raise PageUnreachableError(f"{shorten_url(self.url)} exceeds {self.ticket.limit_reached}")
         if code == "TOO_MANY_REDIRECTS":
             raise PageUnreachableError(f"{shorten_url(self.url)} redirects more than {REDIRECTS} times")
         if code in ("UNSAFE_REDIRECT", "UNKNOWN_URL_SCHEME", "DISALLOWED_URL_SCHEME", "INVALID_REDIRECT"):
-            raise AddressRefusedError(
-                f"{shorten_url(self.url)} redirects to what is neither http nor https: only those are read"
-            )
+            raise AddressRefusedError(f"{shorten_url(self.url)} redirects to an address that is neither http nor https")
         raise PageUnreachableError(f"could not fetch {shorten_url(self.url)}: {_describe_net_error(code)}")
 
     def _unreachable_error(self, url: str, words: str) -> ToolError:
@@ -279,19 +277,13 @@ class PageLoad:
 
     def _gone_error(self, words: str) -> ToolError:
         if "crashed" in words:
-            return BrowserGoneError(
-                f"{shorten_url(self.url)} broke the browser's process that had it: it may take too much memory"
-            )
-        return BrowserGoneError(
-            f"the browser ended while it had {shorten_url(self.url)}; the next call starts another: try again"
-        )
+            return BrowserGoneError(f"{shorten_url(self.url)} crashed its browser process: it may need too much memory")
+        return BrowserGoneError(f"the browser ended while it loaded {shorten_url(self.url)}: try again")
 
     def _late_error(self, time: float) -> ToolError:
         if time <= 0:
-            return PageTimeoutError(
-                f"no time was left to load {shorten_url(self.url)} when the browser had started: call again"
-            )
-        return PageTimeoutError(f"{shorten_url(self.url)} did not begin to come within {time:.0f} s; it may later")
+            return PageTimeoutError(f"starting the browser left no time to load {shorten_url(self.url)}: call again")
+        return PageTimeoutError(f"{shorten_url(self.url)} sent nothing within {time:.0f} s; try again later")
 
     def _note_limits(self) -> None:
         refused = self.ticket.refusals
@@ -299,7 +291,7 @@ class PageLoad:
             more = f" (and {len(refused) - 1} more like it)" if len(refused) > 1 else ""
             self.notes.append(f"a part of it was not loaded: {refused[0].text}{more}")
         if self.ticket.limit_reached:
-            self.notes.append(f"it was stopped when it had used {self.ticket.limit_reached}")
+            self.notes.append(f"it was stopped at its limit of {self.ticket.limit_reached}")
 
 
 async def _close(page: "Page") -> None:

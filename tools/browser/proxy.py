@@ -72,7 +72,7 @@ class Ticket:
         self._open.add(writer)
         try:
             if self.limit_reached:
-                raise PageUnreachableError(f"the page has used up its {self.limit_reached}")
+                raise PageUnreachableError(f"the page has reached its limit of {self.limit_reached}")
             yield
         finally:
             self._open.discard(writer)

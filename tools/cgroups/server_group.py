@@ -38,7 +38,7 @@ class ServerGroup:
 
     def _prepare(self, weight: int) -> None:
         if (kind := self.folder.path / "cgroup.type").exists() and kind.read_text().strip() != "domain":
-            raise OSError(errno.EOPNOTSUPP, "the group it is in is threaded", str(self.folder.path))
+            raise OSError(errno.EOPNOTSUPP, "its parent group is threaded", str(self.folder.path))
         if "cpu" in self.folder.controllers:
             self.folder.version.limits["cpu"](self.folder.path, Allowance(weight=weight))
         self.folder.version.nest(self.folder.path, self.folder.controllers)
@@ -88,7 +88,7 @@ def _make_locked(folder: Path) -> int | None:
             if _is_same_folder(lock, folder):
                 return lock
             os.close(lock)
-    raise FileNotFoundError(errno.ENOENT, "removed as fast as it is made", str(folder))
+    raise FileNotFoundError(errno.ENOENT, "another process keeps removing it", str(folder))
 
 
 def _lock_folder(folder: Path, how: int) -> int:

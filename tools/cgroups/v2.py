@@ -45,7 +45,7 @@ def _prepare(top: Path, controllers: frozenset[str], move: bool) -> Mapping[str,
         _move(top / LEAF)
         if _has_processes(top):
             _move_back(top)
-            raise OSError(errno.EBUSY, "processes besides the server are in it", str(top))
+            raise OSError(errno.EBUSY, "processes other than the server are in it", str(top))
     return _enable(top, controllers)
 
 

@@ -37,8 +37,8 @@ EVENT = 2**12  # bytes that a header field or a piece of a body counts besides: 
 MAX_HEAD = 2**15  # bytes, what most servers accept
 PARTING = 1.0  # seconds to read on after a refusal, so that a client that is still sending gets to see it
 REST = 0.5  # seconds until the next try when no connection can be taken
-PORTS = {25: "port 25 is for mail between servers: not reached from a sandbox, for it would be spam"}
-USAGE = "a proxy is asked for http://host/path, or by CONNECT for host:port"
+PORTS = {25: "port 25 is for mail between servers: sandboxes may not use it, to prevent spam"}
+USAGE = "send the proxy http://host/path, or CONNECT host:port"
 RULE = "with --sandbox-network public, commands reach public addresses only"
 GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # nobody listens any more
 HERE = "localhost,127.0.0.1,::1"  # what a command finds inside, without a proxy
@@ -94,10 +94,10 @@ class SandboxProxy:
                 taken, _ = await asyncio.get_running_loop().sock_accept(self._listener)
             except OSError as error:
                 if error.errno in GONE:
-                    logger.warning("the network of a sandbox has ended: %s", error.strerror)
+                    logger.warning("the proxy of a sandbox stopped: %s", error.strerror)
                     return
                 if error.errno != errno.ECONNABORTED:  # most likely too many descriptors: to try at once would spin
-                    logger.warning("no connection of a sandbox can be taken: %s", error.strerror)
+                    logger.warning("cannot accept a connection from a sandbox: %s", error.strerror)
                     await asyncio.sleep(REST)
                 continue
             await self._admit(taken)

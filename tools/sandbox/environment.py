@@ -131,10 +131,9 @@ class SandboxedEnvironment:
         if self._group is None:
             return []
         hits, limits = self._group.hits(), self.limits
-        told = [f"the limit of {limits.memory:,} bytes of memory was reached, and a process killed"] if hits.oom else []
-        if hits.processes:
-            told.append(f"the limit of {limits.processes:,} processes was reached, and no more started")
-        return told
+        memory = f"the limit of {limits.memory:,} bytes of memory was reached, and a process killed (--limit memory)"
+        processes = f"the limit of {limits.processes:,} processes was reached, and no more started (--limit processes)"
+        return [*([memory] if hits.oom else []), *([processes] if hits.processes else [])]
 
     async def close(self) -> None:
         """End the sandbox, with all that runs there."""

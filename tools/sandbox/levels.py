@@ -25,11 +25,11 @@ UIDS = range(40_000, 50_000)  # below 65,536, which is all that many containers 
 GUIDE = "docs/container.md says what a container needs"
 RIGHTS = "one of CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_KILL, CAP_DAC_OVERRIDE and CAP_FOWNER"
 HELP = {  # what keeps a sandbox from being made, by what bwrap says of it
-    "mount proc": f"this container's engine masks parts of /proc: --security-opt systempaths=unconfined; {GUIDE}",
-    "new namespace": f"no user namespaces here: the engine's seccomp profile, or a sysctl, keeps them; {GUIDE}",
-    "make / slave": f"the engine's AppArmor profile keeps programs from mounting: --security-opt apparmor=…; {GUIDE}",
-    "uid map": f"AppArmor keeps user namespaces from being of use: another profile helps; {GUIDE}",
-    "failed rtm_": f"AppArmor keeps user namespaces from being of use: another profile helps; {GUIDE}",
+    "mount proc": f"the container engine masks parts of /proc: --security-opt systempaths=unconfined; {GUIDE}",
+    "new namespace": f"user namespaces are off, by the engine's seccomp profile or a sysctl; {GUIDE}",
+    "make / slave": f"the container engine's AppArmor profile forbids mounts: --security-opt apparmor=…; {GUIDE}",
+    "uid map": f"AppArmor restricts user namespaces: use another profile; {GUIDE}",
+    "failed rtm_": f"AppArmor restricts user namespaces: use another profile; {GUIDE}",
 }
 INSTALL = "apt-get install bubblewrap"
 
@@ -107,7 +107,7 @@ class Sandbox:
         """A line for the log and the doctor."""
         match self.level:
             case "none":
-                return "none: commands are not kept apart from anything this process may do"
+                return "no sandbox: commands have all the server's permissions"
             case "uid":
                 return f"uid: a user for each principal, network {self.network}"
             case _:
@@ -149,14 +149,14 @@ def _choose_strongest(options: SandboxOptions) -> Sandbox:
 def _none(options: SandboxOptions, lacking: Sequence[str]) -> Sandbox:
     if options.network not in (None, "all"):
         raise SandboxUnavailableError(
-            f"without a sandbox commands have all the network there is, not {options.network}"
+            f"without a sandbox commands have the whole network, not {options.network}: use --sandbox-network all"
         )
     return Sandbox("none", "all", options.limits, lacking=lacking)
 
 
 def _bwrap(options: SandboxOptions) -> Sandbox:
     if sys.platform != "linux":
-        raise SandboxUnavailableError("bwrap: there is none but on Linux")
+        raise SandboxUnavailableError("bwrap: it needs Linux")
     program = shutil.which("bwrap", path=options.path)
     if program is None:
         raise SandboxUnavailableError(f"bwrap: it is not installed: {INSTALL}")
@@ -181,7 +181,7 @@ def _uid(options: SandboxOptions, lacking: Sequence[str]) -> Sandbox:
         raise SandboxUnavailableError("uid: only root can run commands as other users")
     if options.network == "public":
         raise SandboxUnavailableError(
-            "uid: without namespaces the network is all or none; say which with --sandbox-network"
+            "uid: without namespaces the network is all or none: choose with --sandbox-network"
         )
     network = options.network or "none"
     found = Sandbox(

@@ -129,7 +129,7 @@ def kill_user(uid: int, unused_uid: int) -> None:
             timeout=END_WITHIN,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        log.error("what runs as user %d can't be ended: %s", uid, error)
+        log.error("cannot end the processes of user %d: %s", uid, error)
 
 
 @contextlib.contextmanager

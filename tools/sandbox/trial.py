@@ -110,9 +110,9 @@ def _run_command(
     if NO_ROOM.encode() in said:
         return NO_ROOM
     if said != OUTPUT:
-        return _one_line(said) or "a command in it ended without a word"
+        return _one_line(said) or "a command in it ended without output"
     if not (root / "written").exists() or not word.exists():
-        return "a command in it left nothing where it may write"
+        return "a command in it could not write to its workspace"
     return None
 
 

@@ -90,7 +90,8 @@ def _choose_uid(root: Path, uids: range, last: int) -> int:
     for uid in chain(pool[begin:], pool[:begin]):
         if uid not in taken and is_free_uid(uid) and _claim(uid, root):
             return uid
-    raise NoFreeUserError(f"all of {len(pool)} users for sandboxes are taken: remove workspaces that nobody needs")
+    mend = "remove unused workspaces, or widen --sandbox-uids"
+    raise NoFreeUserError(f"all {len(pool)} users for sandboxes are taken: {mend}")
 
 
 def _claim(uid: int, root: Path) -> bool:
@@ -116,7 +117,7 @@ def _check_private(folder: Path) -> None:
     """Raises OSError where somebody else could write."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise OSError(errno.EEXIST, f"{folder} must be a folder of root's alone")
+        raise OSError(errno.EEXIST, f"{folder} must be a folder that root alone can write to")
 
 
 def _owner(folder: str) -> int | None:

@@ -35,7 +35,9 @@ def _lines(path: Path) -> dict[str, str]:
         if not name or name.startswith("#"):
             continue
         if not equals or name.lower() not in KEYED:
-            raise ValueError(f"line {number} of {path} is no `ENGINE = KEY`, with one of {', '.join(KEYED)}")
+            raise ValueError(
+                f"line {number} of {path} is not `ENGINE = KEY` with one of the engines {', '.join(KEYED)}"
+            )
         keys[name.lower()] = _check_key(name.lower(), value.strip("\"'"))
     return keys
 

@@ -123,7 +123,7 @@ def _engine(name: str, transport: PageTransport) -> Any:
 
     kind = ENGINES["text"].get(name)
     if kind is None:
-        raise ToolError(f"the library that knows {name} has dropped it")
+        raise ToolError(f"the ddgs library no longer knows {name}")
     result = lambda: SimpleNamespace(title="", href="", body="")  # noqa: E731
     engine: Any = object.__new__(type(kind.__name__, (kind,), {"result_type": property(lambda _: result)}))
     engine.http_client = transport

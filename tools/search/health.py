@@ -65,7 +65,7 @@ class EngineHealth:
         left = self._until - self._clock()
         if left <= 0 and not self._trying:
             return None
-        when = f"not asked for {left:.0f} s more" if left > 0 else "another search is trying it"
+        when = f"next try in {left:.0f} s" if left > 0 else "another search is trying it"
         return EngineOutcome(self._name, self._last, reason=f"{self._reason}; {when}")
 
     def begin(self) -> EngineAttempt:
@@ -101,5 +101,5 @@ class EngineHealth:
         self._until = max(self._until, self._clock() + wait)
         is_fault = outcome.status not in ("ok", "empty")
         self._last = outcome.status if is_fault else "blocked"
-        self._reason = outcome.reason if is_fault else "it asked to be left alone for a while"
-        log.info("search engine %s (%s: %s) is not asked for %.0f s", self._name, self._last, self._reason, wait)
+        self._reason = outcome.reason if is_fault else "it asked clients to wait"
+        log.info("search engine %s (%s: %s): next try in %.0f s", self._name, self._last, self._reason, wait)

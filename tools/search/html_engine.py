@@ -99,7 +99,7 @@ class HtmlEngine(msgspec.Struct, frozen=True):
         if read.answer.results:
             return read.answer
         if read.is_refusal or REFUSED_AT.search(urlsplit(page.url).path):
-            raise EngineBlockedError("a proof of being human where results should be")
+            raise EngineBlockedError("it asks for proof of being human instead of giving results")
         if (
             not read.is_empty
         ):  # nothing hides: an engine that has changed its pages must not look like one without results

@@ -93,7 +93,7 @@ class JsonEngine(msgspec.Struct, frozen=True):
             return self.parse(page.body)
         except (ValueError, msgspec.DecodeError, RecursionError):
             if is_refusal(page.body):
-                raise EngineBlockedError("a proof of being human where results should be") from None
+                raise EngineBlockedError("it asks for proof of being human instead of giving results") from None
             raise EngineFailedError("its answer can't be read") from None
 
 

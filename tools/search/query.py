@@ -95,7 +95,7 @@ async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact
     except ToolError as error:
         outcome = EngineOutcome(engine.name, "error", reason=to_line(error.text, MAX_REASON), is_engine_fault=True)
     except Exception:  # an engine that answers nonsense must not take the others with it
-        log.warning("search engine %s answered what can't be read", engine.name, exc_info=True)
+        log.warning("the answer of search engine %s can't be read", engine.name, exc_info=True)
         outcome = EngineOutcome(engine.name, "error", reason="its answer can't be read", is_engine_fault=True)
     return msgspec.structs.replace(outcome, ms=elapsed_ms(start))
 

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -149,7 +149,7 @@ class DiskUsageWatcher:
         try:
             counting = await self._environment.server_runner.start(Launch(words, Path("/"), Path("/"), PLAIN), take)
         except CommandStartError as error:
-            log.warning("the size of %s can't be told: %s", self._folders[0], error)
+            log.warning("cannot measure the size of %s: %s", self._folders[0], error)
             return self.usage
         try:
             async with asyncio.timeout(within):
@@ -164,22 +164,18 @@ class DiskUsageWatcher:
 
     def _judge(self, size: int, entries: int, removed: int = 0, shared: int = 0) -> DiskUsage:
         limits, size = self._limits, size + removed
+        usage = DiskUsage(size, entries, shared)
         if limits.workspace and size > limits.workspace:
             more = f", {removed:,} of them in removed files that are open" if removed else ""
-            return DiskUsage(
-                size,
-                entries,
-                shared,
-                f"the workspace holds {size:,} bytes{more}, over its limit of {limits.workspace:,}",
-                True,
-            )
+            most = f"over its limit of {limits.workspace:,} (--limit workspace)"
+            return replace(usage, excess=f"the workspace holds {size:,} bytes{more}, {most}", is_full=True)
         if limits.entries and entries > limits.entries:
-            why = f"the workspace has {entries:,} files and folders, over its limit of {limits.entries:,}"
-            return DiskUsage(size, entries, shared, why, True)
+            most = f"over its limit of {limits.entries:,} (--limit entries)"
+            return replace(usage, excess=f"the workspace has {entries:,} files and folders, {most}", is_full=True)
         if self._shared and shared > self._shared:
-            why = f"the commands hold {shared:,} bytes of shared memory, over the limit of {self._shared:,}"
-            return DiskUsage(size, entries, shared, why)
-        return DiskUsage(size, entries, shared)
+            most = f"over the limit of {self._shared:,} (--limit memory)"
+            return replace(usage, excess=f"the commands hold {shared:,} bytes of shared memory, {most}")
+        return usage
 
 
 @cache

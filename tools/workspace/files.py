@@ -302,7 +302,7 @@ def _replace(folder: int, name: str, data: bytes, owner: int | None) -> None:
     with suppress(FileNotFoundError):
         before = os.lstat(name, dir_fd=folder).st_mode
     if before is not None and not stat.S_ISREG(before):
-        raise ToolError(f"{name} is there already and is no regular file: choose another name")
+        raise ToolError(f"{name} exists and is not a regular file: choose another name")
     fresh = f".{name[:200]}.{os.urandom(4).hex()}"
     mode = 0o644 if before is None else 0o600
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)

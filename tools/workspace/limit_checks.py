@@ -16,9 +16,15 @@ from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.spool import Run
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
-ENDED_BY = {  # exit codes of who reached a limit of each process (signal(7))
-    128 + signal.SIGXCPU: (resource.RLIMIT_CPU, "the limit of {0.cpu:,} s of CPU time of a process was reached"),
-    128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, "the limit of {0.file_size:,} bytes of a file was reached"),
+ENDED_BY = {  # exit codes of processes that reached a limit (signal(7))
+    128 + signal.SIGXCPU: (
+        resource.RLIMIT_CPU,
+        "the limit of {0.cpu:,} s of CPU time of a process was reached (--limit cpu)",
+    ),
+    128 + signal.SIGXFSZ: (
+        resource.RLIMIT_FSIZE,
+        "the limit of {0.file_size:,} bytes of a file was reached (--limit file-size)",
+    ),
 }
 WRITE_REFUSED = ("Permission denied", "File too large")  # what programs say in a workspace that can't be written to
 
@@ -43,7 +49,10 @@ class LimitChecks:
         """Raise ToolError where one more command is one too many."""
         most = min(self._limits.commands or MAX_RUNNING, MAX_RUNNING)
         if len(self._running) >= most:
-            raise ToolError(f"{most} commands are running, the most at once: wait for one, or end one with KillBgTask")
+            option = " (--limit commands)" if most < MAX_RUNNING else ""
+            raise ToolError(
+                f"{most} commands are running, the most at once{option}: wait for one, or end one with KillBgTask"
+            )
         if background and not self.has_room:
             raise ToolError(f"{self.too_many_tasks}: end one with KillBgTask")
 
@@ -54,7 +63,7 @@ class LimitChecks:
 
     @property
     def too_many_tasks(self) -> str:
-        return f"{self._most_tasks} background tasks are running, the most at once"
+        return f"{self._most_tasks} background tasks are running, the most at once (--limit background)"
 
     def limit_age(self, run_id: int) -> None:
         """A background task gets only so old."""

@@ -29,14 +29,14 @@ def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable
     """The limits, in words, that a command which failed and said `text` may have reached. `disk` says what
     the workspace's has no room for."""
     if run.exit_code == KILLED and 0 < limits.cpu <= run.runtime_ms / 1000 * (os.cpu_count() or 1):
-        return [f"it was killed, perhaps at the limit of {limits.cpu:,} s of CPU time of a process"]
+        return [f"it was killed, perhaps at the limit of {limits.cpu:,} s of CPU time of a process (--limit cpu)"]
     if any(words in text for words in SYMPTOMS["tmp"][0]) and (full := disk()):
         return [full]
     values = {each.name: getattr(limits, each.name) for each in fields(limits)}
     if level != "bwrap":
         values["tmp"] = 0  # there /tmp is the machine's
     return [
-        f"the limit of {values[name]:,} {what} may have been reached"
+        f"the limit of {values[name]:,} {what} may have been reached (--limit {name})"
         for name, (said, what) in SYMPTOMS.items()
         if values[name] and any(words in text for words in said)
     ]

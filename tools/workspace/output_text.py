@@ -81,4 +81,4 @@ def describe_end(run: Run) -> str:
         case "killed":
             return f"was killed after {seconds} s" + (f": {run.reason}" if run.reason else "")
         case "lost":
-            return f"is lost: its end is not known, it was last heard of after {seconds} s"
+            return f"is lost: its end is unknown, its last output came after {seconds} s"

@@ -263,7 +263,7 @@ class Process:
                 if not self.gone.done():
                     self._settle(gone=True)
             case _:
-                log.error("a supervisor said %r", line[:MAX_REASON])
+                log.error("unknown message from a supervisor: %r", line[:MAX_REASON])
                 raise ValueError(word)  # once: in a sandbox a command may say it a million times
 
     def _settle(self, gone: bool) -> None:

@@ -35,7 +35,7 @@ class RunningCommand:
             process = await processes.start(launch, self._write)
             if self.is_ending:  # while it started
                 process.abandon()
-                raise CommandStartError(self.run.reason or "it was stopped as it started")
+                raise CommandStartError(self.run.reason or "it was stopped while it started")
         except BaseException:
             self.output.close()
             self._ended.set_result(None)

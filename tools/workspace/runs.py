@@ -194,4 +194,4 @@ def no_room(error: OSError) -> ToolError:
     """Return the error of a command for which there is no folder or no space."""
     why = (error.strerror or str(error)).lower()
     where = f" ({error.filename})" if error.filename else ""
-    return ToolError(f"there is no place for the command and its output: {why}{where}")
+    return ToolError(f"cannot store the output of the command: {why}{where}")

@@ -53,7 +53,7 @@ def walk_folders(root: Path, past: type[OSError] = FileNotFoundError) -> Generat
                 here = _move_to(here, "..")
                 path = path[: -len(name) - 1]
                 if _identity(here) != way[-1][1]:
-                    raise TreeMovedError("its folders are being moved about")
+                    raise TreeMovedError("its folders are being moved while they are read")
     finally:
         os.close(here)
 

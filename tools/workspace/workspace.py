@@ -287,7 +287,7 @@ class Workspace:
         try:
             size = len(command.encode())
         except UnicodeEncodeError:
-            raise ToolError("the command holds half of a surrogate pair, which is no character") from None
+            raise ToolError("the command holds half of a surrogate pair, which is not a character") from None
         if "\0" in command:
             raise ToolError(r"the command holds a NUL character, which no command line can: write $'\0' or \0")
         if size > MAX_COMMAND:

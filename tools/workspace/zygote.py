@@ -74,7 +74,7 @@ class CommandRunner:
                 zygote = await self._ready()
                 control, output = await zygote.fork_supervisor()
             except OSError as error:
-                raise CommandStartError(f"no process or descriptor to be had for it: {error.strerror}") from error
+                raise CommandStartError(f"no process or file descriptor is free: {error.strerror}") from error
             process = Process(control, output, sink, None if self._sandbox is None else zygote.kill, self._rate)
             process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
             try:
@@ -83,7 +83,7 @@ class CommandRunner:
             except CommandStartError as failure:
                 if process.has_supervisor:
                     raise
-                log.warning("a new zygote is needed: %s", failure)
+                log.warning("starting another zygote, the last one failed: %s", failure)
                 self._replace(zygote)
         raise CommandStartError("its supervisor did not start; see the server's log")
 
@@ -276,8 +276,8 @@ async def _read_report(report: socket.socket) -> socket.socket | None:
                     said += piece
         except TimeoutError:
             said = said or b"it took too long"
-    told = " ".join(said.decode("utf-8", "replace").split()) or "it ended without a word"
-    raise CommandStartError(f"the sandbox can't be entered: {told[:MAX_SHOWN]}")
+    told = " ".join(said.decode("utf-8", "replace").split()) or "it ended without a message"
+    raise CommandStartError(f"the sandbox can't be started: {told[:MAX_SHOWN]}")
 
 
 def _set_ready(ready: "asyncio.Future[None]") -> None:

@@ -86,7 +86,7 @@ def test_a_sandbox_that_is_gone_later_runs_nothing(programs: Path, ground: Path)
         assert place.ask("GET", "/ready")[2] == {"status": "ready", "sandbox": "bwrap"}
         (programs / "bwrap").unlink()
         result = bash(place, f"touch {ground}/ran")
-        assert result["isError"] is True and "the sandbox can't be entered" in str(result["content"])
+        assert result["isError"] is True and "the sandbox can't be started" in str(result["content"])
         assert not (ground / "ran").exists()
 
 

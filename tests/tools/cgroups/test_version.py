@@ -267,7 +267,7 @@ def test_v2_moves_the_server_back_when_others_are_in_its_group(delegated: tuple[
     top, controllers = delegated
     other = sleeper(top / "cgroup.procs")
     assert eventually(lambda: len((top / "cgroup.procs").read_text().split()) == 3)
-    assert moved(top, "move", controllers) == ["processes besides the server are in it", "/", ""]
+    assert moved(top, "move", controllers) == ["processes other than the server are in it", "/", ""]
     assert not (top / "toolgate-server").exists()
     end(other)
 

@@ -179,7 +179,7 @@ def test_mail_is_not_sent_from_a_sandbox() -> None:
 def test_what_is_no_question_for_a_proxy_is_told_so(head: bytes) -> None:
     async def work() -> None:
         async with way_out(NOTHING) as (outlet, port):
-            assert (await sent(port, head)).startswith(b"HTTP/1.1 400 a proxy is asked for http://host/path, or by ")
+            assert (await sent(port, head)).startswith(b"HTTP/1.1 400 send the proxy http://host/path, or CONNECT ")
             await eventually(lambda: outlet.connections == 0)
 
     run(work())
@@ -380,7 +380,7 @@ def test_no_descriptor_to_spare_is_waited_for_and_does_not_spin(
             assert (await reader.read()).endswith(b"hello")
             writer.close()
         assert {record.getMessage() for record in caplog.records} == {
-            "no connection of a sandbox can be taken: Too many open files"
+            "cannot accept a connection from a sandbox: Too many open files"
         }
 
     run(work())
@@ -396,7 +396,7 @@ def test_a_listener_that_is_shut_down_ends_the_accepting(caplog: pytest.LogCaptu
         await eventually(lambda: bool(caplog.records))
         await outlet.close()
         assert [record.getMessage() for record in caplog.records] == [
-            "the network of a sandbox has ended: Invalid argument"
+            "the proxy of a sandbox stopped: Invalid argument"
         ]
 
     run(work())

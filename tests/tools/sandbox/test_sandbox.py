@@ -53,7 +53,7 @@ while True:
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """One that every user can get to: pytest's are root's alone."""
+    """One that every user can get to: pytest's are root's."""
     made = Path(os.path.realpath("/tmp")) / f"toolgate-test-{os.urandom(8).hex()}"
     made.mkdir(mode=0o711)
     monkeypatch.setattr(users, "CLAIMS", made / "claims")  # those of servers in other tests are in the same range
@@ -301,7 +301,7 @@ def test_a_folder_of_claims_that_others_can_write_to_is_not_used(folder: Path, m
     (folder / "claims").chmod(0o777)
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
-    with pytest.raises(OSError, match="root's alone"):
+    with pytest.raises(OSError, match="root alone"):
         users.assign_user(root, IDLE)
 
 

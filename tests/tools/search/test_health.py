@@ -51,17 +51,17 @@ def test_an_engine_that_keeps_failing_is_left_alone_and_tried_again() -> None:
             assert (await place.statuses(f"q{n}"))["github"] == ("error", 0)
         assert place.asked("github") == 3
         output = await place.find("q4")
-        assert "github error 0 (0 ms: HTTP 500; not asked for 30 s more)" in text(output)
+        assert "github error 0 (0 ms: HTTP 500; next try in 30 s)" in text(output)
         assert place.asked("github") == 3
 
         place.clock.now += REST
         assert (await place.statuses("q5"))["github"] == ("error", 0)
         assert place.asked("github") == 4
-        assert "not asked for 30 s more" in text(await place.find("q6"))  # the first rest was the last one's length
+        assert "next try in 30 s" in text(await place.find("q6"))  # the first rest was the last one's length
 
         place.clock.now += REST
         await place.find("q7")
-        assert "not asked for 60 s more" in text(await place.find("q8"))
+        assert "next try in 60 s" in text(await place.find("q8"))
 
         place.site.pages["/github"] = github("https://b.example/")
         place.clock.now += 2 * REST
@@ -69,7 +69,7 @@ def test_an_engine_that_keeps_failing_is_left_alone_and_tried_again() -> None:
         place.site.pages["/github"] = BROKEN
         for n in range(3):
             await place.find(f"r{n}")
-        assert "not asked for 30 s more" in text(await place.find("r4"))
+        assert "next try in 30 s" in text(await place.find("r4"))
 
     within({"github": BROKEN, "hackernews": FINE}, body)
 
@@ -147,7 +147,7 @@ def test_an_engine_is_left_alone_for_as_long_as_it_says(answer: Answer, seconds:
         await place.find("first")
         place.clock.now += seconds - 1
         assert (await place.statuses("second"))["stackexchange"][0] in ("blocked", "error")
-        assert "not asked for 1 s more" in text(await place.find("third"))
+        assert "next try in 1 s" in text(await place.find("third"))
         assert place.asked("stackexchange") == 1
         place.clock.now += 1
         await place.find("fourth")

@@ -115,7 +115,7 @@ BEHAVIOURS: dict[str, tuple[Answer | None, str, str]] = {  # what all engines do
     "slow": (never, "timeout", "no answer by the deadline"),
     "dripping": (dripping, "timeout", "no answer by the deadline"),
     "failing": (answered("boom", 500), "error", "HTTP 500"),
-    "captcha": (None, "blocked", "a proof of being human where results should be"),
+    "captcha": (None, "blocked", "it asks for proof of being human instead of giving results"),
     "refusing": (answered("slow down", 429, retry_after="60"), "blocked", "HTTP 429"),
     "forbidding": (answered("no", 403), "blocked", "HTTP 403"),
     "redirecting": (redirect("/sorry/index?continue=x"), "blocked", "HTTP"),

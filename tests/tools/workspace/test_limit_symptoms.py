@@ -25,7 +25,7 @@ def guesses(text: str, level: str, disk: str = "") -> list[str]:
 
 
 def test_a_private_tmp_may_be_full_only_in_a_sandbox_that_has_one() -> None:
-    assert guesses(NO_ROOM, "bwrap") == ["the limit of 1,048,576 bytes of /tmp may have been reached"]
+    assert guesses(NO_ROOM, "bwrap") == ["the limit of 1,048,576 bytes of /tmp may have been reached (--limit tmp)"]
     assert guesses(NO_ROOM, "uid") == guesses(NO_ROOM, "none") == []
 
 

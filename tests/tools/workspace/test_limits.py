@@ -142,7 +142,10 @@ def here(served: Street) -> Iterator[Street]:
 
 def test_cpu_time_of_a_process(here: Street) -> None:
     said = here.bash("while :; do :; done")
-    assert (said.is_error, said.text) == (True, "exit code: 152\nthe limit of 1 s of CPU time of a process was reached")
+    assert (said.is_error, said.text) == (
+        True,
+        "exit code: 152\nthe limit of 1 s of CPU time of a process was reached (--limit cpu)",
+    )
 
 
 @pytest.mark.soak
@@ -150,7 +153,7 @@ def test_a_process_that_ignores_the_signal_of_its_cpu_time_is_killed(here: Stree
     said = here.bash("trap '' XCPU; while :; do :; done")
     assert (said.is_error, said.text) == (
         True,
-        "exit code: 137\nit was killed, perhaps at the limit of 1 s of CPU time of a process",
+        "exit code: 137\nit was killed, perhaps at the limit of 1 s of CPU time of a process (--limit cpu)",
     )
 
 
@@ -158,9 +161,13 @@ def test_memory(here: Street) -> None:
     said = here.bash("exec python3 -c 'x = bytearray(256 << 20)'")
     assert said.is_error
     if here.level == ALONE:
-        assert said.text.endswith("the limit of 134,217,728 bytes of memory of a process may have been reached")
+        assert said.text.endswith(
+            "the limit of 134,217,728 bytes of memory of a process may have been reached (--limit memory)"
+        )
     else:
-        assert said.text.endswith("the limit of 134,217,728 bytes of memory was reached, and a process killed")
+        assert said.text.endswith(
+            "the limit of 134,217,728 bytes of memory was reached, and a process killed (--limit memory)"
+        )
 
 
 def test_memory_of_a_background_task(here: Street) -> None:
@@ -177,13 +184,15 @@ def test_processes_and_threads_and_somebody_else_has_as_many(here: Street) -> No
 
 def test_open_files_of_a_process(here: Street) -> None:
     said = here.bash("exec python3 -c 'x = [open(\"/dev/null\") for _ in range(100)]'")
-    assert said.is_error and said.text.endswith("the limit of 64 open files of a process may have been reached")
+    assert said.is_error and said.text.endswith(
+        "the limit of 64 open files of a process may have been reached (--limit files)"
+    )
 
 
 def test_the_size_of_a_file(here: Street) -> None:
     said = here.bash("exec head -c 6M /dev/zero > big")
     assert said.is_error
-    assert said.text == "exit code: 153\nthe limit of 4,194,304 bytes of a file was reached"
+    assert said.text == "exit code: 153\nthe limit of 4,194,304 bytes of a file was reached (--limit file-size)"
     assert here.bash("stat -c %s big; rm big").text == "4194304\n"
 
 
@@ -199,7 +208,7 @@ def test_a_full_workspace_can_be_read_and_cleared_and_is_then_written_to(here: S
 
 def test_a_workspace_of_too_many_files_can_be_cleared(here: Street) -> None:
     said = here.bash("mkdir d; for i in {1..300}; do : > d/$i; done; exec sleep 60")
-    assert said.is_error and said.text.endswith("files and folders, over its limit of 200")
+    assert said.is_error and said.text.endswith("files and folders, over its limit of 200 (--limit entries)")
     assert not here.bash("rm -r d").is_error
 
 
@@ -207,7 +216,9 @@ def test_the_private_tmp(here: Street) -> None:
     if here.level == UID:
         return  # there it is the machine's
     said = here.bash("head -c 3M /dev/zero > /tmp/x; code=$?; rm /tmp/x; exit $code")
-    assert said.is_error and said.text.endswith("the limit of 2,097,152 bytes of /tmp may have been reached")
+    assert said.is_error and said.text.endswith(
+        "the limit of 2,097,152 bytes of /tmp may have been reached (--limit tmp)"
+    )
 
 
 def test_output_past_its_most_is_not_kept_and_the_command_goes_on(here: Street) -> None:
@@ -225,7 +236,9 @@ def test_commands_at_once(here: Street) -> None:
         try:
             assert eventually(lambda: len(list(root.glob("up-*"))) == 4)
             said = here.bash("true")
-            most = "4 commands are running, the most at once: wait for one, or end one with KillBgTask"
+            most = (
+                "4 commands are running, the most at once (--limit commands): wait for one, or end one with KillBgTask"
+            )
             assert (said.is_error, said.text) == (True, most)
             assert here.works(ADA)
         finally:
@@ -240,11 +253,14 @@ def test_background_tasks_at_once_those_left_running_too(here: Street) -> None:
     said = here.call("BackgroundBash", command="sleep 600")
     assert (said.is_error, said.text) == (
         True,
-        "2 background tasks are running, the most at once: end one with KillBgTask",
+        "2 background tasks are running, the most at once (--limit background): end one with KillBgTask",
     )
     said = here.bash("sleep 600 & echo up")
     assert said.is_error
-    assert "up\nwhat it left running was ended: 2 background tasks are running, the most at once" in said.text
+    assert (
+        "up\nwhat it left running was ended: 2 background tasks are running, the most at once (--limit background)"
+        in said.text
+    )
 
 
 def test_the_age_of_a_background_task_of_one_left_running_too(here: Street) -> None:
@@ -327,7 +343,9 @@ def test_shared_memory(here: Street) -> None:
     if here.level == ALONE:
         assert "bytes of shared memory, over the limit of 134,217,728" in said.text
     else:
-        assert said.text.endswith("the limit of 134,217,728 bytes of memory was reached, and a process killed")
+        assert said.text.endswith(
+            "the limit of 134,217,728 bytes of memory was reached, and a process killed (--limit memory)"
+        )
 
 
 def test_shared_memory_of_a_user_ends_with_its_sandbox() -> None:

@@ -342,7 +342,7 @@ HERE: dict[str, tuple[dict[str, str], str, str, str]] = {
         "FAIL",
         "it is not installed",
     ),
-    "no sandbox": ({**REMOTE, "TOOLGATE_SANDBOX": "none"}, "sandbox", "FAIL", "commands are not kept apart"),
+    "no sandbox": ({**REMOTE, "TOOLGATE_SANDBOX": "none"}, "sandbox", "FAIL", "no sandbox: commands have"),
     "everybody is a proxy": (
         {**REMOTE, "TOOLGATE_TRUSTED_PROXIES": "0.0.0.0/0"},
         "proxies",
