@@ -1,4 +1,4 @@
-"""The HTTP side of the composition root: routes, their guard, and how serving ends. Loaded only when HTTP is served."""
+"""Compose what is served over HTTP: routes, transports, authentication, and how serving ends."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ from toolgate.transports.http import server as http
 from toolgate.transports.http.asgi import Application
 from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck
 from toolgate.transports.http.budgets import create_budgets
-from toolgate.transports.http.connections import Connections, is_local
+from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.guard import PROBES, RequestGuard
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
 from toolgate.transports.http.transport import Transport, TransportServices
@@ -91,7 +91,7 @@ class HttpApp:
         self._refused_tokens: Counter[str] = Counter()  # tokens, by why
         self._shared = create_budgets(dispatcher.answers, is_single_principal=access is None)
         proxies = TrustedProxies(config.trusted_proxies)
-        self._connections = Connections(is_exempt=lambda address: is_local(address) or proxies.trusts(address))
+        self._connections = Connections(trusts=proxies.trusts)
         self._records = records
         self._transports: dict[str, Transport] = {}  # those that are served
         self._access: Access | None = None

@@ -1,8 +1,8 @@
-"""Serves one client over standard input and output: a JSON-RPC message a line, UTF-8. Knows pipes, but no MCP.
+"""Serve one client over standard input and output: a JSON-RPC message a line, UTF-8.
 
-What it promises: lines are handled side by side; output that the client does not read stops the reading of more input
-(`PAUSE_ABOVE`), so that memory stays bounded, and meanwhile drops progress and log messages; end of input, SIGTERM and
-SIGINT let what is running finish within the grace time; a stray `print` goes to standard error.
+Lines are handled side by side. Output that the client does not read stops the reading of more input (`PAUSE_ABOVE`), so
+that memory stays bounded, and meanwhile drops progress and log messages. End of input, SIGTERM and SIGINT let what is
+running finish within the grace time. A stray `print` goes to standard error.
 Source: MCP basic/transports, "stdio".
 """
 

@@ -1,5 +1,6 @@
-"""Plugin files: which there are, what each consists of, and which folders to watch for a change of that. Knows nothing
-of what a plugin does: it is only read here.
+"""Find plugin files, read what each consists of, and list the folders to watch for changes.
+
+No plugin runs here: its files are only read.
 """
 
 import errno

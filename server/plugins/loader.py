@@ -1,7 +1,7 @@
-"""Plugin files into modules into parts, in this process. Knows nothing of folders, of changes, or of the registry.
+"""Load plugin files as modules of this process, and collect the parts they declare.
 
-Each load makes a generation: modules under a name nobody had before, compiled from the bytes the files had then and
-never from a cache. Several generations of one file live side by side; one that is retired goes when its last call has.
+Each load makes a generation: modules under a new name, compiled from the bytes the files had then and never from a
+cache. Several generations of one file live side by side; a retired one goes when its last call has ended.
 """
 
 import asyncio

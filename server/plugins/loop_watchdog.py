@@ -1,6 +1,6 @@
-"""Notices that a plugin blocks the event loop, and names it in the log. Knows nothing of what plugins do.
+"""Notice that a plugin blocks the event loop, and name it in the log.
 
-A thread of its own asks the loop for a sign of life while calls run that could block it, and sleeps otherwise.
+While calls run that could block it, a thread asks the loop for a sign of life; otherwise the thread sleeps.
 """
 
 import asyncio

@@ -1,5 +1,4 @@
-"""The plugins in the plugin folders, as they are now: finds them, has them loaded when their content changes, and says
-which of them are served. Knows nothing of how a file becomes parts, or of who is told.
+"""Keep the plugins of the plugin folders loaded as their files change, and choose which of them are served.
 
 Of each plugin the last good version is served. One that claims what is taken waits, whole, until it is free.
 """

@@ -1,7 +1,7 @@
-"""Reads an Accept header: in which of the two forms a POST may be answered.
+"""Read an Accept header: in which of the two forms a POST may be answered.
 
-Source: RFC 9110 section 12.5.1. The most specific range that matches decides; `q=0` excludes; a range that is none is
-passed over. Parameters of a range besides q say nothing here: of each form there is one.
+Source: RFC 9110 section 12.5.1. The most specific range that matches decides; `q=0` excludes; a malformed range is
+passed over. Parameters of a range besides q have no effect: each form has one representation.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Takes over the listening socket of a service manager, so that who connects while the server restarts waits.
+"""Take over the listening socket of a service manager, so that clients can wait while the server restarts.
 
-The socket has to be the one that `--host` and `--port` name: who may come in was decided by those.
+The socket has to be the one that `--host` and `--port` name: the checks of who may connect went by those.
 Source: sd_listen_fds(3), "LISTEN_PID", "LISTEN_FDS".
 """
 

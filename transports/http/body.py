@@ -1,5 +1,4 @@
-"""Reads the body of an HTTP request: bounded in size and time, and in what all bodies of one sender hold together.
-Knows nothing of what is in it."""
+"""Read the body of an HTTP request: limited in size, in time, and by what all bodies of one sender hold together."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""What principals share of a server over HTTP, and the most that one of them may have of each.
+"""Set what principals share of a server over HTTP, and the most that one of them may have of each.
 
-These are counts of our own, and a courtesy between principals: what the kernel enforces is the memory of the container
-and the descriptors of the process.
+These counts are a courtesy between principals. What the kernel enforces is the memory of the container and the
+descriptors of the process.
 """
 
 from dataclasses import dataclass, fields

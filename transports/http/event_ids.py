@@ -1,8 +1,8 @@
-"""Names streams so that their ids mean something to the next process: which requests a stream answers is in its name.
+"""Name streams so that event ids keep their meaning after a restart: a stream's name has the ids of its requests.
 
-A client that comes back with the id of an event of an earlier process can so be told what became of its request, though
-nothing was written down while that ran. The names are checked by a digest that takes the session's id to make: what is
-none of the session's is no event. Who has that id can make names up, which tell it no more than it said itself.
+A client that comes back with an event id of an earlier process learns what became of its request, though nothing was
+written down while that ran. A digest keyed by the session's id checks the names. A client that knows that id can make
+names up; they tell it no more than it sent.
 """
 
 import base64

@@ -1,12 +1,10 @@
-"""Streams of server-sent events that remember: what was sent is kept a while, so that a reader who lost the connection
-can go on where it was. Knows nothing of HTTP or sessions.
+"""Keep streams of server-sent events: events wait for their reader, and stay a while for one that comes back.
 
-What happens to a slow reader: a stream holds at most `MAX_EVENTS` events and `MAX_BYTES` bytes. Beyond that progress
-and log messages are not taken any more, and for the rest the oldest give way. A reader that had not got those yet goes
-on with what is left where a lost event can be seen by its number (the sessions era), and is disconnected elsewhere. One
-that takes nothing at all for a minute is disconnected by whoever owns the connection (server.py). All streams of one
-principal share a budget: where it is used up, the streams that lost their readers first end, then events are dropped as
-above, and an answer that finds no room is an error instead.
+What happens to a slow reader: a stream holds at most `MAX_EVENTS` events and `MAX_BYTES` bytes. Beyond that it drops
+new progress and log messages, and otherwise its oldest events. A reader that had not got those goes on with the rest
+where event numbers show the loss (the sessions era), and is disconnected elsewhere. server.py disconnects a reader that
+takes nothing at all for a minute. All streams of one principal share a budget: where it is used up, the streams that
+lost their readers first end, then events are dropped as above, and an answer that finds no room becomes an error.
 Source: HTML Living Standard, "Server-sent events"; MCP 2025-11-25 basic/transports, "Resumability and Redelivery".
 """
 

@@ -1,4 +1,4 @@
-"""Holds the headers of a request of the stateless era against its body. Pure; knows nothing of HTTP responses.
+"""Compare the headers of a request of the stateless era with its body.
 
 Source: MCP 2026-07-28 basic/transports/streamable-http, "Request Metadata" and "Server Validation".
 """

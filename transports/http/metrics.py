@@ -1,6 +1,4 @@
-"""`/metrics`: what is told to whoever watches the server, if they have the token. Raw ASGI; knows nothing of what is
-told.
-"""
+"""Serve `/metrics`, to clients with its token where it has one."""
 
 import hmac
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""The reply to one POST: undecided until something comes, then one JSON body or an event stream; or a JSON body alone,
-where the client takes no stream. Knows what an answer looks like; knows nothing of sessions or methods.
+"""Reply to one POST: with one JSON body or an event stream, whichever its first message asks for.
+
+Where the client takes no stream, the reply is a JSON body alone.
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""A session of an HTTP client: its streams, what is kept of them for a client that comes back, and what of it outlives
-the process.
-
-Knows streams; knows nothing of requests, headers or tools.
-"""
+"""Hold a session of an HTTP client: its streams, what is kept of them for resumption, and what outlives the process."""
 
 import asyncio
 import logging

@@ -1,7 +1,6 @@
-"""The sessions of HTTP clients: found by their unguessable id, bound to their owner, ended when idle, and taken up
-again after a restart.
+"""Keep the sessions of HTTP clients: found by an unguessable id, bound to their owner, ended when idle.
 
-Knows nothing of requests, headers or tools.
+After a restart a session goes on when its client comes back.
 """
 
 import asyncio

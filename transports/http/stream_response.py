@@ -1,6 +1,4 @@
-"""Pours a stream into the response to a request, until it ends or its reader goes. Knows ASGI and streams; knows
-nothing of sessions, requests or MCP.
-"""
+"""Send a stream as the response to a request, until it ends or its reader goes."""
 
 import asyncio
 import time

@@ -1,7 +1,6 @@
-"""What a plugin in a process of its own may ask for: the shapes of it, and a table of methods, read by both ends.
+"""Declare what a plugin in a process of its own may ask the server for: the methods, and the shapes of their arguments.
 
-The types of a method's arguments and of what it gives come from its signature. What is not in the table can't be
-asked for. Knows nothing of frames or processes.
+Both ends read the table. The types of a method's arguments and of its result come from its signature.
 """
 
 import functools

@@ -1,7 +1,4 @@
-"""A Context in a plugin's own process: what is data is here, everything else is asked of the server.
-
-Knows nothing of sockets: a `Line` carries what is said.
-"""
+"""Build the Context of a call in a plugin's own process: data is at hand, everything else is asked of the server."""
 
 import asyncio
 import math

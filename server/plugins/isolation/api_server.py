@@ -1,7 +1,6 @@
-"""What the server does for a plugin in a process of its own, on behalf of one call: exactly what a Context offers.
+"""Do for a plugin in a process of its own what a Context offers, on behalf of one call.
 
-A table of notes, which need no answer, and one of requests, which do; methods of what the caller owns come from
-server/plugins/isolation/api.py. Knows nothing of processes.
+Notes need no answer, requests do: a table of each. Methods of a Context's objects are declared in api.py.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""What a server and the process of a plugin say to each other: JSON in frames with their length before them.
+"""Define the messages between the server and a plugin's process: JSON in frames with their length before them.
 
-JSON, because what travels is JSON by nature, whole numbers of any size included. Knows nothing of calls or processes.
-Each end takes only what the other may say; what does not fit is Malformed.
+JSON, because what travels is JSON by nature, whole numbers of any size included. Each end accepts only the messages of
+the other; what does not fit is a MalformedFrameError.
 """
 
 import struct

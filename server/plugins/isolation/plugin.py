@@ -1,7 +1,6 @@
-"""Plugins that run in processes of their own: the same parts, and what blocks, crashes or takes all memory stays there.
+"""Run plugins in processes of their own: what blocks, crashes or takes all memory stays there.
 
-Each plugin has one process, started again when it is needed after it has gone. Knows nothing of what is said to it
-(server/plugins/isolation/process.py), nor of which plugins are to be run so.
+Each plugin has one process. After it has ended it is started again when a call needs it.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""The server's end of one process that runs a plugin: starts it, carries calls to it, and sees to it that it goes.
+"""Start the process of a plugin, carry calls to it, and end it.
 
-What comes from the process is not trusted: it is bounded, typed, and good only for a call that is under way. Knows
-nothing of parts, nor of when a process is wanted.
+What comes from the process is not trusted: it is bounded, typed, and good only for a call that is under way.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""Stands between the server and a plugin's process, and ends all that the plugin started, wherever it went.
+"""End all that a plugin started, wherever it went: a process between the server and the plugin's.
 
-    server ── guard ── the plugin's process ── whatever it starts
+    server ── reaper ── the plugin's process ── whatever it starts
 
 Like a command's supervisor (tools/workspace/supervisor.py) it adopts every orphan below it, and ends last.
-Knows nothing of plugins, nor of what the server and the process say to each other.
 """
 
 import os

@@ -1,7 +1,6 @@
-"""Parts whose functions are in another process: they look like the originals, and their verbs are calls to it.
+"""Stand in for parts whose functions are in another process: each verb is a call to it.
 
-All that is done to arguments and results is done over there, by the original: it validates, casts and shapes. Knows
-nothing of processes.
+The original validates, casts and shapes arguments and results, over there.
 """
 
 from collections.abc import AsyncIterator, Mapping

@@ -1,9 +1,9 @@
 """Run a plugin in a process of its own.
 
 A program: `python -m toolgate.server.plugins.isolation.worker SOCKET LINE FILE VERBOSE STYLE`. It loads the plugin as
-the server would, tells what parts there are, and runs calls of them. The socket is a descriptor it inherits; when the
-other end closes this process ends at once, whatever it is doing. What it started is ended by its guard
-(server/plugins/isolation/reaper.py), whose line to the server is the other descriptor.
+the server would, describes its parts, and runs calls of them. The socket is a descriptor it inherits; when the other
+end closes, this process ends at once, whatever it is doing. The reaper (reaper.py) ends what it started; LINE is the
+reaper's descriptor to the server.
 """
 
 import asyncio
