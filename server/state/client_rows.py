@@ -1,5 +1,6 @@
-"""The rows of OAuth clients: those registered dynamically, metadata documents fetched lately, and those the operator
-added. Each function runs inside a transaction. Times are seconds since the epoch.
+"""Read and write the rows of OAuth clients: registered dynamically, by metadata document, or by the operator.
+
+Each function runs inside a transaction. Times are seconds since the epoch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,69 +18,77 @@ UNUSED_LIFETIME = (
 
 
 def save_client(connection: "Connection", id: str, **row: Any) -> None:
-    """A client, in place of what there was of that id: kind, metadata, secret, made_at, fresh_until, failing_since."""
+    """Write a client in place of an older row: kind, metadata, secret, made_at, fresh_until, failing_since."""
     connection.execute(tables.upsert(tables.client, {"id": id}, row))
 
 
 def find_client(connection: "Connection", id: str) -> Any:
-    """The row, or None."""
-    of = tables.client
-    return connection.execute(of.select().where(of.c.id == id)).one_or_none()
+    """Return the row, or None."""
+    table = tables.client
+    return connection.execute(table.select().where(table.c.id == id)).one_or_none()
 
 
 def mark_failing(connection: "Connection", id: str, now: float) -> None:
-    """The client's document can't be had: note when that began."""
-    of = tables.client
-    connection.execute(of.update().where(of.c.id == id, of.c.failing_since.is_(None)).values(failing_since=now))
+    """Note when the client's document first could not be fetched."""
+    table = tables.client
+    connection.execute(
+        table.update().where(table.c.id == id, table.c.failing_since.is_(None)).values(failing_since=now)
+    )
 
 
 def list_clients(connection: "Connection") -> list[Any]:
-    """All rows, the oldest first."""
-    of = tables.client
-    return list(connection.execute(of.select().order_by(of.c.made_at, of.c.id)))
+    """Return all rows, the oldest first."""
+    table = tables.client
+    return list(connection.execute(table.select().order_by(table.c.made_at, table.c.id)))
 
 
 def count_clients(connection: "Connection", kind: str) -> int:
-    of = tables.client
-    rows = tables.select(tables.func.count()).select_from(of).where(of.c.kind == kind)
+    table = tables.client
+    rows = tables.select(tables.func.count()).select_from(table).where(table.c.kind == kind)
     return int(connection.execute(rows).scalar_one())
 
 
 def make_room(connection: "Connection", kind: str, most: int) -> bool:
-    """Let there be less than `most` of a kind: the oldest that nobody approved give way. False: all are approved."""
-    of = tables.client
+    """Remove the oldest clients without approval until there are less than `most` of the kind. False if that fails."""
+    table = tables.client
     surplus = count_clients(connection, kind) - most + 1
     if surplus > 0:
-        oldest = of.select().with_only_columns(of.c.id).where(of.c.kind == kind, of.c.granted_at.is_(None))
-        gone = oldest.order_by(of.c.made_at).limit(surplus)
-        surplus -= connection.execute(of.delete().where(of.c.id.in_(gone))).rowcount
+        oldest = table.select().with_only_columns(table.c.id).where(table.c.kind == kind, table.c.granted_at.is_(None))
+        gone = oldest.order_by(table.c.made_at).limit(surplus)
+        surplus -= connection.execute(table.delete().where(table.c.id.in_(gone))).rowcount
     return surplus <= 0
 
 
 def mark_approved(connection: "Connection", id: str, now: float) -> None:
-    """A person approved the client."""
-    of = tables.client
-    connection.execute(of.update().where(of.c.id == id).values(granted_at=now))
+    """Note that a person approved the client."""
+    table = tables.client
+    connection.execute(table.update().where(table.c.id == id).values(granted_at=now))
 
 
 def remove_client(connection: "Connection", id: str) -> list[str]:
-    """Take a client away, with what was remembered and the refresh tokens. Gives the ids of its grants, to be ended."""
+    """Remove a client with its consents. Return the ids of its grants, for the caller to revoke."""
     connection.execute(tables.client.delete().where(tables.client.c.id == id))
     connection.execute(tables.consent.delete().where(tables.consent.c.client == id))
-    of = tables.grant
-    held = of.select().with_only_columns(of.c.id).where(of.c.client == id, of.c.revoked_at.is_(None))
-    return list(connection.execute(held).scalars())
+    table = tables.grant
+    clients_with_grant = (
+        table.select().with_only_columns(table.c.id).where(table.c.client == id, table.c.revoked_at.is_(None))
+    )
+    return list(connection.execute(clients_with_grant).scalars())
 
 
 def remove_unused_clients(connection: "Connection", now: float) -> None:
-    """Take away what nobody uses: never approved in a week, or approved long ago and without a grant since. What the
-    operator added stays."""
-    of = tables.client
-    held = tables.grant.select().with_only_columns(tables.grant.c.client)
-    never = of.c.granted_at.is_(None) & (of.c.made_at < now - UNAPPROVED_LIFETIME)
-    left = (of.c.granted_at < now - UNUSED_LIFETIME) & of.c.id.not_in(held)
-    connection.execute(of.delete().where(never | left, of.c.kind != CONFIGURED))
+    """Remove clients that were not approved in a week, or were approved long ago and have no grant.
+
+    Those of the operator stay.
+    """
+    table = tables.client
+    clients_with_grant = tables.grant.select().with_only_columns(tables.grant.c.client)
+    never = table.c.granted_at.is_(None) & (table.c.made_at < now - UNAPPROVED_LIFETIME)
+    left = (table.c.granted_at < now - UNUSED_LIFETIME) & table.c.id.not_in(clients_with_grant)
+    connection.execute(table.delete().where(never | left, table.c.kind != CONFIGURED))
     gone = tables.consent.c.given_at < now - UNUSED_LIFETIME
     connection.execute(
-        tables.consent.delete().where(gone & tables.consent.c.client.not_in(of.select().with_only_columns(of.c.id)))
+        tables.consent.delete().where(
+            gone & tables.consent.c.client.not_in(table.select().with_only_columns(table.c.id))
+        )
     )

@@ -1,5 +1,6 @@
-"""The rows of people: accounts, login sessions, sign-ins under way at somebody else's page. Each function runs inside a
-transaction; what is secret comes here hashed. Times are seconds since the epoch.
+"""Read and write the rows of accounts, login sessions, and logins that wait for an external issuer.
+
+Each function runs inside a transaction. Secrets arrive hashed. Times are seconds since the epoch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,27 +10,27 @@ from toolgate.server.state import tables
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Table
 
-BUILT_IN = "toolgate:accounts"  # the issuer of accounts: no outside issuer is called like this, theirs are URLs
+BUILT_IN = "toolgate:accounts"  # the issuer of accounts: external issuers are URLs
 
 
 # Accounts
 
 
 def list_accounts(connection: "Connection") -> list[Any]:
-    """All accounts, by name."""
-    of = tables.account
-    return list(connection.execute(of.select().order_by(of.c.name)))
+    """Return all accounts, by name."""
+    table = tables.account
+    return list(connection.execute(table.select().order_by(table.c.name)))
 
 
 def find_account(connection: "Connection", name: str) -> Any:
-    """The account's row, or None."""
-    of = tables.account
-    return connection.execute(of.select().where(of.c.name == name)).one_or_none()
+    """Return the account's row, or None."""
+    table = tables.account
+    return connection.execute(table.select().where(table.c.name == name)).one_or_none()
 
 
 def has_accounts(connection: "Connection") -> bool:
-    of = tables.account
-    return connection.execute(of.select().limit(1)).first() is not None
+    table = tables.account
+    return connection.execute(table.select().limit(1)).first() is not None
 
 
 def add_account(connection: "Connection", **row: Any) -> None:
@@ -37,80 +38,82 @@ def add_account(connection: "Connection", **row: Any) -> None:
 
 
 def set_password(connection: "Connection", name: str, password: str) -> bool:
-    """Whether there is such an account."""
-    of = tables.account
-    return connection.execute(of.update().where(of.c.name == name).values(password=password)).rowcount == 1
+    """Return whether there is such an account."""
+    table = tables.account
+    return connection.execute(table.update().where(table.c.name == name).values(password=password)).rowcount == 1
 
 
 def has_account(connection: "Connection", issuer: str, subject: str) -> bool:
-    """Whether a person of the built-in login has their account yet; whether others may come, `SignIn.may_come` says."""
-    of = tables.account
-    return issuer != BUILT_IN or connection.execute(of.select().where(of.c.subject == subject)).first() is not None
+    """Return whether the person's account still exists; True for people of other issuers."""
+    table = tables.account
+    return (
+        issuer != BUILT_IN or connection.execute(table.select().where(table.c.subject == subject)).first() is not None
+    )
 
 
 def remove_account(connection: "Connection", name: str) -> None:
-    of = tables.account
-    connection.execute(of.delete().where(of.c.name == name))
+    table = tables.account
+    connection.execute(table.delete().where(table.c.name == name))
 
 
 # Login sessions
 
 
 def find_login(connection: "Connection", hashed: str, now: float) -> Any:
-    """The row of a session that lasts, or None."""
-    of = tables.login
-    return connection.execute(of.select().where(of.c.hash == hashed, of.c.until > now)).one_or_none()
+    """Return the row of a session that has not expired, or None."""
+    table = tables.login
+    return connection.execute(table.select().where(table.c.hash == hashed, table.c.until > now)).one_or_none()
 
 
 def add_login(connection: "Connection", now: float, **row: Any) -> None:
-    """Those that are over go."""
-    of = tables.login
-    connection.execute(of.delete().where(of.c.until <= now))
-    connection.execute(of.insert().values(**row))
+    """Add a login session, and remove those that have expired."""
+    table = tables.login
+    connection.execute(table.delete().where(table.c.until <= now))
+    connection.execute(table.insert().values(**row))
 
 
 def end_login(connection: "Connection", hashed: str) -> None:
-    of = tables.login
-    connection.execute(of.delete().where(of.c.hash == hashed))
+    table = tables.login
+    connection.execute(table.delete().where(table.c.hash == hashed))
 
 
 def end_logins(connection: "Connection", issuer: str, subject: str) -> None:
-    """All of a person's."""
-    of = tables.login
-    connection.execute(of.delete().where(*_person(of, issuer, subject)))
+    """End all login sessions of a person."""
+    table = tables.login
+    connection.execute(table.delete().where(*_person(table, issuer, subject)))
 
 
 def end_all_logins(connection: "Connection") -> None:
-    """Everybody's."""
+    """End all login sessions."""
     connection.execute(tables.login.delete())
 
 
-# Departures
+# Logins that wait for an external issuer
 
 
 def add_pending_login(connection: "Connection", now: float, **row: Any) -> None:
-    of = tables.pending_login
-    connection.execute(of.delete().where(of.c.until <= now))
-    connection.execute(of.insert().values(**row))
+    table = tables.pending_login
+    connection.execute(table.delete().where(table.c.until <= now))
+    connection.execute(table.insert().values(**row))
 
 
 def trim_pending_logins(connection: "Connection", question: str, each: int, all: int) -> None:
-    """Leave the newest `each` of a question's departures, where there is one, and the newest `all` of everybody's."""
-    of = tables.pending_login
-    newest = of.select().with_only_columns(of.c.hash).order_by(of.c.until.desc())
+    """Keep the newest `each` of a question, if there is one, and the newest `all` of all."""
+    table = tables.pending_login
+    newest = table.select().with_only_columns(table.c.hash).order_by(table.c.until.desc())
     if question:
-        held = newest.where(of.c.question == question).limit(each)
-        connection.execute(of.delete().where(of.c.question == question, of.c.hash.not_in(held)))
-    connection.execute(of.delete().where(of.c.hash.in_(newest.offset(all))))
+        newest_of_question = newest.where(table.c.question == question).limit(each)
+        connection.execute(table.delete().where(table.c.question == question, table.c.hash.not_in(newest_of_question)))
+    connection.execute(table.delete().where(table.c.hash.in_(newest.offset(all))))
 
 
 def take_pending_login(connection: "Connection", hashed: str, now: float) -> Any:
-    """The row, or None: once."""
-    of = tables.pending_login
-    row = connection.execute(of.select().where(of.c.hash == hashed, of.c.until > now)).one_or_none()
-    connection.execute(of.delete().where(of.c.hash == hashed))
+    """Return the row once and remove it, or return None."""
+    table = tables.pending_login
+    row = connection.execute(table.select().where(table.c.hash == hashed, table.c.until > now)).one_or_none()
+    connection.execute(table.delete().where(table.c.hash == hashed))
     return row
 
 
-def _person(of: "Table", issuer: str, subject: str) -> "tuple[ColumnElement[bool], ColumnElement[bool]]":
-    return of.c.issuer == issuer, of.c.subject == subject
+def _person(table: "Table", issuer: str, subject: str) -> "tuple[ColumnElement[bool], ColumnElement[bool]]":
+    return table.c.issuer == issuer, table.c.subject == subject

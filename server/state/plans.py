@@ -1,5 +1,4 @@
-"""A plan: of a session, at its place and gone with it, or of a principal, in the state database. Knows nothing
-of tools."""
+"""Store plans: a session's in memory, at its place; a principal's in the state database."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,9 +21,8 @@ EXISTS_FLAG = "plan-kept"  # flag: a plan, active or ended
 class PlanStore:
     """The `Plan` of toolgate.tools.api.context.
 
-    With a session (`session` is the place's key) the plan lives at its `place`, which lives as long as the
-    session; with "" it is the principal's, and any number of these objects, in any number of processes, show
-    the same plan.
+    With a session (`session` is the place's key) the plan is at its `place` and ends with it. With "" it is the
+    principal's, the same for all objects in all processes.
     """
 
     def __init__(self, store: Store, principal: str, session: str, place: CallerState | None = None) -> None:
@@ -34,14 +32,13 @@ class PlanStore:
         self.place = place or CallerState(session)
 
     async def active(self) -> bool:
-        """Whether the tools that change things are to be refused. Opens no database unless there is an active
-        plan."""
+        """Return whether tools that change things are refused. Opens no database unless there is an active plan."""
         if self.session:
             return self.place.plan is not None and self.place.plan.active
         return self.store.has_flag(ACTIVE_FLAG, self.principal) and (await self.state()).active
 
     async def state(self) -> PlanState:
-        """Opens no database unless there is a plan, active or ended, that nobody has reset."""
+        """Return the plan. Opens no database unless there is one, active or ended."""
         if self.session:
             return self.place.plan or NO_PLAN
         if not self.store.has_flag(EXISTS_FLAG, self.principal):
@@ -53,7 +50,7 @@ class PlanStore:
         return await self._change(lambda _: entered)
 
     async def exit(self, plan_file: str | None = None) -> PlanState:
-        """End the plan; what it was about stays readable, with `plan_file` when one is given."""
+        """End the plan; its goal stays readable, with `plan_file` if there is one."""
 
         def end(state: PlanState) -> PlanState:
             if state.started_at is None:

@@ -1,7 +1,7 @@
-"""Seals what a client carries for us between two tries of a request (`requestState`). Knows nothing of what is inside.
+"""Seal what a client carries between two tries of a request (`requestState`).
 
-AES-256-GCM: the client can neither read nor change it. Bound to the principal and the request it was given for, and
-dead after `LIFETIME`. Source: MCP 2026-07-28 basic/patterns/mrtr, "Server Requirements".
+AES-256-GCM: the client can neither read nor change it. It is bound to its principal and request, and expires after
+`LIFETIME`. Source: MCP 2026-07-28 basic/patterns/mrtr, "Server Requirements".
 """
 
 import base64
@@ -19,15 +19,18 @@ from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import key_file
 
 LIFETIME = 15 * 60  # seconds a person may take to answer
-MAX_STATE = 32 * 2**20  # characters of a requestState we look at: what answers one message can carry
+MAX_STATE = 32 * 2**20  # characters of a requestState: what the answers of one message can carry
 NONCE = 12  # bytes, as GCM wants them
 VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
 
 
 class Sealer:
-    """`key_path` holds the key; it is made at first use, readable by its owner only. What is sealed can be opened for
-    `lifetime` seconds; None is for ever. The key may be rotated meanwhile, by another process too. `now` is in seconds
-    since the epoch."""
+    """Seals values for a principal and a request. Any process may rotate the key meanwhile.
+
+    key_path: file of the key, created at first use, private
+    lifetime: seconds until a sealed value expires; None is for ever
+    now: seconds since the epoch
+    """
 
     def __init__(self, key_path: Path, lifetime: float | None = LIFETIME, now: Callable[[], float] = time.time) -> None:
         self._key_path = key_path
@@ -46,7 +49,7 @@ class Sealer:
         return base64.urlsafe_b64encode(VERSION + nonce + sealed).decode()
 
     def unseal(self, state: object, principal: str, request: Any) -> Any:
-        """What was sealed. Raises InvalidParams for anything not sealed here, for them, for this, and lately."""
+        """Return the sealed value. Raises InvalidParams unless it was sealed here for both, and lately."""
         from cryptography.exceptions import InvalidTag  # start-up: only the retry of a request needs it
 
         refusal = InvalidParams("'requestState' is not one given for this request, or has expired")
@@ -55,7 +58,7 @@ class Sealer:
         try:
             raw = base64.b64decode(state.encode("ascii"), altchars=b"-_", validate=True)
             version, nonce, sealed = raw[:1], raw[1 : 1 + NONCE], raw[1 + NONCE :]
-            is_ours = base64.urlsafe_b64encode(raw).decode() == state  # bytes have many spellings: unused bits, "+"
+            is_ours = base64.urlsafe_b64encode(raw).decode() == state  # base64 is ambiguous: unused bits, "+"
             if version != VERSION or len(nonce) != NONCE or not is_ours:
                 raise refusal
         except ValueError:
@@ -72,7 +75,7 @@ class Sealer:
         return value
 
     def _current_cipher(self) -> Any:
-        """What seals now."""
+        """Return the cipher of the present key."""
         try:
             mark = key_file.file_identity(self._key_path)
         except FileNotFoundError:
@@ -87,7 +90,7 @@ class Sealer:
         return self._cipher
 
     def _ciphers(self) -> Iterator[Any]:
-        """What may have sealed what comes back."""
+        """Yield the ciphers of the present key and of valid previous ones."""
         yield self._current_cipher()
         now = self._now()
         yield from (cipher for cipher, until in self._before if now < until)

@@ -1,9 +1,8 @@
-"""The sessions of Streamable HTTP in the state database, so that they go on after a restart. Knows nothing of streams
-or of who may go on with one: see transports/http/sessions.py.
+"""Store the sessions of Streamable HTTP, so that clients resume them after a restart.
 
-What is written is no secret that opens a session: the row is named by the digest of its id. A row belongs to the
-process that has the session open. When that one is dead, it is taken over by the process that its client comes to: of
-several that started since, each may know it.
+A row is named by the digest of the session's id, so it opens no session. It belongs to the process that has the session
+open. When that one is dead, the process that the client comes to takes it over. transports/http/sessions.py decides who
+may resume a session.
 """
 
 import contextlib
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-FLAG = "sessions"  # flag: there are some
-MAX_DETAILS = 64 * 2**10  # bytes: capabilities and subscriptions are the client's, which may send megabytes of them
+FLAG = "sessions"  # flag: there are sessions
+MAX_DETAILS = 64 * 2**10  # bytes: a client may send megabytes of capabilities and subscriptions
 
 log = logging.getLogger(__name__)
 
 
 class SessionDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is remembered of a session besides whose it is."""
+    """What is stored of a session besides its owner."""
 
-    name: str  # what the client is called
+    name: str  # of the client
     revision: str
     capabilities: dict[str, Any]
     log_level: Annotated[int, Meta(ge=0, le=7)] | None
@@ -47,12 +46,12 @@ class SessionDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workspace: str
     cwd: bytes | None
     plan: PlanState | None
-    grants: list[str] = []  # whose tokens used it
-    scopes: list[str] | None = None  # of any of them, with all that they imply
+    grants: list[str] = []  # those whose tokens used the session
+    scopes: list[str] | None = None  # of any of these grants, with implied ones
 
 
 class SessionGrants(msgspec.Struct, frozen=True):
-    """What is read of it at the start."""
+    """The part of the details that is read at the start."""
 
     grants: list[str] = []
 
@@ -66,13 +65,13 @@ class StoredSession:
     issuer: str
     subject: str
     client: str
-    seen_at: float  # in seconds since 1970
-    grants: Sequence[str] = ()  # none: an older version wrote it, or there is no grant
+    seen_at: float  # in seconds since the epoch
+    grants: Sequence[str] = ()  # none: there is no grant
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One for the client, which is event `number` of `stream`; of no stream yet where that is ""."""
+    """A message for the client: event `number` of `stream`, or of no stream yet where that is ""."""
 
     stream: str
     number: int
@@ -81,7 +80,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class ResumedSession:
-    """All that is known of a session."""
+    """A session that was taken over, with its undelivered messages."""
 
     details: SessionDetails
     began_at: float
@@ -89,7 +88,7 @@ class ResumedSession:
 
 
 class SessionRecords:
-    """`workspace` is the server's: where a session stands means nothing in another. `now` is in seconds since 1970."""
+    """The rows of sessions. A working directory counts in the same `workspace` only. `now`: seconds since the epoch."""
 
     def __init__(
         self, store: Store, processes: ProcessRegistry, workspace: str, now: Callable[[], float] = time.time
@@ -101,17 +100,19 @@ class SessionRecords:
         self._batch = WriteBatch(store)
 
     async def list_orphaned(self, idle: float, most: int) -> list[StoredSession]:
-        """What dead processes left, the longest idle first: of those that were seen in the last `idle` seconds the
-        `most` that were seen last. The others are forgotten. Raises StateError."""
+        """Return the sessions of dead processes, the longest idle first, and remove the others. Raises StateError.
+
+        Of those used in the last `idle` seconds, it is the `most` that were used last.
+        """
         if not self._store.has_flag(FLAG, ""):
             return []
         return await self._store.transact(partial(self._recall, idle, most))
 
     def add(self, id: str, owner: tuple[str, str, str], details: bytes) -> "asyncio.Future[None]":
-        """Remember a new session: issuer, subject and client are `whose`."""
+        """Store a new session; `owner` is its issuer, subject and client."""
         issuer, subject, client = owner
 
-        def put(connection: "Connection") -> None:
+        def insert(connection: "Connection") -> None:
             now = self.now()
             row: dict[str, Any] = {"id": id, "issuer": issuer, "subject": subject, "client": client, "details": details}
             row |= {"process": self._processes.own_name(), "began_at": now, "seen_at": now}
@@ -119,20 +120,22 @@ class SessionRecords:
             if not self._store.has_flag(FLAG, ""):
                 self._store.set_flag(FLAG, "", True)
 
-        return self._batch.add(put)
+        return self._batch.add(insert)
 
     def update(self, id: str, details: bytes) -> "asyncio.Future[None]":
-        """Nothing happens to one that is forgotten."""
+        """Store new details, unless the session was removed."""
 
         def change(connection: "Connection") -> None:
-            of = tables.session
-            connection.execute(of.update().where(of.c.id == id).values(details=details))
+            table = tables.session
+            connection.execute(table.update().where(table.c.id == id).values(details=details))
 
         return self._batch.add(change)
 
     def remove(self, ended: Mapping[str, str]) -> "asyncio.Future[None]":
-        """Forget sessions that ended: they never come back. `ended`: id → the process that had it open last, "" for
-        this one. One that another process has taken over has not ended."""
+        """Remove sessions that ended, unless another process has taken them over.
+
+        `ended`: id → the process that had it open last, "" for this one.
+        """
         gone = dict(ended)
 
         def drop(connection: "Connection") -> None:
@@ -143,33 +146,35 @@ class SessionRecords:
         return self._batch.add(drop)
 
     def mark_seen(self, seen: Mapping[str, float]) -> "asyncio.Future[None]":
-        """When each was last used, in seconds since 1970."""
+        """Store when each was last used, in seconds since the epoch."""
         return self._batch.add(partial(_see, seen))
 
     def save_pending(
         self, seen: Mapping[str, float], messages: Mapping[str, Sequence[StoredEvent]]
     ) -> "asyncio.Future[None]":
-        """Write down what the next process needs: this one is ending."""
+        """Store what the next process needs, at the end of this one."""
 
         def leave(connection: "Connection") -> None:
             _see(seen, connection)
-            of = tables.session_message
+            table = tables.session_message
             _each(connection, "DELETE FROM session_message WHERE session = ?", [(id,) for id in messages])
             rows = [
-                {"session": id, "stream": one.stream, "number": one.number, "data": one.data}
-                for id, some in messages.items()
-                for one in some
+                {"session": id, "stream": event.stream, "number": event.number, "data": event.data}
+                for id, events in messages.items()
+                for event in events
             ]
             there = set(connection.execute(tables.session.select().with_only_columns(tables.session.c.id)).scalars())
-            kept = [row for row in rows if row["session"] in there]
-            if kept:
-                connection.execute(of.insert(), kept)
+            stored = [row for row in rows if row["session"] in there]
+            if stored:
+                connection.execute(table.insert(), stored)
 
         return self._batch.add(leave)
 
     async def take_over(self, id: str) -> ResumedSession | None:
-        """Take over one that was recalled: all of it. None where it is gone, or another process was first; and where it
-        can't be read: then it is forgotten. Raises StateError."""
+        """Take over an orphaned session. Raises StateError.
+
+        Return None where it is gone, or another process was first; or where it can't be read, and then remove it.
+        """
         return await self._store.transact(partial(self._take, id))
 
     def _take(self, id: str, connection: "Connection") -> ResumedSession | None:
@@ -181,36 +186,40 @@ class SessionRecords:
         try:
             details = msgspec.json.decode(row.details, type=SessionDetails)
         except (msgspec.ValidationError, msgspec.DecodeError, TypeError) as error:
-            log.warning("a session can't go on, what is remembered of it can't be read: %s", error)
+            log.warning("a session can't be resumed, its details can't be read: %s", error)
             connection.execute(session.delete().where(session.c.id == id))
             return None
         mine = message.select().where(message.c.session == id).order_by(message.c.stream, message.c.number)
-        found = [StoredEvent(one.stream, one.number, one.data) for one in connection.execute(mine)]
+        events = [StoredEvent(event.stream, event.number, event.data) for event in connection.execute(mine)]
         unasked = (message.c.session == id) & (message.c.stream == "")
-        connection.execute(message.delete().where(unasked))  # they are told once, on another stream
+        connection.execute(message.delete().where(unasked))  # they are delivered once, on another stream
         connection.execute(session.update().where(session.c.id == id).values(process=own, seen_at=self.now()))
-        return ResumedSession(details, row.began_at, found)
+        return ResumedSession(details, row.began_at, events)
 
     def _recall(self, idle: float, most: int, connection: "Connection") -> list[StoredSession]:
-        of = tables.session
+        table = tables.session
         own, now = self._processes.own_name(), self.now()
-        names = set(connection.execute(of.select().with_only_columns(of.c.process).distinct()).scalars())
+        names = set(connection.execute(table.select().with_only_columns(table.c.process).distinct()).scalars())
         dead = [name for name in names if name != own and not self._processes.is_alive(name)]
-        left = of.c.process.in_(dead)
-        connection.execute(of.delete().where(left & (of.c.seen_at < now - idle)))
-        columns = (of.c.id, of.c.process, of.c.issuer, of.c.subject, of.c.client, of.c.seen_at, of.c.details)
-        rows = connection.execute(of.select().where(left).with_only_columns(*columns).order_by(of.c.seen_at)).all()
+        orphaned = table.c.process.in_(dead)
+        connection.execute(table.delete().where(orphaned & (table.c.seen_at < now - idle)))
+        columns = [table.c[name] for name in ("id", "process", "issuer", "subject", "client", "seen_at", "details")]
+        of_dead = table.select().where(orphaned).with_only_columns(*columns).order_by(table.c.seen_at)
+        rows = connection.execute(of_dead).all()
         readable = [row for row in rows if _is_readable(row)]
-        kept = readable[max(0, len(readable) - most) :]
-        surplus = {row.id for row in rows} - {row.id for row in kept}
+        recent = readable[max(0, len(readable) - most) :]
+        surplus = {row.id for row in rows} - {row.id for row in recent}
         _each(connection, "DELETE FROM session WHERE id = ?", [(id,) for id in surplus])
-        if not kept and names <= set(dead):
+        if not recent and names <= set(dead):
             self._store.set_flag(FLAG, "", False)
-        return [StoredSession(*row[:-1], _grants(row.details)) for row in kept]
+        return [
+            StoredSession(row.id, row.process, row.issuer, row.subject, row.client, row.seen_at, _grants(row.details))
+            for row in recent
+        ]
 
 
 def _is_readable(row: Any) -> bool:
-    """SQLite holds any type in any column."""
+    """Check the types: SQLite stores any type in any column."""
     words = (row.id, row.issuer, row.subject, row.client)
     return isinstance(row.seen_at, (int, float)) and all(isinstance(word, str) for word in words)
 
@@ -219,15 +228,15 @@ def _grants(details: Any) -> Sequence[str]:
     try:
         return msgspec.json.decode(details, type=SessionGrants).grants
     except (msgspec.ValidationError, msgspec.DecodeError, TypeError):
-        return ()  # nobody goes on with it
+        return ()  # it can't be resumed anyway
 
 
 def encode_details(details: SessionDetails) -> bytes | None:
-    """As it is written; without subscriptions where it would be too large, and None where it still is."""
-    for tried in (details, msgspec.structs.replace(details, subscribed=[])):
+    """Return the stored form, without subscriptions where it would be too large; None where it still is."""
+    for candidate in (details, msgspec.structs.replace(details, subscribed=[])):
         try:
-            data = msgspec.json.encode(tried)
-        except (UnicodeEncodeError, RecursionError):  # a lone surrogate, or capabilities too deep to be put in anything
+            data = msgspec.json.encode(candidate)
+        except (UnicodeEncodeError, RecursionError):  # a lone surrogate, or capabilities nested too deep
             return None
         if len(data) <= MAX_DETAILS:
             return data
@@ -235,8 +244,10 @@ def encode_details(details: SessionDetails) -> bytes | None:
 
 
 def remove_sessions(database: Path) -> None:
-    """Take all sessions out of a copy of the database: what is restored from it must not open one that ended since.
-    Raises StateError."""
+    """Remove all sessions from a copy of the database: restoring it must not reopen one that ended since.
+
+    Raises StateError.
+    """
     import sqlite3  # start-up
 
     try:

@@ -73,7 +73,7 @@ def check_database(path: Path) -> int:
     import sqlite3  # start-up
 
     try:
-        with contextlib.closing(_read_only(path)) as raw:
+        with contextlib.closing(open_read_only(path)) as raw:
             (verdict,) = raw.execute("PRAGMA quick_check(1)").fetchone()
             version = version_of_raw(raw)
     except sqlite3.Error as error:
@@ -123,14 +123,13 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _read_only(path: Path) -> "sqlite3.Connection":
+def open_read_only(path: Path) -> "sqlite3.Connection":
+    """Return a connection that changes nothing and leaves no file beside the database."""
     import sqlite3  # start-up
 
-    used = path.with_name(
-        f"{path.name}-wal"
-    ).exists()  # SQLite would leave this file behind where no process has it open
-    place = f"{path.absolute().as_uri()}?{'mode=ro' if used else 'immutable=1'}"
-    return sqlite3.connect(place, timeout=LOOK, uri=True)
+    # without a log SQLite would create one, and leave it behind
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=LOOK, uri=True)
 
 
 def _prepare(raw: object, record: object) -> None:

@@ -1,5 +1,6 @@
-"""The deferred calls in the state database: those under way, and those that ended until they expire. Knows nothing of
-tools, or of who is told: see server/calls/tasks.py.
+"""Store the tasks of the extension: those that run, and those that ended until they expire.
+
+server/calls/tasks.py runs them and notifies their clients.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +15,16 @@ from toolgate.tools import ToolError
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-FLAG = "deferrals"  # flag: there are some, under way or ended
+FLAG = "deferrals"  # flag: there are tasks, running or ended
 LIVE = ("working", "input_required")
-MAX_LIVE = 64  # under way, of a principal: a client in a loop must not take all there is
-MAX_ENDED = 1_000  # of a principal; the oldest that were read make room
-MAX_BYTES = 64 * 2**20  # of what those came to, which a subscription may have to tell at once; likewise
+MAX_LIVE = 64  # running tasks of a principal: a client in a loop must not use up everything
+MAX_ENDED = 1_000  # ended tasks of a principal; the oldest that were read make room
+MAX_BYTES = 64 * 2**20  # of their outcomes, which a subscription may have to send at once; likewise
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A deferred call. Times are seconds since the epoch; what is `bytes` is JSON, as the wire has it.
+    """A task of the extension. Times are seconds since the epoch; `bytes` are JSON, as on the wire.
 
     `outcome` is the result of one that is completed, the error of one that failed. `process` is the name of the one
     that does the work; `read` says whether the client has seen how it ended.
@@ -47,8 +48,11 @@ class StoredTask:
 
 
 class TaskRows:
-    """`now` is in seconds since the epoch. `server` says what this process does its work with: one of another `server`
-    on the same state would do other work."""
+    """The rows of all tasks in the state.
+
+    now: seconds since the epoch
+    server: digest of the options a task depends on; a process with another one would give other outcomes
+    """
 
     def __init__(self, store: Store, processes: ProcessRegistry, now: Callable[[], float], server: str) -> None:
         self.store = store
@@ -58,12 +62,14 @@ class TaskRows:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look for. Costs a stat, and never opens the database."""
+        """Return whether there are no tasks. Costs a stat, and never opens the database."""
         return not self.store.has_flag(FLAG, "")
 
     async def add(self, id: str, principal: str, lifetime: float, again: bytes | None) -> StoredTask:
-        """Keep a new one, which this process works on. `again` says how to do the work once more, and is None where
-        that could do harm. Raises ToolError when the principal has too many, or has read too few."""
+        """Store a new task, which this process runs. Raises ToolError when the principal has too many.
+
+        `again` is what it takes to run the task again, or None where that could do harm.
+        """
 
         def put(connection: "Connection") -> StoredTask:
             self._expire(connection)
@@ -73,117 +79,120 @@ class TaskRows:
             if sum(row.status not in LIVE and not row.read for row in rows) >= MAX_ENDED:
                 raise ToolError(f"{MAX_ENDED} tasks have ended unread, the most there can be: ask for their results")
             now = self.now()
-            kept = StoredTask(id, principal, self.processes.own_name(), "working", None, now, now, now + lifetime)
+            task = StoredTask(id, principal, self.processes.own_name(), "working", None, now, now, now + lifetime)
             connection.execute(
-                tables.deferral.insert().values({**_to_row(kept), "again": again, "server": self.server})
+                tables.deferral.insert().values({**_to_row(task), "again": again, "server": self.server})
             )
             self.store.set_flag(FLAG, "", True)
-            return kept
+            return task
 
         return await self.store.transact(put)
 
-    async def save(self, kept: StoredTask, otherwise: StoredTask | None = None) -> StoredTask:
-        """Write down what has changed, after which it is not to be run again; nothing happens when it is no longer
-        kept. Where there is no room for what it came to, write down `otherwise`. What was written."""
+    async def save(self, task: StoredTask, otherwise: StoredTask | None = None) -> StoredTask:
+        """Store a task that has changed, unless it was removed, and return what was stored. It is not run again.
+
+        `otherwise` is stored instead where there is no room for the outcome.
+        """
 
         def save(connection: "Connection") -> StoredTask:
-            has_room = kept.is_live or self._make_room(connection, kept)
-            written = kept if has_room or otherwise is None else otherwise
-            of = tables.deferral
-            connection.execute(of.update().where(of.c.id == kept.id).values({**_to_row(written), "again": None}))
+            has_room = task.is_live or self._make_room(connection, task)
+            written = task if has_room or otherwise is None else otherwise
+            table = tables.deferral
+            connection.execute(table.update().where(table.c.id == task.id).values({**_to_row(written), "again": None}))
             return written
 
         return await self.store.transact(save)
 
     async def mark_read(self, ids: Iterable[str]) -> None:
-        """The client has seen how these ended: from now on they may make room."""
+        """Mark tasks whose end the client has seen: from now on they may make room."""
 
         def read(connection: "Connection") -> None:
-            of = tables.deferral
-            connection.execute(of.update().where(of.c.id.in_(list(ids))).values(read=True))
+            table = tables.deferral
+            connection.execute(table.update().where(table.c.id.in_(list(ids))).values(read=True))
 
         await self.store.transact(read)
 
     async def remove(self, id: str) -> None:
         def drop(connection: "Connection") -> None:
-            of = tables.deferral
-            connection.execute(of.delete().where(of.c.id == id))
+            table = tables.deferral
+            connection.execute(table.delete().where(table.c.id == id))
 
         await self.store.transact(drop)
 
     async def find(self, principal: str, ids: Iterable[str]) -> tuple[list[StoredTask], bool]:
-        """Those of the principal that are there, expired ones too, and whether a process of this `server` that is dead
-        left one of them behind."""
+        """Return the principal's tasks, expired ones too, and whether one of them belongs to a dead process of this
+        `server`."""
 
         def find(connection: "Connection") -> tuple[list[StoredTask], bool]:
-            of = tables.deferral
-            mine = (of.c.principal == principal) & of.c.id.in_(list(ids))
-            rows = connection.execute(of.select().where(mine)).all()
+            table = tables.deferral
+            mine = (table.c.principal == principal) & table.c.id.in_(list(ids))
+            rows = connection.execute(table.select().where(mine)).all()
             ours = {row.process for row in rows if row.status in LIVE and row.server == self.server}
             return [_from_row(row) for row in rows], any(not self.processes.is_alive(name) for name in ours)
 
         return await self.store.transact(find)
 
     async def adopt(self, serves: Callable[[str], bool]) -> list[tuple[StoredTask, bytes | None]]:
-        """Take over what dead processes of this `server` left under way: each as it is from now on, and how to run it
-        again."""
+        """Take over the running tasks of dead processes of this `server`. Return each with how to run it again."""
 
         def adopt(connection: "Connection") -> list[tuple[StoredTask, bytes | None]]:
             self._expire(connection)
-            of = tables.deferral
+            table = tables.deferral
             own = self.processes.own_name()
-            rows = connection.execute(of.select().where(of.c.status.in_(LIVE) & (of.c.server == self.server))).all()
+            rows = connection.execute(
+                table.select().where(table.c.status.in_(LIVE) & (table.c.server == self.server))
+            ).all()
             dead = {name for name in {row.process for row in rows} if not self.processes.is_alive(name)}
-            left = [row for row in rows if row.process in dead and serves(row.principal)]
-            ids = [row.id for row in left]
-            # not a third time: what kills a server must not kill it for ever
-            connection.execute(of.update().where(of.c.id.in_(ids)).values(process=own, again=None))
-            return [(replace(_from_row(row), process=own), row.again) for row in left]
+            orphaned = [row for row in rows if row.process in dead and serves(row.principal)]
+            ids = [row.id for row in orphaned]
+            # not a third time: a task that kills the server must not do so for ever
+            connection.execute(table.update().where(table.c.id.in_(ids)).values(process=own, again=None))
+            return [(replace(_from_row(row), process=own), row.again) for row in orphaned]
 
         return await self.store.transact(adopt)
 
     def _expire(self, connection: "Connection") -> None:
-        of = tables.deferral
-        connection.execute(of.delete().where(of.c.expires_at <= self.now()))
-        if connection.execute(of.select().with_only_columns(of.c.id).limit(1)).first() is None:
+        table = tables.deferral
+        connection.execute(table.delete().where(table.c.expires_at <= self.now()))
+        if connection.execute(table.select().with_only_columns(table.c.id).limit(1)).first() is None:
             self.store.set_flag(FLAG, "", False)
 
-    def _make_room(self, connection: "Connection", kept: StoredTask) -> bool:
-        """Whether there is room for what `kept` came to; where it takes that, the oldest of those that were read go."""
-        ended = [row for row in self._rows(connection, kept.principal) if row.status not in LIVE and row.id != kept.id]
-        count, size = len(ended) + 1, len(kept.outcome or b"") + sum(row.size or 0 for row in ended)
+    def _make_room(self, connection: "Connection", task: StoredTask) -> bool:
+        """Return whether there is room for the outcome of `task`. The oldest tasks that were read make room."""
+        ended = [row for row in self._rows(connection, task.principal) if row.status not in LIVE and row.id != task.id]
+        count, size = len(ended) + 1, len(task.outcome or b"") + sum(row.size or 0 for row in ended)
         surplus = list[str]()
         for row in ended:
             if row.read and (count > MAX_ENDED or size > MAX_BYTES):
                 count, size = count - 1, size - (row.size or 0)
                 surplus.append(row.id)
         if size > MAX_BYTES:
-            return False  # they would go for nothing
-        of = tables.deferral
-        connection.execute(of.delete().where(of.c.id.in_(surplus)))
+            return False  # removing them would not help
+        table = tables.deferral
+        connection.execute(table.delete().where(table.c.id.in_(surplus)))
         return True
 
     def _rows(self, connection: "Connection", principal: str) -> list[Any]:
-        """What there is of the principal's, without what it holds; what ended first comes first."""
-        of = tables.deferral
-        mine = of.select().where(of.c.principal == principal).order_by(of.c.updated_at)
-        size = tables.func.length(of.c.outcome).label("size")
-        return list(connection.execute(mine.with_only_columns(of.c.id, of.c.status, of.c.read, size)))
+        """Return the principal's tasks without their outcomes, the first to end first."""
+        table = tables.deferral
+        mine = table.select().where(table.c.principal == principal).order_by(table.c.updated_at)
+        size = tables.func.length(table.c.outcome).label("size")
+        return list(connection.execute(mine.with_only_columns(table.c.id, table.c.status, table.c.read, size)))
 
 
-def _to_row(kept: StoredTask) -> dict[str, Any]:
+def _to_row(task: StoredTask) -> dict[str, Any]:
     return {
-        "id": kept.id,
-        "principal": kept.principal,
-        "process": kept.process,
-        "status": kept.status,
-        "message": kept.message,
-        "created_at": kept.created,
-        "updated_at": kept.updated,
-        "expires_at": kept.expires,
-        "outcome": kept.outcome,
-        "questions": kept.questions,
-        "read": kept.read,
+        "id": task.id,
+        "principal": task.principal,
+        "process": task.process,
+        "status": task.status,
+        "message": task.message,
+        "created_at": task.created,
+        "updated_at": task.updated,
+        "expires_at": task.expires,
+        "outcome": task.outcome,
+        "questions": task.questions,
+        "read": task.read,
     }
 
 

@@ -1,5 +1,4 @@
-"""A principal's tasks and which of them is current, in the state database. Knows nothing of the tool that
-shows them."""
+"""Store a principal's todos, those of the TaskManager tool, and which of them is current."""
 
 import time
 from collections.abc import Sequence
@@ -14,15 +13,15 @@ from toolgate.tools.api.context import Todo, TodoStep
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
-MAX_OPEN = 1_000  # open tasks of a principal: a client in a loop must not fill the disk
+MAX_OPEN = 1_000  # open todos of a principal: a client in a loop must not fill the disk
 MAX_DONE = 4_000  # completed ones; the oldest make room for new ones
-MAX_STEPS = 200  # of a task
-FORGET = 30 * 86_400.0  # seconds after which the current task of a session that never said goodbye is forgotten
+MAX_STEPS = 200  # of a todo
+FORGET = 30 * 86_400.0  # seconds after which the current todo of a session that never ended is forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class TodoOutline:
-    """A task with its first steps alone: there are `count`, and `done` of them are completed."""
+    """A todo with its first steps only: of `count` steps, `completed` are done."""
 
     task: Todo
     count: int
@@ -30,8 +29,7 @@ class TodoOutline:
 
 
 class TodoStore:
-    """The `Tasks` of toolgate.tools.api.context, for one principal; `session` is the place's key, "" where there
-    is none."""
+    """The `Tasks` of toolgate.tools.api.context, for one principal; `session` is the place's key, or ""."""
 
     def __init__(self, store: Store, principal: str, session: str) -> None:
         self.store = store
@@ -39,7 +37,7 @@ class TodoStore:
         self.session = session
 
     async def create(self, name: str) -> Todo:
-        """Raises ToolError when the principal has too many open tasks."""
+        """Create a todo and make it current. Raises ToolError when the principal has too many open ones."""
 
         def create(connection: "Connection") -> Todo:
             _make_room(connection, self.principal)
@@ -50,14 +48,13 @@ class TodoStore:
         return await self.store.transact(create)
 
     async def add(self, task_id: int, text: str) -> Todo:
-        """Append a step; a completed task is open again. Raises KeyError, or ToolError when it has too many
-        steps."""
+        """Append a step; a completed todo is open again. Raises KeyError, or ToolError when it has too many steps."""
 
         def add(connection: "Connection") -> Todo:
-            taken = len(self._find(connection, task_id).steps)
-            if taken >= MAX_STEPS:
+            count = len(self._find(connection, task_id).steps)
+            if count >= MAX_STEPS:
                 raise ToolError(f"task {task_id} has {MAX_STEPS} steps, the most there are: create another task")
-            row = {"task_id": task_id, "number": taken + 1, "text": text, "completed": False}
+            row = {"task_id": task_id, "number": count + 1, "text": text, "completed": False}
             connection.execute(tables.step.insert().values(row))
             _set_completed(connection, task_id, False)
             return self._find(connection, task_id)
@@ -65,14 +62,13 @@ class TodoStore:
         return await self.store.transact(add)
 
     async def complete(self, task_id: int, step: int | None = None) -> Todo:
-        """Complete a step, or the task itself, whose steps stay as they are. Raises KeyError; LookupError: no
-        such step."""
+        """Complete a step, or the todo itself, whose steps stay unchanged. Raises KeyError, or LookupError."""
 
         def complete(connection: "Connection") -> Todo:
-            known = [held.number for held in self._find(connection, task_id).steps]
+            numbers = [each.number for each in self._find(connection, task_id).steps]
             if step is None:
                 _set_completed(connection, task_id, True)
-            elif step in known:
+            elif step in numbers:
                 steps = tables.step
                 this = (steps.c.task_id == task_id) & (steps.c.number == step)
                 connection.execute(steps.update().where(this).values(completed=True))
@@ -83,8 +79,7 @@ class TodoStore:
         return await self.store.transact(complete)
 
     async def switch(self, task_id: int) -> Todo:
-        """Make a task current: of the session, and of the principal for those who come later. Raises
-        KeyError."""
+        """Make a todo current, in the session and for later sessions of the principal. Raises KeyError."""
 
         def switch(connection: "Connection") -> Todo:
             self._find(connection, task_id)
@@ -94,27 +89,29 @@ class TodoStore:
         return await self.store.transact(switch)
 
     async def kept(self) -> bool:
-        """False only where no principal ever had a task. Opens no database."""
+        """Return False only where nothing was ever stored. Opens no database."""
         return not self.store.is_empty()
 
     async def all(self) -> Sequence[Todo]:
         return await self.store.transact(lambda connection: self._read(connection, None))
 
     async def list_first(self, most: int, steps: int) -> tuple[list[TodoOutline], int]:
-        """So many tasks with so many steps each, the open ones first, then the current one and the newest; and how many
-        tasks there are in all."""
+        """Return `most` todos with `steps` steps each, and the number of all todos.
+
+        Open ones come first, then the current one, then the newest.
+        """
 
         def look(connection: "Connection") -> tuple[list[TodoOutline], int]:
             task, current = tables.task, self._current(connection)
             mine = task.c.principal == self.principal
             by = (task.c.completed, task.c.id != (current or 0), task.c.id.desc())
             rows = connection.execute(task.select().where(mine).order_by(*by).limit(most)).all()
-            held = _outlines(connection, [row.id for row in rows], steps)
+            outlines = _outlines(connection, [row.id for row in rows], steps)
             total = connection.execute(tables.select(tables.func.count()).select_from(task).where(mine)).scalar_one()
             return [
                 TodoOutline(Todo(row.id, row.name, row.id == current, row.completed, first), count, done)
                 for row in rows
-                for first, count, done in [held.get(row.id, ([], 0, 0))]
+                for first, count, done in [outlines.get(row.id, ([], 0, 0))]
             ], total
 
         return await self.store.transact(look)
@@ -132,16 +129,16 @@ class TodoStore:
 
     def _read(self, connection: "Connection", task_id: int | None) -> list[Todo]:
         task, step = tables.task, tables.step
-        wanted = task.c.principal == self.principal
+        condition = task.c.principal == self.principal
         if task_id is not None:
-            wanted &= task.c.id == task_id
-        held: dict[int, list[TodoStep]] = {}
-        for row in connection.execute(step.select().join(task).where(wanted).order_by(step.c.number)):
-            held.setdefault(row.task_id, []).append(TodoStep(row.number, row.text, row.completed))
+            condition &= task.c.id == task_id
+        rows_by_task: dict[int, list[TodoStep]] = {}
+        for row in connection.execute(step.select().join(task).where(condition).order_by(step.c.number)):
+            rows_by_task.setdefault(row.task_id, []).append(TodoStep(row.number, row.text, row.completed))
         current = self._current(connection)
         return [
-            Todo(row.id, row.name, row.id == current, row.completed, held.get(row.id, []))
-            for row in connection.execute(task.select().where(wanted).order_by(task.c.id))
+            Todo(row.id, row.name, row.id == current, row.completed, rows_by_task.get(row.id, []))
+            for row in connection.execute(task.select().where(condition).order_by(task.c.id))
         ]
 
     def _current(self, connection: "Connection") -> int | None:
@@ -159,19 +156,19 @@ class TodoStore:
         connection.execute(focus.insert(), rows)
 
     def _is_own(self) -> "ColumnElement[bool]":
-        of = tables.focus.c
-        return (of.principal == self.principal) & of.session.in_(["", self.session])
+        columns = tables.focus.c
+        return (columns.principal == self.principal) & columns.session.in_(["", self.session])
 
 
 def _insert(connection: "Connection", principal: str, name: str) -> int:
     row = {"principal": principal, "name": name, "completed": False}
-    made = connection.execute(tables.task.insert().values(row)).inserted_primary_key
-    assert made is not None  # one row of a table with a key
-    return int(made[0])
+    key = connection.execute(tables.task.insert().values(row)).inserted_primary_key
+    assert key is not None  # one row of a table with a key
+    return int(key[0])
 
 
 def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[int, tuple[list[TodoStep], int, int]]:
-    """Of each task that has steps: the first of them, how many there are, and how many of these are completed."""
+    """Return the first steps of each todo that has any, their number, and the number of completed ones."""
     step = tables.step
     of_these = step.c.task_id.in_(ids)
     columns = (step.c.task_id, tables.func.count(), tables.func.sum(step.c.completed))
@@ -193,9 +190,9 @@ def _set_completed(connection: "Connection", task_id: int, completed: bool) -> N
 def _make_room(connection: "Connection", principal: str) -> None:
     task = tables.task
     rows = task.select().where(task.c.principal == principal).order_by(task.c.id)
-    held = connection.execute(rows.with_only_columns(task.c.id, task.c.completed)).all()
-    done = [row.id for row in held if row.completed]
-    if len(held) - len(done) >= MAX_OPEN:
+    todos = connection.execute(rows.with_only_columns(task.c.id, task.c.completed)).all()
+    done = [row.id for row in todos if row.completed]
+    if len(todos) - len(done) >= MAX_OPEN:
         raise ToolError(f"there are {MAX_OPEN} open tasks, the most there can be: complete some first")
     surplus = done[: max(0, len(done) - MAX_DONE)]
     if surplus:
