@@ -30,11 +30,15 @@ from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.setup import Telemetry
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.api.context import CallerState, Services, Settings
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.builtin.callbacks import INBOX_URI
+from toolgate.tools.builtin.page_reader import PageReader
 from toolgate.tools.builtin.skills import skills
+from toolgate.tools.search import Search
+from toolgate.tools.workers.pool import Workers
+from toolgate.tools.workspace.workspace import Workspace
 from toolgate.tools.workspace.zygote import CommandRunner
 from toolgate.transports import stdio
 
@@ -83,11 +87,18 @@ class App:
         self.rules = build.build_rules(config)
         self.processes = CommandRunner()
         self.file_changes = FileChanges()
-        self.web = build.build_web(config)
+        self.page_reader = build.build_page_reader(config)
+        self.web = self.page_reader.web
         self.confinement = Sandboxing(config, self.state, self.processes, public=config.is_public)
         self.workspaces = Workspaces(self.state, self.root, config.command_environment, self.confinement)
-        self.search = build.build_search(config, self.web)
+        self.search = build.build_search(config, self.page_reader)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
+        self._built_in_services: dict[type, Any] = {
+            skills.Skills: self.skills,
+            PageReader: self.page_reader,
+            Workers: self.page_reader.workers,
+            Search: self.search,
+        }
         self.modules = PluginLoader()
         self.isolation: Isolation | None = None
         self.plugins = PluginReloader(
@@ -303,7 +314,7 @@ class App:
         await self.workspaces.close()
         await self.processes.close()
         await self.confinement.close()
-        await self.web.close()
+        await self.page_reader.close()
         self.observation.close()
         self.store.close()
         os.close(self._use)
@@ -321,7 +332,7 @@ class App:
                 self.server.call_tasks.work,
                 self.workspaces,
                 self.search,
-                self.web,
+                self.page_reader,
                 self.confinement.level,
             )
         )
@@ -359,16 +370,15 @@ class App:
             principal=principal,
             caller_state=place,
             workspace=workspace,
-            tasks=TodoStore(self.store, principal, place.key),
+            todos=TodoStore(self.store, principal, place.key),
             plan=PlanStore(self.store, principal, place.key, place),
             callbacks=CallbackStore(self.store, self.clock, principal, place.key),
-            skills=self.skills,
             web=self.web,
             settings=self.settings,
             notify_updated=partial(self.server.updates.notify, principal),
             notify_list_changed=partial(self.server.notify_resource_list, principal),
             watch_path=partial(self.file_changes.follow, root=workspace.root),
-            search=self.search,
+            built_in=self._built_in_services | {Workspace: workspace},
         )
 
     def _serves(self, principal: str) -> bool:

@@ -14,8 +14,10 @@ from toolgate.server.state import lock
 from toolgate.server.text import describe_os_error
 from toolgate.tools import search
 from toolgate.tools.browser.find_chromium import find_chromium
+from toolgate.tools.builtin.page_reader import PageReader
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.web.fetch import Web
+from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import limits
 
 
@@ -41,7 +43,7 @@ def lock_state(state: Path) -> int:
         raise UsageError(f"--state: {describe_os_error(error)}") from None
 
 
-def build_search(config: Config, web: Web) -> search.Search:
+def build_search(config: Config, reader: PageReader) -> search.Search:
     try:
         keys = search.read_keys(config.search_keys, config.environment)
     except ValueError as error:
@@ -50,7 +52,9 @@ def build_search(config: Config, web: Web) -> search.Search:
         engines = search.choose_engines(config.engines, config.searxng, keys)
     except ValueError as error:
         raise UsageError(f"--engines: {error}") from None
-    return search.Search(web, engines, deadline=config.search_deadline, contact=config.search_contact)
+    return search.Search(
+        reader.web, reader.workers, engines, deadline=config.search_deadline, contact=config.search_contact
+    )
 
 
 def build_rate_limiter(config: Config) -> CallRateLimiter | None:
@@ -72,15 +76,16 @@ def build_rules(config: Config) -> Rules:
     return Rules(*(parse_rules(words, known_as) for words in (config.deny, config.allow, config.approve)))
 
 
-def build_web(config: Config) -> Web:
+def build_page_reader(config: Config) -> PageReader:
     try:
         chromium = find_chromium(config.browser, config.environment.get("PATH"))
     except ValueError as error:
         raise UsageError(f"--browser: {error}") from None
     try:
-        return Web(config.allow_private, config.refuse_networks, chromium=chromium)
+        web = Web(config.allow_private, config.refuse_networks)
     except ValueError as error:
         raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
+    return PageReader(web, Workers(), chromium)
 
 
 def workspace_root(config: Config) -> Path | None:

@@ -19,7 +19,7 @@ from toolgate.server.state.todos import TodoOutline, TodoStore
 from toolgate.server.telemetry.audit.own_entries import EntryData, OwnEntries
 from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.api.context import Plan
+from toolgate.tools.api.services import Plan
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
 

@@ -27,9 +27,10 @@ from toolgate.server.protocol.resource_updates import NotificationThrottle, Reso
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import LEVELS, Call, Channel, Session
 from toolgate.server.state.sealed_state import Sealer
-from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from toolgate.tools.api.context import Context
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.services import CallerState, Services, Settings
 
 log = logging.getLogger("toolgate.server")
 

@@ -14,8 +14,8 @@ from toolgate.server.calls.tasks import CallTask, CallTasks
 from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.session import Call
 from toolgate.server.state.sealed_state import Sealer
-from toolgate.tools.api.context import Settings
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.services import Settings
 
 log = logging.getLogger("toolgate.deferrals")
 

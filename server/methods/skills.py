@@ -103,7 +103,8 @@ def _list_entries(published: SkillEntries, skills: Iterable[Skill]) -> list[dict
 
 
 def _skills(server: Server, call: Call) -> Skills:
-    return server.belongings(call.session).skills
+    skills: Skills = server.belongings(call.session).built_in[Skills]
+    return skills
 
 
 def _uri(call: Call) -> str:

@@ -12,7 +12,7 @@ from toolgate.server.protocol.errors import RpcError
 from toolgate.server.protocol.messages import Id, Notification, Outbound, Request, Response
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import CallerState
+from toolgate.tools.api.services import CallerState
 
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey

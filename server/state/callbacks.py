@@ -8,7 +8,7 @@ from toolgate.server.state import tables
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import Store
-from toolgate.tools.api.context import Callback, FiredCallback
+from toolgate.tools.api.services import Callback, FiredCallback
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
-from toolgate.tools.api.context import CallerState, PlanState
+from toolgate.tools.api.services import CallerState, PlanState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -22,7 +22,7 @@ from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sqlite import describe_error
 from toolgate.server.state.store import StateError, Store
-from toolgate.tools.api.context import PlanState
+from toolgate.tools.api.services import PlanState
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
-from toolgate.tools.api.context import Todo, TodoStep
+from toolgate.tools.api.services import Todo, TodoStep
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection

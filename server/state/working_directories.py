@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.store import StateError, Store
-from toolgate.tools.api.context import CallerState
+from toolgate.tools.api.services import CallerState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -8,8 +8,6 @@ from tests.architecture import rooms
 from tests.architecture.rooms import ORDER
 
 KNOWN = (  # to be cut
-    "tools/api/context.py",
-    "tools/web/fetch.py",
     "tools/workers/worker.py",
     "server/protocol/serialization.py",
     "server/auth/principal_names.py",

@@ -12,10 +12,13 @@ from playwright.async_api import Browser as Playing
 from playwright.async_api import async_playwright
 
 from tests.tools.fake_web_site import site
-from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from tests.tools.tool_calls import lend
+from toolgate.tools.api.context import Context
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.builtin.page_reader import PageReader
 from toolgate.tools.web.fetch import Web
+from toolgate.tools.workers.pool import Workers
 
 PAGE = (
     b"<!doctype html><title>Page</title><h1>Page</h1>" + b"<p>Some words of a static page, and more of them.</p>" * 200
@@ -43,9 +46,9 @@ async def _measured(count: int, tell: Callable[[str], None]) -> tuple[float, flo
     assert chromium is not None, "make chromium"
     nothing = None
     async with site({"/": PAGE}) as place, async_playwright() as playwright:
-        web = Web(["127.0.0.1"], chromium=chromium)
+        reader = PageReader(Web(["127.0.0.1"]), Workers(), chromium)
         alone = await playwright.chromium.launch(executable_path=chromium)
-        lent = Services("me", CallerState(), nothing, nothing, nothing, nothing, nothing, web, Settings())  # type: ignore[arg-type]
+        lent = lend(reader=reader)
         times: tuple[list[float], list[float]] = ([], [])
         try:
             for number in range(count + 1):
@@ -59,7 +62,7 @@ async def _measured(count: int, tell: Callable[[str], None]) -> tuple[float, flo
                 times[1].append(time.perf_counter() - between)
         finally:
             await alone.close()
-            await web.close()
+            await reader.close()
     return statistics.median(times[0][1:]), statistics.median(times[1][1:])  # the first starts the browser
 
 

@@ -13,7 +13,8 @@ from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoStore
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.builtin.skills.skills import BUILT_IN, Skills
 from toolgate.tools.workspace import files
@@ -93,12 +94,12 @@ class Lent:
             principal=principal,
             caller_state=CallerState(session),
             workspace=cast(Any, Folder(folder)),  # PlanMode needs no more
-            tasks=TodoStore(self.store, principal, session),
+            todos=TodoStore(self.store, principal, session),
             plan=PlanStore(self.store, principal, session),
             callbacks=CallbackStore(self.store, self.clock, principal, session),
-            skills=Skills([folder / "skills", BUILT_IN]),
             web=cast(Any, None),
             settings=Settings(),
+            built_in={Skills: Skills([folder / "skills", BUILT_IN])},
         )
 
     async def call(self, tool: Tool, **arguments: Any) -> Output:

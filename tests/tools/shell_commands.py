@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
+from tests.tools.tool_calls import lend
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from toolgate.tools.api.context import Context
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import compile_check
+from toolgate.tools.api.services import CallerState, Settings
 from toolgate.tools.builtin.shell import TOOLS
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
@@ -79,8 +81,7 @@ class Caller:
 
     async def call(self, name: str, **arguments: Any) -> Output:
         """Call a tool; its structured content, which must fit its schema, comes back as plain data."""
-        nothing: Any = None
-        lent = Services("me", self.place, self.workspace, nothing, nothing, nothing, nothing, nothing, self.settings)
+        lent = lend(workspace=self.workspace, caller_state=self.place, settings=self.settings)
         peer: Any = self
         tool = next(tool for tool in TOOLS if tool.name == name)
         output = await asyncio.wait_for(tool.run(arguments, Context(lent, peer)), 30)

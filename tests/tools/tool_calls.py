@@ -1,35 +1,60 @@
 """Calls one tool as a client would: through its schema, with a context that lends it only what the test gives."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from toolgate.tools.api.context import Context
 from toolgate.tools.api.schema import compile_check
+from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
+from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.search import Search
+from toolgate.tools.web.fetch import Web
+from toolgate.tools.workers.pool import Workers
+from toolgate.tools.workspace.workspace import Workspace
 
 BOUND = 20.0  # seconds for any call
 
 
-async def call(
-    tool: Tool,
-    arguments: dict[str, Any],
+def page_reader(allow_private: Sequence[str] = ()) -> PageReader:
+    """What ReadDocs reads pages with, without a browser."""
+    return PageReader(Web(allow_private), Workers())
+
+
+def lend(
     *,
     workspace: Any = None,
-    web: Any = None,
+    reader: PageReader | None = None,
     search: Any = None,
     settings: Settings | None = None,
     principal: str = "me",
-) -> Output:
+    caller_state: CallerState | None = None,
+) -> Services:
+    nothing: Any = None
+    web: Any = reader and reader.web
+    built_in = {Workspace: workspace, PageReader: reader, Workers: reader and reader.workers, Search: search}
+    return Services(
+        principal=principal,
+        caller_state=caller_state or CallerState(),
+        workspace=workspace,
+        todos=nothing,
+        plan=nothing,
+        callbacks=nothing,
+        web=web,
+        settings=settings or Settings(),
+        built_in=built_in,
+    )
+
+
+async def call(tool: Tool, arguments: dict[str, Any], **lent: Any) -> Output:
     """The tool's answer; its structured content, which must fit its schema, comes back as plain data."""
     nothing: Any = None
-    given = settings or Settings()
-    belongings = Services(
-        principal, CallerState(), workspace, nothing, nothing, nothing, nothing, web, given, search=search
-    )
-    output = await asyncio.wait_for(tool.run(arguments, Context(belongings, nothing)), BOUND)
+    services = lend(**lent)
+    output = await asyncio.wait_for(tool.run(arguments, Context(services, nothing)), BOUND)
     structured = msgspec.to_builtins(output.structured)
     if structured is not None:
         assert tool.output is not None

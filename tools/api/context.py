@@ -1,29 +1,28 @@
-"""What a running tool may ask for: its caller's belongings, progress, logs, and questions to the person.
+"""Give a running tool its caller's services, progress, logs, and questions to the person.
 
-Knows nothing of JSON-RPC, revisions or transports: the server hands in a `Peer` that does. What belongs to whom
-is decided by whoever built the `Belongings`; a tool only ever sees its own caller's.
+JSON-RPC, revisions and transports are behind a `CallPeer` that the server hands in.
 """
 
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime  # the types are read at run time (server/plugins/isolation/api.py); msgspec has it loaded
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from toolgate.tools.api import schema as schemas
 from toolgate.tools.api.errors import ToolError, UnansweredError
-
-if TYPE_CHECKING:
-    from toolgate.tools.builtin.skills.skills import Skills
-    from toolgate.tools.search import Search
-    from toolgate.tools.web.fetch import Web
-    from toolgate.tools.workers.pool import Workers
-    from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.api.services import (
+    Callbacks,
+    CallerState,
+    CallerWorkspace,
+    PageFetcher,
+    Plan,
+    Services,
+    Settings,
+    Todos,
+)
 
 T = TypeVar("T")
 ELICIT = "elicitation/create"
-SAVE_PAUSE = 10.0  # seconds between two tries to write down a place: each may wait for seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,158 +31,6 @@ class Elicited:
 
     action: str
     content: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TodoStep:
-    number: int  # counts from 1 within its task
-    text: str
-    completed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Todo:
-    id: int
-    name: str
-    current: bool
-    completed: bool
-    steps: Sequence[TodoStep]
-
-
-class Todos(Protocol):
-    """The caller's persistent tasks. Ids are never reused. Every method is one transaction.
-
-    An id that is not the caller's raises KeyError.
-    """
-
-    async def create(self, name: str) -> Todo: ...  # and makes it current
-    async def add(self, task_id: int, text: str) -> Todo: ...
-    async def complete(self, task_id: int, step: int | None = None) -> Todo: ...  # unknown step: LookupError
-    async def switch(self, task_id: int) -> Todo: ...
-    async def kept(self) -> bool: ...  # the cheap question, asked whenever resources are listed: may there be any
-    async def all(self) -> Sequence[Todo]: ...  # by id
-    async def current(self) -> int | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class PlanState:
-    active: bool
-    goal: str
-    plan_file: str | None
-    started_at: datetime | None  # UTC
-
-
-class Plan(Protocol):
-    """The caller's plan: of the session where there is one, else of the principal."""
-
-    async def active(self) -> bool: ...  # the cheap question, asked before each call that changes things
-    async def state(self) -> PlanState: ...
-    async def enter(self, goal: str, plan_file: str | None) -> PlanState: ...
-    async def exit(self, plan_file: str | None = None) -> PlanState: ...  # inactive, goal and file kept
-    async def reset(self) -> PlanState: ...  # as if there never was one
-
-
-@dataclass(frozen=True, slots=True)
-class Callback:
-    id: int  # the slot, 0 to 7
-    message: str
-    delay: int  # seconds between firings
-    fires_in_ms: int
-    repeats_left: int  # firings left, -1 for ever
-
-
-@dataclass(frozen=True, slots=True)
-class FiredCallback:
-    """A callback that fired."""
-
-    id: int  # the slot it had
-    message: str
-    at: datetime  # UTC
-
-
-class Callbacks(Protocol):
-    """The caller's callbacks: eight slots of a principal."""
-
-    async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
-    async def list(self) -> Sequence[Callback]: ...
-    async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
-    async def fired(self) -> Sequence[FiredCallback]: ...  # the latest, newest first
-
-
-@dataclass(slots=True)
-class CallerState:
-    """Where a caller stands: of the session where there is one, of the principal in the stateless era.
-
-    `key` names it: the digest of a session's id, or "" for the principal's. `cwd` is None until a command has moved it.
-    `plan` is a session's own; a principal's is in the state. `save` writes both down where they outlive the process,
-    and `saved` is the `cwd` that it wrote last.
-    """
-
-    key: str = ""
-    cwd: Path | None = None
-    plan: PlanState | None = None
-    save: Callable[[], Awaitable[None]] | None = None
-    saved_cwd: Path | None = None
-    retry_save_at: float = 0.0  # of the monotonic clock
-
-    async def save_cwd(self) -> None:
-        """Write down where a command has moved to, unless that is written down, or ends with the process. Where it
-        can't be, the calls of the next seconds go without the wait."""
-        cwd = self.cwd
-        if self.save is None or cwd == self.saved_cwd or time.monotonic() < self.retry_save_at:
-            return
-        await self.save()
-        if self.saved_cwd != cwd:
-            self.retry_save_at = time.monotonic() + SAVE_PAUSE
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The options that tools read. Sizes in bytes or pixels, times in seconds."""
-
-    hold: float = 45.0  # longest a call is held; clients kill calls at about 60
-    image_bytes: int = 1_000_000  # of base64: desktop clients refuse more
-    image_pixels: int = 2_000  # long edge
-    any_file: bool = True  # may ReadImage leave the workspace: true for the local user, false over HTTP
-
-
-def _ignore_update(uri: str) -> None:
-    """Nobody is subscribed."""
-
-
-def _ignore_list_change() -> None:
-    """Nobody lists."""
-
-
-async def _watch_nothing(path: Path) -> AsyncIterator[None]:
-    """Nobody finds out."""
-    return
-    yield
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What the server lends a tool for one call, already bound to its principal and session."""
-
-    principal: str  # opaque and stable
-    caller_state: CallerState
-    workspace: "Workspace"
-    tasks: Todos
-    plan: Plan
-    callbacks: Callbacks
-    skills: "Skills"
-    web: "Web"
-    settings: Settings
-    notify_updated: Callable[[str], None] = (
-        _ignore_update  # tell the principal's subscribers that the resource of this URI changed
-    )
-    notify_list_changed: Callable[[], None] = (
-        _ignore_list_change  # tell the principal's clients that their list of resources changed
-    )
-    watch_path: Callable[[Path], AsyncIterator[object]] = (
-        _watch_nothing  # something each time that file or folder changed
-    )
-    search: "Search | None" = None  # not lent to a process of its own: it knows keys
 
 
 class CallPeer(Protocol):
@@ -253,12 +100,12 @@ class Context:
         return self._services.caller_state
 
     @property
-    def workspace(self) -> "Workspace":
+    def workspace(self) -> CallerWorkspace:
         return self._services.workspace
 
     @property
-    def tasks(self) -> Todos:
-        return self._services.tasks
+    def todos(self) -> Todos:
+        return self._services.todos
 
     @property
     def plan(self) -> Plan:
@@ -269,24 +116,16 @@ class Context:
         return self._services.callbacks
 
     @property
-    def skills(self) -> "Skills":
-        return self._services.skills
-
-    @property
-    def web(self) -> "Web":
+    def web(self) -> PageFetcher:
         return self._services.web
 
-    @property
-    def search(self) -> "Search":
-        """The search engines."""
-        if self._services.search is None:
-            raise ToolError("search engines are not lent here")
-        return self._services.search
-
-    @property
-    def workers(self) -> "Workers":
-        """Processes that read foreign pages and pictures, and may be killed."""
-        return self._services.web.workers
+    def service(self, kind: type[T]) -> T:
+        """Return what the server lends built-in tools besides, by its type. Raises ToolError where it is not lent, such
+        as in a plugin's own process."""
+        found: T | None = self._services.built_in.get(kind)
+        if found is None:
+            raise ToolError(f"ctx.service({kind.__name__}) can't be had in a plugin's own process")
+        return found
 
     @property
     def settings(self) -> Settings:

@@ -14,7 +14,7 @@ from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, Br
 from toolgate.tools.browser.proxy import BrowserProxy
 from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.web.fetch import Resolve
+from toolgate.tools.web.page import Resolve
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
-from toolgate.tools.web.fetch import AddressRefusedError, PageTimeoutError, PageUnreachableError, shorten_url
+from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError, shorten_url
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page, Request, Response

@@ -19,7 +19,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.egress.connect import CHUNK, open_connection
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver
-from toolgate.tools.web.fetch import AddressRefusedError, PageUnreachableError, Resolve
+from toolgate.tools.web.page import AddressRefusedError, PageUnreachableError, Resolve
 
 if TYPE_CHECKING:
     from toolgate.tools.egress.http import ProxyConnection, ProxyRequest

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Callback, Context
+from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
+from toolgate.tools.api.services import Callback
 from toolgate.tools.api.text import format_number, refuse_control_characters
 from toolgate.tools.api.tool import tool
 

@@ -12,7 +12,8 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.tool import tool
 from toolgate.tools.workers.pictures import FittedPicture, RawPicture
-from toolgate.tools.workers.pool import WorkerLimitError
+from toolgate.tools.workers.pool import WorkerLimitError, Workers
+from toolgate.tools.workspace.workspace import Workspace
 
 QUEUE_SHARE = 0.8  # of a call's hold is for waiting; the rest is for the picture
 MAX_FILE = 64 * 2**20  # bytes; the largest photographs are about half of it
@@ -49,8 +50,8 @@ async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -
     settings = ctx.settings
     raw = RawPicture(file_path, settings.image_bytes // 4 * 3, settings.image_pixels)
     try:
-        async with ctx.workers.turn("picture", ctx.principal, settings.hold * QUEUE_SHARE) as turn:
-            with await ctx.workspace.open_file(file_path, MAX_FILE, anywhere=settings.any_file) as file:
+        async with ctx.service(Workers).turn("picture", ctx.principal, settings.hold * QUEUE_SHARE) as turn:
+            with await ctx.service(Workspace).open_file(file_path, MAX_FILE, anywhere=settings.any_file) as file:
                 if not file.size:
                     raise ToolError(f"{file_path} is empty")
                 picture = await turn.run(raw, FittedPicture, file)

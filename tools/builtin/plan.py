@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context, PlanState, Todo
+from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
+from toolgate.tools.api.services import PlanState, Todo
 from toolgate.tools.api.text import refuse_control_characters
 from toolgate.tools.api.tool import tool
 
@@ -111,7 +112,7 @@ async def _exit(ctx: Context, plan_file: str | None) -> Output:
         raise ToolError("no plan is active: enter one first")
     path = plan_file or state.plan_file
     if path is not None:  # before the plan ends: a plan that can't be written stays active
-        document = _document(state, await ctx.tasks.all())
+        document = _document(state, await ctx.todos.all())
         await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
     ended = await ctx.plan.exit(path)
     ctx.updated(PLAN_URI)

@@ -81,12 +81,12 @@ async def bash(
     task. Of output over 30,000 characters the middle is dropped; a file, named first and last, has 64 MiB of it.
     """
     call = BashCall(ctx, timeout)
-    run_id = await ctx.workspace.start(command, cwd=call.cwd, timeout=timeout / 1000)
+    run_id = await ctx.service(Workspace).start(command, cwd=call.cwd, timeout=timeout / 1000)
     try:
         await call.watch(run_id)
         return await call.result(run_id)
     except BaseException:  # above all a cancellation
-        await asyncio.shield(_kill_and_forget(ctx.workspace, run_id))
+        await asyncio.shield(_kill_and_forget(ctx.service(Workspace), run_id))
         raise
 
 
@@ -103,11 +103,11 @@ async def background_bash(command: str, ctx: Context) -> Output:
     It has no timeout and ends with the server at the latest; you are told when it ends. Use ReadBgOutput, KillBgTask.
     """
     asked = ctx.caller_state.cwd
-    run_id = await ctx.workspace.start(command, cwd=asked, background=True)
+    run_id = await ctx.service(Workspace).start(command, cwd=asked, background=True)
     ctx.list_changed()
-    run = await ctx.workspace.run(run_id)
+    run = await ctx.service(Workspace).run(run_id)
     notes = [note_missing_cwd(ctx, asked)] if run.moved else []
-    if ctx.workspace.output_path(run_id) is None:
+    if ctx.service(Workspace).output_path(run_id) is None:
         notes.append(DISK_FULL)
     text = with_notes(f"background task {run_id} started (sandbox: {ctx.workspace.sandbox})", *notes)
     return Output([Text(text)], StartedTask(run_id, ctx.workspace.sandbox, "\n".join(notes) or None))
@@ -128,7 +128,7 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
 
     At most 30,000 bytes a call; the last line says when more waits: read again. It does not wait for output.
     """
-    workspace = ctx.workspace
+    workspace = ctx.service(Workspace)
     run = await _background_run(workspace, task_id)
     text, more = await workspace.take(task_id, MAX_READ)
     notes = [f"[task {task_id} {describe_end(run)}]"]
@@ -155,10 +155,10 @@ async def list_bg_tasks(ctx: Context) -> Output:
 
     Of those that ended the newest 50 stay readable, for a day and within 512 MiB of output.
     """
-    runs = await ctx.workspace.list()
+    runs = await ctx.service(Workspace).list()
     for run in runs:
         if run.status != "running":
-            ctx.workspace.drop_notice(run.id)
+            ctx.service(Workspace).drop_notice(run.id)
     lines = [f"{run.id}  {shorten_command(run.command, MAX_LISTED_COMMAND)}  {describe_end(run)}" for run in runs]
     return Output(
         [Text("\n".join(lines) or "no background tasks")], BackgroundTasks(list(map(_to_background_task, runs)))
@@ -179,7 +179,7 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
 
     SIGTERM, then SIGKILL 2 s later. One that ended before stays as it was. Its output can still be read.
     """
-    workspace = ctx.workspace
+    workspace = ctx.service(Workspace)
     before = (await _background_run(workspace, task_id)).status
     run = await workspace.kill(task_id)
     if run.status == "running":
@@ -204,11 +204,11 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
 async def bg_output(id: str, ctx: Context) -> str:
     """The output of a background task, at most its last 256 KiB, and how the task is. Reading it here leaves
     ReadBgOutput where it was."""
-    run = await _find_run(ctx.workspace, id)
+    run = await _find_run(ctx.service(Workspace), id)
     if run is None:
         raise NotFound(f"there is no background task {id!r}")
     try:
-        text = await _tail(ctx.workspace, run)
+        text = await _tail(ctx.service(Workspace), run)
     except KeyError:
         raise NotFound(f"background task {id} has just been forgotten") from None
     return with_notes(text, f"[task {run.id} {describe_end(run)}]")
@@ -220,7 +220,7 @@ async def outputs(ctx: Context) -> list[ResourceLink]:
         ResourceLink(
             f"bg://{run.id}/output", f"task {run.id}", description=shorten_command(run.command, MAX_LISTED_COMMAND)
         )
-        for run in await ctx.workspace.list()
+        for run in await ctx.service(Workspace).list()
     ]
 
 
@@ -228,12 +228,12 @@ async def outputs(ctx: Context) -> list[ResourceLink]:
 async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
     """As it begins, as output comes, and when nothing of the task is left; what is there already may have come since it
     was read."""
-    while (run := await _find_run(ctx.workspace, id)) is None:
-        await ctx.workspace.arrival()
+    while (run := await _find_run(ctx.service(Workspace), id)) is None:
+        await ctx.service(Workspace).arrival()
         yield
     size = 0
     while run.status == "running":
-        before, size = size, await ctx.workspace.wait_output(run.id, size, MAX_OUTPUT_WAIT, whole=True)
+        before, size = size, await ctx.service(Workspace).wait_output(run.id, size, MAX_OUTPUT_WAIT, whole=True)
         if size != before:
             yield
     yield
@@ -241,7 +241,7 @@ async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
 
 @bg_output.completion("id")
 async def run_ids(value: str, ctx: Context) -> list[str]:
-    return [str(run.id) for run in reversed(await ctx.workspace.list()) if str(run.id).startswith(value)]
+    return [str(run.id) for run in reversed(await ctx.service(Workspace).list()) if str(run.id).startswith(value)]
 
 
 TOOLS = [bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task]

@@ -11,6 +11,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.output_text import Excerpt, describe_end, make_excerpt, with_notes
 from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.workspace import Workspace
 
 MAX_TEXT = 30_000  # characters of output in a result: what a model's context is spent on
 LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such as `> >(tee log)`
@@ -41,13 +42,14 @@ class BashCall:
 
     def __init__(self, ctx: Context, timeout: int) -> None:
         self.ctx = ctx
+        self.workspace = ctx.service(Workspace)
         self.timeout = timeout
         self.started_at = time.monotonic()
-        self.cwd = ctx.caller_state.cwd  # where to run; a concurrent call may move the place meanwhile
+        self.cwd = ctx.caller_state.cwd  # where to run; a concurrent call may change it meanwhile
 
     async def watch(self, run_id: int) -> None:
         """Wait for the command to end, as long as a call is held; with progress, where that is wanted."""
-        ctx, workspace = self.ctx, self.ctx.workspace
+        ctx, workspace = self.ctx, self.workspace
         offset = size = 0
         while (left := self._seconds_to_wait()) > 0:
             if not ctx.wants_progress:
@@ -73,7 +75,7 @@ class BashCall:
 
     async def result(self, run_id: int) -> Output:
         """What to say of a command that ended, timed out, left something running or goes on."""
-        workspace = self.ctx.workspace
+        workspace = self.workspace
         run = await workspace.run(run_id)
         dying = run.reason is not None  # its end is our doing: what is left of it is no background task
         ended = await workspace.wait_shell(run_id, SETTLE if dying else 0.0)
@@ -111,14 +113,14 @@ class BashCall:
     async def _new_output(self, run_id: int, offset: int, size: int) -> tuple[str, int]:
         """Output from `offset` on, the newest of it if there is much, and the offset to go on from."""
         start = max(offset, size - MAX_PROGRESS)
-        data = await self.ctx.workspace.read(run_id, start, size - start)
+        data = await self.workspace.read(run_id, start, size - start)
         begin = data.find(b"\n") + 1 if start > offset else 0  # of a line: an escape sequence may be cut
         text, used = clean_output(data[begin:], final=False)
         return f"…{text}" if start > offset else text, start + begin + used
 
     async def _take_excerpt(self, run: Run, path: Path | None, gone: bool) -> Excerpt:
         """The output to show; what is not needed after that is removed."""
-        workspace = self.ctx.workspace
+        workspace = self.workspace
         size = await workspace.size(run.id)
         shown = await make_excerpt(
             partial(workspace.read, run.id), size, MAX_TEXT, _describe_rest(run, path), final=gone
@@ -136,10 +138,10 @@ class BashCall:
 
         Only a command that moved moves the caller: of two at once, the one that stayed must not undo the other's `cd`.
         """
-        root = self.ctx.workspace.root
+        root = self.workspace.root
         notes = [note_missing_cwd(self.ctx, self.cwd)] if run.moved else []
         began = root if run.moved or self.cwd is None else self.cwd
-        landed = await self.ctx.workspace.read_cwd(run.id) or began
+        landed = await self.workspace.read_cwd(run.id) or began
         if landed != began:
             self.ctx.caller_state.cwd = landed
         return landed, notes

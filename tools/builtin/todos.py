@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, ResourceLink, Text
-from toolgate.tools.api.context import Context, Todo
+from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
+from toolgate.tools.api.services import Todo
 from toolgate.tools.api.text import format_number, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
@@ -64,15 +65,15 @@ TASK_LIST_URI = "task://list"
 )
 async def task_list(ctx: Context) -> AllTasks:
     """All tasks with their steps, as TaskManager keeps them."""
-    every = await ctx.tasks.all()
+    every = await ctx.todos.all()
     shown = _newest(every, MAX_SHOWN, MAX_SHOWN_CHARACTERS)
-    return AllTasks(await ctx.tasks.current(), [_to_row(task) for task in shown], len(every) - len(shown))
+    return AllTasks(await ctx.todos.current(), [_to_row(task) for task in shown], len(every) - len(shown))
 
 
 @resource("task://{id}", name="task", title="Task", mime_type="application/json", scope="tools:workflow")
 async def one_task(id: str, ctx: Context) -> TaskRow:
     """One task with its steps."""
-    found = next((task for task in await ctx.tasks.all() if str(task.id) == id), None)
+    found = next((task for task in await ctx.todos.all() if str(task.id) == id), None)
     if found is None:
         raise NotFound(f"there is no task {id!r}")
     return _to_row(found)
@@ -81,15 +82,15 @@ async def one_task(id: str, ctx: Context) -> TaskRow:
 @one_task.listing
 async def each_task(ctx: Context) -> list[ResourceLink]:
     """The open ones; completed ones can be read all the same."""
-    if not await ctx.tasks.kept():
+    if not await ctx.todos.kept():
         return []
-    held = [task for task in await ctx.tasks.all() if not task.completed]
+    held = [task for task in await ctx.todos.all() if not task.completed]
     return [ResourceLink(_uri(task.id), task.name, mime_type="application/json") for task in held[-MAX_SHOWN:]]
 
 
 @one_task.completion("id")
 async def task_ids(value: str, ctx: Context) -> list[str]:
-    return [str(task.id) for task in reversed(await ctx.tasks.all()) if str(task.id).startswith(value)]
+    return [str(task.id) for task in reversed(await ctx.todos.all()) if str(task.id).startswith(value)]
 
 
 @tool(
@@ -135,8 +136,8 @@ async def _create(ctx: Context, name: str) -> Output:
     name = " ".join(name.split())
     if not name:
         raise ToolError("create needs the task's name in text (or in query)")
-    before = await ctx.tasks.current()
-    task = await ctx.tasks.create(_check_length("name", name))
+    before = await ctx.todos.current()
+    task = await ctx.todos.create(_check_length("name", name))
     _notify_changed(ctx, task.id, before)
     ctx.list_changed()
     return _to_output(task, f"Task {task.id} created, now current: {task.name}")
@@ -146,7 +147,7 @@ async def _add(ctx: Context, task_id: int, text: str) -> Output:
     if not text:
         raise ToolError("add needs the step in text")
     try:
-        task = await ctx.tasks.add(task_id, _check_length("step", text))
+        task = await ctx.todos.add(task_id, _check_length("step", text))
     except KeyError:
         raise _unknown_task(task_id) from None
     _notify_changed(ctx, task.id)
@@ -155,7 +156,7 @@ async def _add(ctx: Context, task_id: int, text: str) -> Output:
 
 async def _complete(ctx: Context, task_id: int, step_id: int | None) -> Output:
     try:
-        task = await ctx.tasks.complete(task_id, step_id)
+        task = await ctx.todos.complete(task_id, step_id)
     except KeyError:
         raise _unknown_task(task_id) from None
     except LookupError:
@@ -175,9 +176,9 @@ async def _switch(ctx: Context, task_id: int | None, query: str) -> Output:
     if task_id is None and not query:
         raise ToolError("switch needs task_id, or the task's name in query")
     wanted = await _resolve_id(ctx, "switch", task_id, query)
-    before = await ctx.tasks.current()
+    before = await ctx.todos.current()
     try:
-        task = await ctx.tasks.switch(wanted)
+        task = await ctx.todos.switch(wanted)
     except KeyError:
         raise _unknown_task(wanted) from None
     _notify_changed(ctx, task.id, before)
@@ -185,7 +186,7 @@ async def _switch(ctx: Context, task_id: int | None, query: str) -> Output:
 
 
 async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) -> Output:
-    every = await ctx.tasks.all()
+    every = await ctx.todos.all()
     if task_id is not None and all(task.id != task_id for task in every):
         raise _unknown_task(task_id)
     found = [
@@ -201,7 +202,7 @@ async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) 
     elif not lines:
         kind = "open task" if open_only else "task"
         note = f"No {kind} mentions {query!r}." if query else f"There is no {kind}."
-    current = await ctx.tasks.current()
+    current = await ctx.todos.current()
     text = "\n".join(lines if note is None else [*lines, note])
     return Output([Text(text)], TaskList(current, [_to_row(task) for task in shown], note))
 
@@ -211,8 +212,8 @@ async def _resolve_id(ctx: Context, action: Action, task_id: int | None, query: 
     if task_id is not None:
         return task_id
     if query:
-        return _find_by_name(await ctx.tasks.all(), query)
-    current = await ctx.tasks.current()
+        return _find_by_name(await ctx.todos.all(), query)
+    current = await ctx.todos.current()
     if current is None:
         raise ToolError(f"{action} needs a task, and none is current: give task_id or query, or create one first")
     return current
@@ -234,7 +235,7 @@ def _find_by_name(tasks: Sequence[Todo], query: str) -> int:
 
 
 async def _no_step(ctx: Context, task_id: int, step_id: int | None) -> str:
-    held = next((task for task in await ctx.tasks.all() if task.id == task_id), None)
+    held = next((task for task in await ctx.todos.all() if task.id == task_id), None)
     if held is None or not held.steps:
         return f"task {format_number(task_id)} has no steps: add one, or leave out step_id to complete the task"
     last = held.steps[-1].number

@@ -15,6 +15,7 @@ from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
 from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
 from toolgate.tools.workspace.files import FileEntry
+from toolgate.tools.workspace.workspace import Workspace
 
 MAX_FILE = 8 * 2**20  # bytes: more than any client shows; a larger one is for a command to cut
 LARGE = 2**20  # bytes that are decoded in a thread: 10 ms of the largest
@@ -26,14 +27,14 @@ MAX_ENTRIES = 1_000  # of a folder that is read
 async def workspace_file(path: str, ctx: Context) -> Contents:
     """A file of the workspace, up to 8 MiB, or the names in a folder of it. The path is absolute."""
     absolute = f"/{path}"
-    found = await ctx.workspace.stat_path(absolute)
+    found = await ctx.service(Workspace).stat_path(absolute)
     uri = _uri(path) or f"file:///{path}"
     if not found.is_folder:
         data = await ctx.workspace.read_file(absolute, MAX_FILE, anywhere=False)
         if len(data) > LARGE:
             return await asyncio.to_thread(to_contents, uri, absolute, data)
         return to_contents(uri, absolute, data)
-    entries, more = await ctx.workspace.entries(absolute, MAX_ENTRIES)
+    entries, more = await ctx.service(Workspace).entries(absolute, MAX_ENTRIES)
     names = [f"{entry.name}/" if entry.is_folder else entry.name for entry in entries]
     return Contents(uri, FOLDER, "\n".join([*names, *(["… and more"] if more else [])]))
 
@@ -42,7 +43,7 @@ async def workspace_file(path: str, ctx: Context) -> Contents:
 async def top_level(ctx: Context) -> list[ResourceLink]:
     """What is not hidden in the workspace's root."""
     root = str(ctx.workspace.root)
-    entries, _ = await ctx.workspace.entries(root, MAX_ENTRIES)
+    entries, _ = await ctx.service(Workspace).entries(root, MAX_ENTRIES)
     return _links(root, [entry for entry in entries if entry.name[0] != "."])[:MAX_LISTED]
 
 
@@ -61,7 +62,7 @@ async def file_changes(path: str, ctx: Context) -> AsyncIterator[object]:
 
 async def _is_inside(ctx: Context, path: str) -> bool:
     try:
-        await ctx.workspace.resolve(path)
+        await ctx.service(Workspace).resolve(path)
     except NotFound:
         return False
     return True
@@ -75,7 +76,7 @@ async def paths(value: str, ctx: Context) -> Completion:
         return Completion([root], 1)
     folder, slash, typed = value.rpartition("/")
     try:
-        entries, more = await ctx.workspace.entries(f"/{folder}", MAX_ENTRIES)
+        entries, more = await ctx.service(Workspace).entries(f"/{folder}", MAX_ENTRIES)
     except ToolError:
         return Completion([], 0)
     fitting = [entry for entry in entries if entry.name.startswith(typed) and (typed or entry.name[0] != ".")]
@@ -89,7 +90,7 @@ async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
     if found is None:
         raise NotFound(f"{uri} is no folder of the workspace")
     path = f"/{found['path']}"
-    entries, _ = await ctx.workspace.entries(path, MAX_ENTRIES)
+    entries, _ = await ctx.service(Workspace).entries(path, MAX_ENTRIES)
     return _links(path, entries)
 
 

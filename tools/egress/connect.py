@@ -3,7 +3,7 @@
 import asyncio
 
 from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.web.fetch import PageUnreachableError, Resolve
+from toolgate.tools.web.page import PageUnreachableError, Resolve
 
 CONNECT = 10.0  # seconds for all addresses of a host
 CHUNK = 2**16

@@ -21,7 +21,7 @@ from toolgate.tools.egress.shared_limits import SharedProxyLimits
 from toolgate.tools.rate_limiter import ByteRateLimiter
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver
-from toolgate.tools.web.fetch import AddressRefusedError, Resolve
+from toolgate.tools.web.page import AddressRefusedError, Resolve
 
 if TYPE_CHECKING:
     from toolgate.tools.egress.http import ProxyConnection, ProxyRequest

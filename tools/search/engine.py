@@ -11,7 +11,7 @@ from toolgate.tools.api.text import strip_markup
 from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
 
 if TYPE_CHECKING:
-    from toolgate.tools.web.fetch import Page
+    from toolgate.tools.web.page import Page
 
 T = TypeVar("T")
 

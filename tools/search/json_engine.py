@@ -23,7 +23,7 @@ from toolgate.tools.search.engine import (
 )
 
 if TYPE_CHECKING:
-    from toolgate.tools.web.fetch import Page
+    from toolgate.tools.web.page import Page
 
 DAY = 86_400  # seconds
 MAX_ERROR = 64 * 1024  # bytes of what is read of an error

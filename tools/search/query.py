@@ -13,10 +13,11 @@ from toolgate.tools.api.text import to_line
 from toolgate.tools.search.ddgs_client import DdgsClient
 from toolgate.tools.search.engine import Engine, EngineBlockedError, EngineFailedError, EngineRequest, EngineResult
 from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob
-from toolgate.tools.web.fetch import PageTimeoutError
+from toolgate.tools.web.page import PageTimeoutError
 
 if TYPE_CHECKING:
-    from toolgate.tools.web.fetch import Page, Web
+    from toolgate.tools.web.fetch import Web
+    from toolgate.tools.web.page import Page
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ from toolgate.tools.search.query import EngineOutcome, EngineQuery, ask_engine, 
 
 if TYPE_CHECKING:
     from toolgate.tools.web.fetch import Web
+    from toolgate.tools.workers.pool import Workers
 
 DEADLINE = 6.0  # seconds; a model waits, and most engines answer within two
 AT_ONCE = 16  # questions to one engine: more would get us refused; and 2 MiB of answer each
@@ -57,6 +58,7 @@ class Search:
     def __init__(
         self,
         web: "Web",
+        workers: "Workers",
         engines: Sequence[Engine],
         *,
         deadline: float = DEADLINE,
@@ -71,7 +73,7 @@ class Search:
         self._cache = AnswerCache(clock)
         self.health = {engine.name: EngineHealth(engine.name, clock) for engine in engines}
         self._queues = {engine.name: FairQueue(AT_ONCE, "questions") for engine in engines}
-        self._readers = {one.name: DdgsClient(one.name, web.workers, one.seconds) for one in engines}
+        self._readers = {one.name: DdgsClient(one.name, workers, one.seconds) for one in engines}
         self._under_way: dict[Key, PendingQuery] = {}
 
     @property

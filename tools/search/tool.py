@@ -11,6 +11,7 @@ from toolgate.tools.api.text import clean_text
 from toolgate.tools.api.tool import tool
 from toolgate.tools.search.query import EngineOutcome, Status
 from toolgate.tools.search.ranking import SearchResult, fuse_rankings
+from toolgate.tools.search.search import Search
 
 MAX_QUERY = 400  # characters; engines take no more
 FAILED = "the search failed: no engine answered; try again later, or read a known URL with ReadDocs"
@@ -55,7 +56,7 @@ async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> O
         raise ToolError("the query is empty; give a few keywords")
     if len(words) > MAX_QUERY:
         raise ToolError(f"the query is {len(words)} characters long; give at most {MAX_QUERY}")
-    outcomes = await ctx.search.ask(ctx.principal, words, ctx.settings.hold)
+    outcomes = await ctx.service(Search).ask(ctx.principal, words, ctx.settings.hold)
     results = fuse_rankings((one.name, one.results) for one in outcomes)
     rows = [Row(one.name, one.status, len(one.results), one.ms, _format_note(one)) for one in outcomes]
     failed = not any(one.status in ("ok", "empty") for one in outcomes)

@@ -11,7 +11,7 @@ from typing import Any
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, to_line
 from toolgate.tools.web.convert import MAX_TEXT, MAX_TITLE, PDF, RawPage, ReadablePage, load_encodings
-from toolgate.tools.web.fetch import shorten_url
+from toolgate.tools.web.page import shorten_url
 
 MAX_PAGES = 2_000
 MAX_LENGTH = 4_000_000  # characters of all pages

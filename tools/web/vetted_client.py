@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.tools.web.address_policy import AddressPolicy, check_host
 from toolgate.tools.web.dns import Resolver
-from toolgate.tools.web.fetch import (
+from toolgate.tools.web.local_addresses import is_local
+from toolgate.tools.web.page import (
     MAX_URL,
     REDIRECTS,
     AddressRefusedError,
@@ -21,7 +22,6 @@ from toolgate.tools.web.fetch import (
     Resolve,
     shorten_url,
 )
-from toolgate.tools.web.local_addresses import is_local
 
 if TYPE_CHECKING:
     import ssl

@@ -104,7 +104,7 @@ def _fit(raw: RawPicture, picture: "Picture") -> FittedPicture:
     note = f"{'made to fit' if scaled else 'converted'} from {original}"
     if frames > 1:
         note += f", the first of {frames} frames"
-    return msgspec.structs.replace(sent, scaled=scaled, note=note)
+    return msgspec.structs.replace(sent, is_scaled=scaled, note=note)
 
 
 def _turn_upright(picture: "Picture", edge: int) -> "Picture":

@@ -32,7 +32,7 @@ from toolgate.server.policy.sliding_window import SPAN
 from toolgate.server.state import client_rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.web.fetch import AddressRefusedError, Page
+from toolgate.tools.web.page import AddressRefusedError, Page
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store

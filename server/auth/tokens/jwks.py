@@ -16,7 +16,7 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.web.fetch import Page
+from toolgate.tools.web.page import Page
 
 log = logging.getLogger("toolgate.auth")
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 
 from toolgate.server.plugins.isolation import messages
-from toolgate.tools.api.context import Callbacks, Plan, Todos
+from toolgate.tools.api.services import Callbacks, Plan, Todos
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
@@ -34,7 +34,7 @@ COMMANDS = (
 )
 FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve")
 CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
-    ("tasks", Todos, ("create", "add", "complete", "switch", "all", "current")),
+    ("todos", Todos, ("create", "add", "complete", "switch", "all", "current")),
     ("plan", Plan, ("active", "state", "enter", "exit", "reset")),
     ("callbacks", Callbacks, ("set", "list", "cancel", "fired")),
     ("workspace", Workspace, (*COMMANDS, *FILES)),

@@ -12,8 +12,9 @@ import msgspec
 from toolgate.server.plugins.isolation import api
 from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
 from toolgate.server.protocol.session import LEVELS
-from toolgate.tools.api.context import CallerState, Context, Services
+from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.services import CallerState, Services
 from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.workspace import files
 
@@ -181,7 +182,7 @@ class ContextFactory:
         belongings = Services(
             principal=standing.principal,
             caller_state=CallerState(standing.place, None if standing.cwd is None else Path(standing.cwd)),
-            skills=self._skills_in(tuple(standing.skills)),
+            built_in={Skills: self._skills_in(tuple(standing.skills))},
             settings=standing.settings,
             notify_list_changed=lambda: self._line.note(id, "list_changed", api.EmptyNote()),
             notify_updated=lambda uri: self._line.note(id, "updated", api.UriNote(str(uri))),

@@ -23,6 +23,8 @@ from toolgate.server.plugins.isolation.messages import (
 )
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.context import Context
+from toolgate.tools.builtin.skills.skills import Skills
+from toolgate.tools.workspace.workspace import Workspace
 
 log = logging.getLogger("toolgate.plugins")
 
@@ -55,7 +57,7 @@ def context_data(context: Context) -> ContextData:
         settings=context.settings,
         root=str(workspace.root),
         sandbox=workspace.sandbox,
-        skills=[str(folder) for folder in context.skills.folders],
+        skills=[str(folder) for folder in context.service(Skills).folders],
     )
 
 
@@ -98,7 +100,7 @@ async def _note_change(flight: CallState, given: api.EmptyNote) -> None:
 
 
 async def _note_run(flight: CallState, given: api.RunNote) -> None:
-    flight.context.workspace.drop_notice(given.run)
+    flight.context.service(Workspace).drop_notice(given.run)
 
 
 NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any], Awaitable[None]]]] = {

@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from toolgate.server.protocol.messages import replace_surrogates
-from toolgate.tools.api.context import Settings
 from toolgate.tools.api.errors import (
     CannotAskError,
     NotFound,
@@ -23,8 +22,9 @@ from toolgate.tools.api.errors import (
     WrongArgumentsError,
 )
 from toolgate.tools.api.prompt import PromptArgument
+from toolgate.tools.api.services import Settings
 from toolgate.tools.api.tool import ToolAnnotations
-from toolgate.tools.web.fetch import AddressRefusedError, PageTimeoutError, PageUnreachableError
+from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError
 
 MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
 LENGTH = struct.Struct(">I")

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from toolgate.server import VERSION
 from toolgate.server.budget import Budget
 from toolgate.server.workspaces.workspaces import Workspaces
+from toolgate.tools.builtin.page_reader import PageReader
 from toolgate.tools.search import Search
 from toolgate.tools.search.health import STATES
-from toolgate.tools.web.fetch import Web
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 
@@ -49,7 +49,7 @@ class HttpGauges:
 
 
 def server_rows(
-    subscriptions: Sized, tasks: Sized, workspaces: Workspaces, search: Search, web: Web, sandbox: str
+    subscriptions: Sized, tasks: Sized, workspaces: Workspaces, search: Search, reader: PageReader, sandbox: str
 ) -> list[MetricRow]:
     """Return the rows that every transport has."""
     build = (VERSION, platform.python_version())
@@ -59,8 +59,8 @@ def server_rows(
         _gauge("toolgate_subscriptions", "Open subscriptions/listen requests.", lambda: [((), len(subscriptions))]),
         _gauge("toolgate_tasks_running", "Calls that run as tasks.", lambda: [((), len(tasks))]),
         _gauge("toolgate_commands_running", "Running commands.", lambda: _count_commands(workspaces), "kind"),
-        _gauge("toolgate_queue_running", "Running jobs of a queue.", lambda: _read_queues(search, web, 0), "queue"),
-        _gauge("toolgate_queue_waiting", "Waiting jobs of a queue.", lambda: _read_queues(search, web, 1), "queue"),
+        _gauge("toolgate_queue_running", "Running jobs of a queue.", lambda: _read_queues(search, reader, 0), "queue"),
+        _gauge("toolgate_queue_waiting", "Waiting jobs of a queue.", lambda: _read_queues(search, reader, 1), "queue"),
         _gauge(
             "toolgate_search_engine_state",
             "1 for the state of an engine: an open one is not asked, a half-open one is tried.",
@@ -75,8 +75,8 @@ def server_rows(
             "engine",
             "status",
         ),
-        _gauge("toolgate_browser_up", "1 if Chromium runs.", lambda: [((), web.browser_is_up)]),
-        _gauge("toolgate_browser_pages", "Open pages.", lambda: [((), dict(web.depths())["pages"][0])]),
+        _gauge("toolgate_browser_up", "1 if Chromium runs.", lambda: [((), reader.browser_is_up)]),
+        _gauge("toolgate_browser_pages", "Open pages.", lambda: [((), dict(reader.depths())["pages"][0])]),
     ]
 
 
@@ -128,9 +128,9 @@ def _count_commands(workspaces: Workspaces) -> Values:
     return [(("foreground",), background[False]), (("background",), background[True])]
 
 
-def _read_queues(search: Search, web: Web, which: int) -> Values:
+def _read_queues(search: Search, reader: PageReader, which: int) -> Values:
     """Return how many jobs of each queue run (`which` 0) or wait (1)."""
-    return [((name,), depth[which]) for name, depth in (("engines", search.depth), *web.depths())]
+    return [((name,), depth[which]) for name, depth in (("engines", search.depth), *reader.depths())]
 
 
 def _call_each(counts: Mapping[str, Callable[[], int]]) -> Values:

@@ -14,7 +14,7 @@ from toolgate.server.state.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import StateError, Store
-from toolgate.tools.api.context import Callback
+from toolgate.tools.api.services import Callback
 
 SETTER = """
 import asyncio, sys

@@ -382,8 +382,8 @@ def test_matching_takes_work_in_proportion_to_the_uri(text: str, head: str, unit
 def test_the_library_is_loaded_when_a_uri_is_matched_not_before() -> None:
     source = """
 import sys
-from toolgate.tools.api.uri_templates import Template
-template = Template("x:{a}")
+from toolgate.tools.api.uri_templates import UriTemplate
+template = UriTemplate("x:{a}")
 assert "uritemplate" not in sys.modules
 assert template.match("y:1") is None
 assert "uritemplate" not in sys.modules

@@ -21,15 +21,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from tests.tools.fake_web_site import Answer, Request, Site, redirect, site
-from tests.tools.tool_calls import text
+from tests.tools.tool_calls import lend, text
 from tests.tools.web.test_fetch import certificate
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import CallerState, Context, Services, Settings
+from toolgate.tools.api.context import Context
+from toolgate.tools.api.services import Settings
 from toolgate.tools.browser import browser as browsers
 from toolgate.tools.browser import page_load, proxy
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.builtin.page_reader import PageReader
 from toolgate.tools.web.fetch import Web
+from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import supervisor
 
 KINDS = ("chromium-headless-shell", "chromium")  # the one that is taken where there are both, and the one most have
@@ -61,7 +64,7 @@ class World:
     """One browser, one site and one victim for all tests of this file, in one event loop."""
 
     runner: asyncio.Runner
-    web: Web
+    reader: PageReader
     place: Site
     victim: Victim
     names: dict[str, list[Sequence[str]]]
@@ -76,9 +79,7 @@ class World:
 
     async def call(self, url: str, principal: str = "me", hold: float = 43.0, **arguments: Any) -> Output:
         nothing: Any = None
-        lent = Services(
-            principal, CallerState(), nothing, nothing, nothing, nothing, nothing, self.web, Settings(hold=hold)
-        )
+        lent = lend(principal=principal, reader=self.reader, settings=Settings(hold=hold))
         return await read_docs.run({"url": url, **arguments}, Context(lent, nothing))
 
     def read(self, answers: dict[str, Answer], path: str = "/", host: str = PUBLIC, **arguments: Any) -> Output:
@@ -128,11 +129,11 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
         place, victim = runner.run(opened(stack))
-        web = Web([PUBLIC], resolve=resolve, chromium=chromium)
+        reader = PageReader(Web([PUBLIC], resolve=resolve), Workers(), chromium)
         try:
-            yield World(runner, web, place, victim, names, chromium, looked_up)
+            yield World(runner, reader, place, victim, names, chromium, looked_up)
         finally:
-            runner.run(web.close())
+            runner.run(reader.close())
             runner.run(stack.aclose())
             assert left_behind() == []
 
@@ -429,7 +430,7 @@ def test_a_name_that_rebinds_is_looked_up_and_checked_each_time(world: World) ->
 
 @pytest.mark.both
 def test_only_pages_of_ours_get_through_the_gateway(world: World) -> None:
-    browser = world.web.browser
+    browser = world.reader.browser
     assert browser is not None
     world.read({"/": html("x")})
     world.place.requests.clear()
@@ -705,8 +706,8 @@ def test_its_sandbox_is_on_and_it_has_nothing_of_the_servers(world: World) -> No
     world.read({"/": html("x")})
     pid = chromium_pid(world)
     assert "--no-sandbox" not in command(pid)
-    assert world.web.browser is not None
-    assert world.web.browser.sandboxed
+    assert world.reader.browser is not None
+    assert world.reader.browser.sandboxed
     driver = next(pid for pid in supervisor.descendants(os.getpid()) if "run-driver" in command(pid))
     for child in (pid, driver):
         environment = Path(f"/proc/{child}/environ").read_bytes().rstrip(b"\0").split(b"\0")
@@ -809,7 +810,7 @@ def test_pages_that_never_come_leave_some_of_the_browser_to_others(world: World)
 
 
 async def nothing_open(world: World) -> None:
-    browser = world.web.browser
+    browser = world.reader.browser
     assert browser is not None
     while browser._tasks or browser.proxy.connections:
         await asyncio.sleep(0.02)
@@ -826,7 +827,7 @@ def test_many_calls_at_once_are_all_answered_and_leave_nothing(world: World, cou
     async def watched() -> None:
         nonlocal most
         while True:
-            current = world.web.browser._current if world.web.browser else None
+            current = world.reader.browser._current if world.reader.browser else None
             most = max(most, sum(current.chromium.memory().values()) if current else 0)
             await asyncio.sleep(0.2)
 
@@ -847,7 +848,7 @@ def test_many_calls_at_once_are_all_answered_and_leave_nothing(world: World, cou
 
 
 def test_an_idle_browser_ends_and_another_comes_when_it_is_needed(world: World) -> None:
-    browser = world.web.browser
+    browser = world.reader.browser
     assert browser is not None
 
     async def scenario() -> None:
@@ -910,11 +911,11 @@ async def another(world: World, program: str) -> AsyncIterator[World]:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return [PUBLIC]
 
-    web = Web([PUBLIC], chromium=program, resolve=resolve)
+    reader = PageReader(Web([PUBLIC], resolve=resolve), Workers(), program)
     try:
-        yield World(world.runner, web, world.place, world.victim, world.names, program)
+        yield World(world.runner, reader, world.place, world.victim, world.names, program)
     finally:
-        await web.close()
+        await reader.close()
 
 
 def script(folder: Path, body: str) -> str:

@@ -12,7 +12,7 @@ from tests.tools.shell_commands import (
     on_caller,
     text_of,
 )
-from toolgate.tools.api.context import Settings
+from toolgate.tools.api.services import Settings
 
 
 def test_what_is_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ import pytest
 from pypdf import PdfWriter
 
 from tests.tools.fake_web_site import Answer, never, redirect, site
-from tests.tools.tool_calls import call, text
+from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import Settings
+from toolgate.tools.api.services import Settings
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.web import convert
-from toolgate.tools.web.fetch import Web
 
 PROSE = "A paragraph of running text which is long enough to be taken for the content of a page by anyone. " * 3
 
@@ -31,12 +30,12 @@ def read(answers: dict[str, Answer], path: str = "/", settings: Settings | None 
 
     async def scenario() -> Output:
         async with site(answers) as place:
-            web = Web(["127.0.0.1"])
+            reader = page_reader(["127.0.0.1"])
             try:
                 arguments_ = {"url": place.url(path), **arguments}
-                output = await call(read_docs, arguments_, web=web, settings=settings)
+                output = await call(read_docs, arguments_, reader=reader, settings=settings)
             finally:
-                await web.close()
+                await reader.close()
             plain = msgspec.json.encode(msgspec.to_builtins(output)).decode()
             return msgspec.json.decode(plain.replace(place.url("").rstrip("/"), "http://site"), type=Output)
 
@@ -304,9 +303,9 @@ def test_a_page_is_read_in_its_encoding(kind: str, body: bytes, expected: str) -
 
 def test_a_private_address_is_refused() -> None:
     async def scenario() -> None:
-        web = Web()
-        output = await call(read_docs, {"url": "http://127.0.0.1:1/"}, web=web)
-        await web.close()
+        reader = page_reader()
+        output = await call(read_docs, {"url": "http://127.0.0.1:1/"}, reader=reader)
+        await reader.close()
         assert output.is_error
         assert "--allow-private" in text(output)
         assert output.structured is None

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image as pillow
 from PIL.PngImagePlugin import PngInfo
 
-from tests.tools.tool_calls import call, text
+from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.content import Image, Output, Text
-from toolgate.tools.api.context import Settings
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.services import Settings
 from toolgate.tools.builtin.images import MAX_FILE, read_image
-from toolgate.tools.web.fetch import Web
+from toolgate.tools.builtin.page_reader import PageReader
 from toolgate.tools.workspace.open_file import OpenFile
 
 
@@ -39,15 +39,15 @@ class Looking:
     """One event loop and one worker for all tests: starting one for each would take longer than they do."""
 
     runner: asyncio.Runner
-    web: Web
+    reader: PageReader
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _looking() -> Iterator[None]:
     with asyncio.Runner() as Looking.runner:
-        Looking.web = Web()
+        Looking.reader = page_reader()
         yield
-        Looking.runner.run(Looking.web.close())
+        Looking.runner.run(Looking.reader.close())
 
 
 def look(data: bytes, path: str = "/pictures/a.png", **settings: Any) -> Output:
@@ -55,7 +55,7 @@ def look(data: bytes, path: str = "/pictures/a.png", **settings: Any) -> Output:
 
 
 def asked(shelf: Shelf, path: str, **settings: Any) -> Output:
-    work = call(read_image, {"file_path": path}, workspace=shelf, web=Looking.web, settings=Settings(**settings))
+    work = call(read_image, {"file_path": path}, workspace=shelf, reader=Looking.reader, settings=Settings(**settings))
     return Looking.runner.run(work)
 
 

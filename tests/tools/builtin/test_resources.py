@@ -576,7 +576,7 @@ def test_a_follower_hears_of_its_own_only(tmp_path: Path) -> None:
             heard: list[str] = []
 
             class Ears:
-                def updated(self, uri: str) -> None:
+                def notify_updated(self, uri: str) -> None:
                     heard.append(uri)
 
             bob = Ears()

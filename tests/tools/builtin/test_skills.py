@@ -178,10 +178,10 @@ def test_the_catalogue_is_always_as_the_folders_are(tmp_path: Path) -> None:
 
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "one")
-    monkeypatch.setattr("toolgate.tools.builtin.skills.skills.RACY", -(10**12))
+    monkeypatch.setattr("toolgate.tools.builtin.skills.skills.RACY_NS", -(10**12))
     skills = Skills([tmp_path])
     skills.catalogue()
-    monkeypatch.setattr(frontmatter, "head", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(frontmatter, "read_head", lambda *_: pytest.fail("read again"))
     assert list(skills.catalogue()) == ["one"]
     monkeypatch.undo()
     path.write_text(GOOD.format(name="one", about="something longer"))
@@ -189,7 +189,7 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_took_yaml_is_kept_for_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.tools.builtin.skills.skills.RACY", -(10**12))
+    monkeypatch.setattr("toolgate.tools.builtin.skills.skills.RACY_NS", -(10**12))
     write(tmp_path / "skills", "plain")
     Skills([tmp_path / "skills"], tmp_path / "cache.json").catalogue()
     assert not (tmp_path / "cache.json").exists()

@@ -11,10 +11,11 @@ from tests.tools.engines import answers as shapes
 from tests.tools.fake_web_site import Answer, Site, site
 from tests.tools.tool_calls import call
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import Settings
+from toolgate.tools.api.services import Settings
 from toolgate.tools.search import Search, choose_engines, web_search
 from toolgate.tools.search.engines import KEYED
 from toolgate.tools.web.fetch import Web
+from toolgate.tools.workers.pool import Workers
 
 KEYS = {name: f"key-of-{name}" for name in KEYED}
 
@@ -33,11 +34,12 @@ class Clock:
 class Street:
     site: Site
     web: Web
+    workers: Workers
     search: Search
     clock: Clock
 
     async def find(self, query: str = "frobs", hold: float = 45.0) -> Output:
-        return await call(web_search, {"query": query}, web=self.web, search=self.search, settings=Settings(hold=hold))
+        return await call(web_search, {"query": query}, search=self.search, settings=Settings(hold=hold))
 
     async def statuses(self, query: str = "frobs") -> dict[str, tuple[str, int]]:
         return table(await self.find(query))
@@ -72,12 +74,18 @@ async def street(
             msgspec.structs.replace(engine, seconds=(seconds or {}).get(engine.name, 40.0))
             for engine in choose_engines([*named, *entries], None, KEYS)
         ]
-        web = Web(["127.0.0.1"])
+        web, workers = Web(["127.0.0.1"]), Workers()
         clock = Clock()
         try:
-            yield Street(place, web, Search(web, engines, deadline=deadline, contact=contact, clock=clock), clock)
+            yield Street(
+                place,
+                web,
+                workers,
+                Search(web, workers, engines, deadline=deadline, contact=contact, clock=clock),
+                clock,
+            )
         finally:
-            await web.close()
+            await asyncio.gather(web.close(), workers.close())
 
 
 def table(output: Output) -> dict[str, tuple[str, int]]:

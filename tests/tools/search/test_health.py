@@ -23,7 +23,7 @@ from toolgate.tools.search.engine import parse_wait
 from toolgate.tools.search.health import MAX_REST, REST, EngineHealth
 from toolgate.tools.search.query import EngineOutcome
 from toolgate.tools.search.search import AT_ONCE, Tally
-from toolgate.tools.web.fetch import Page
+from toolgate.tools.web.page import Page
 
 FINE = hn("https://a.example/")
 BROKEN = answered("boom", 500)
@@ -367,13 +367,13 @@ def test_a_turn_that_comes_to_one_who_has_gone_is_the_next_ones() -> None:
 def test_questions_of_one_engine_are_read_together() -> None:
     async def body(place: Street) -> None:
         sizes: list[int] = []
-        do = place.web.workers.run_job
+        do = place.workers.run_job
 
         async def noted(name: str, jobs: Any, *given: Any) -> Any:
             sizes.append(len(jobs.jobs))
             return await do(name, jobs, *given)
 
-        place.web.workers.run_job = noted  # type: ignore[method-assign]
+        place.workers.run_job = noted  # type: ignore[method-assign]
         outputs = await asyncio.gather(*(place.find(f"query {n}") for n in range(16)))
         assert [len(output.structured["results"]) for output in outputs] == [2] * 16
         assert sum(sizes) == 32  # a wording and a page each
@@ -384,7 +384,7 @@ def test_questions_of_one_engine_are_read_together() -> None:
 
 def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None:
     async def body(place: Street) -> None:
-        do = place.web.workers.run_job
+        do = place.workers.run_job
         never_ends = asyncio.Event()
 
         async def hung(name: str, jobs: Any, *given: Any) -> Any:
@@ -392,7 +392,7 @@ def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None
                 await never_ends.wait()
             return await do(name, jobs, *given)
 
-        place.web.workers.run_job = hung  # type: ignore[method-assign]
+        place.workers.run_job = hung  # type: ignore[method-assign]
         outputs = await asyncio.gather(*(place.find(f"query {n}") for n in range(16)))
         tables = [{row["name"]: row["status"] for row in output.structured["engines"]} for output in outputs]
         assert tables == [{"duckduckgo": "timeout", "mojeek": "ok", "yahoo": "ok"}] * 16
@@ -402,7 +402,7 @@ def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None
 
 def test_that_no_worker_was_free_is_not_held_against_an_engine() -> None:
     async def body(place: Street) -> None:
-        workers = place.web.workers
+        workers = place.workers
         async with workers.turn("search", "x"), workers.turn("search", "y"):
             for n in range(4):
                 output = await place.find(f"q{n}")

@@ -37,7 +37,7 @@ TAKEN_OVER = """if True:
         lines = raw.body.decode().splitlines()
         return {line: attempt(line) for line in lines}
 
-    worker.JOBS["page"] = (pages.Raw, lambda: None, take_over)
+    worker.JOBS["page"] = (pages.RawPage, lambda: None, take_over)
     worker.main()
 """
 FILES = ("open('/etc/shadow')", "open('/etc/passwd')", "os.open('/', os.O_RDONLY)", "open('/proc/1/environ')")

@@ -15,11 +15,10 @@ import msgspec
 import pytest
 
 from tests.tools.fake_web_site import site
-from tests.tools.tool_calls import call, text
+from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.web.convert import RawPage, ReadablePage
-from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers import pool as module
 from toolgate.tools.workers.pictures import FittedPicture
 from toolgate.tools.workers.pictures import RawPicture as RawPicture
@@ -199,10 +198,10 @@ def test_an_idle_worker_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worker_does_not_outlive_a_murdered_server_even_while_it_works() -> None:
     script = """if True:
         import asyncio, sys
-        from tests.tools.workers.test_pool import ENDLESS, Readable, Workers, done, page, pids
+        from tests.tools.workers.test_pool import ENDLESS, ReadablePage, Workers, done, page, pids
         async def main():
             workers = Workers()
-            work = asyncio.ensure_future(done(workers, "page", page(ENDLESS), Readable))
+            work = asyncio.ensure_future(done(workers, "page", page(ENDLESS), ReadablePage))
             await asyncio.sleep(0.5)
             print(*pids(workers), flush=True)
             await work
@@ -223,15 +222,15 @@ def test_a_page_that_can_not_be_converted_is_an_error_that_says_how_to_have_its_
 
     async def body() -> None:
         async with site({"/": ENDLESS}) as place:
-            web = Web(["127.0.0.1"])
+            reader = page_reader(["127.0.0.1"])
             try:
-                output = await call(read_docs, {"url": place.url()}, web=web)
+                output = await call(read_docs, {"url": place.url()}, reader=reader)
                 assert output.is_error
                 assert f"{place.url()} took more than 1 s when converted; its source" in text(output)
-                output = await call(read_docs, {"url": place.url(), "format": "html"}, web=web)
+                output = await call(read_docs, {"url": place.url(), "format": "html"}, reader=reader)
                 assert not output.is_error
                 assert "<p a0=1 a1=1" in text(output)
             finally:
-                await web.close()
+                await reader.close()
 
     run(body())

@@ -15,11 +15,11 @@ from pypdf import PdfWriter
 
 from tests.clients.raw_client import PATIENCE, Server
 from tests.tools.fake_web_site import Request, never, site
-from tests.tools.tool_calls import call, text
+from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
+from toolgate.tools.builtin.page_reader import MAX_VISITS, VISITS_SHARE, PageReader
 from toolgate.tools.fair_queue import BusyError, FairQueue
-from toolgate.tools.web.fetch import MAX_VISITS, SHARE, Web
 from toolgate.tools.workers import pool
 from toolgate.tools.workspace.open_file import OpenFile
 
@@ -102,22 +102,22 @@ class Shelf:
 def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waiting() -> None:
     ended: list[str] = []
 
-    async def look(web: Web, principal: str) -> None:
-        output = await call(read_image, {"file_path": "/a.png"}, web=web, workspace=shelf, principal=principal)
+    async def look(reader: PageReader, principal: str) -> None:
+        output = await call(read_image, {"file_path": "/a.png"}, reader=reader, workspace=shelf, principal=principal)
         assert not output.is_error, text(output)
         ended.append(principal)
 
     async def scenario() -> None:
-        web = Web()
+        reader = page_reader()
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(MANY):
-                    group.create_task(look(web, "eve"))
-                while dict(web.workers.depths()).get("picture", (0, 0))[1] < MANY - pool.MAX_AT_ONCE:
+                    group.create_task(look(reader, "eve"))
+                while dict(reader.workers.depths()).get("picture", (0, 0))[1] < MANY - pool.MAX_AT_ONCE:
                     await asyncio.sleep(0)
-                group.create_task(look(web, "ada"))
+                group.create_task(look(reader, "ada"))
         finally:
-            await web.close()
+            await reader.close()
 
     shelf = Shelf(large_png(1000))
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
@@ -128,27 +128,27 @@ def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waitin
 def test_pages_that_never_come_hold_up_nobody_elses() -> None:
     async def scenario() -> None:
         async with site({"/never": never, "/": b"<p>Here"}) as place:
-            web = Web(["127.0.0.1"])
+            reader = page_reader(["127.0.0.1"])
             asked = asyncio.Event()
 
             async def noted(request: Request) -> None:
-                if sum(each.path == "/never" for each in place.requests) == SHARE:
+                if sum(each.path == "/never" for each in place.requests) == VISITS_SHARE:
                     asked.set()
                 await never(request)
 
             place.pages["/never"] = noted
             eve = [
-                asyncio.ensure_future(call(read_docs, {"url": place.url("/never")}, web=web, principal="eve"))
+                asyncio.ensure_future(call(read_docs, {"url": place.url("/never")}, reader=reader, principal="eve"))
                 for _ in range(MAX_VISITS + 2)
             ]
             await asked.wait()
-            output = await call(read_docs, {"url": place.url("/")}, web=web, principal="ada")
+            output = await call(read_docs, {"url": place.url("/")}, reader=reader, principal="ada")
             assert "Here" in text(output)
-            assert sum(request.path == "/never" for request in place.requests) == SHARE
+            assert sum(request.path == "/never" for request in place.requests) == VISITS_SHARE
             for waiting in eve:
                 waiting.cancel()
             await asyncio.gather(*eve, return_exceptions=True)
-            await web.close()
+            await reader.close()
 
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
 
@@ -170,12 +170,12 @@ def test_text_that_is_slow_to_decode_does_not_hold_up_the_loop() -> None:
     async def scenario() -> float:
         pages = {f"/{n}": (200, {"content-type": "text/plain"}, body) for n in range(4)}
         async with site(pages) as place:
-            web = Web(["127.0.0.1"])
-            await call(read_docs, {"url": place.url("/0")}, web=web)  # what is loaded for the first page, is once
-            work = asyncio.gather(*(call(read_docs, {"url": place.url(path)}, web=web) for path in pages))
+            reader = page_reader(["127.0.0.1"])
+            await call(read_docs, {"url": place.url("/0")}, reader=reader)  # what is loaded for the first page, is once
+            work = asyncio.gather(*(call(read_docs, {"url": place.url(path)}, reader=reader) for path in pages))
             gap = await longest(work)
             assert ["first" in text(output) for output in work.result()] == [True] * 4
-            await web.close()
+            await reader.close()
             return gap
 
     assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) < 0.1

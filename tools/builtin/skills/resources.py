@@ -16,7 +16,7 @@ from toolgate.tools.api.prompt import Prompt, PromptArgument
 from toolgate.tools.api.resource import Resource, resource
 from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
 from toolgate.tools.builtin.skills.files import MANIFEST, MAX_BYTES, SkillFile, children, files_of, uri_of
-from toolgate.tools.builtin.skills.skills import MAX_SKILLS, Skill, instructions
+from toolgate.tools.builtin.skills.skills import MAX_SKILLS, Skill, Skills, instructions
 from toolgate.tools.workspace import files
 
 ARGUMENTS = [PromptArgument("arguments", "what the skill is to work on")]
@@ -40,12 +40,12 @@ async def skill_file_changes(name: str, path: str, ctx: Context) -> AsyncIterato
 
 @skill_file.completion("name")
 def skill_names(value: str, ctx: Context) -> list[str]:
-    return [name for name in ctx.skills.catalogue() if name.startswith(value)]
+    return [name for name in ctx.service(Skills).catalogue() if name.startswith(value)]
 
 
 @skill_file.completion("path")
 def skill_paths(value: str, arguments: Mapping[str, str], ctx: Context) -> list[str]:
-    skill = ctx.skills.catalogue().get(arguments.get("name", ""))
+    skill = ctx.service(Skills).catalogue().get(arguments.get("name", ""))
     return [] if skill is None else [file.path for file in files_of(skill.folder) if file.path.startswith(value)]
 
 
@@ -73,7 +73,7 @@ def prompt_of(skill: Skill) -> Prompt:
     """The skill as a prompt; the same object as long as nothing is different."""
 
     async def ask(ctx: Context, arguments: str = "") -> str:
-        return await asyncio.to_thread(instructions, ctx.skills, skill.name, arguments)
+        return await asyncio.to_thread(instructions, ctx.service(Skills), skill.name, arguments)
 
     function = Function(ask, str(skill.folder / MANIFEST))
     return Prompt(function, skill.name, skill.name, skill.description, "user", "tools:workflow", arguments=ARGUMENTS)
@@ -89,7 +89,7 @@ async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
 
 
 def _links(ctx: Context, name: str, inner: str) -> list[ResourceLink]:
-    skill = ctx.skills.catalogue().get(name)
+    skill = ctx.service(Skills).catalogue().get(name)
     held = children(skill.folder, inner) if skill is not None else None
     if skill is None or held is None:
         raise NotFound(f"skill {name!r} has no folder {inner!r}")
@@ -107,7 +107,7 @@ def _link(skill: Skill, file: SkillFile) -> ResourceLink:
 
 def _find_path(ctx: Context, name: str, path: str) -> Path | None:
     """Where a file of a skill is; None where there is no such file."""
-    skill = ctx.skills.catalogue().get(name)
+    skill = ctx.service(Skills).catalogue().get(name)
     if skill is None or all(file.path != path for file in files_of(skill.folder)):
         return None
     return skill.folder / path

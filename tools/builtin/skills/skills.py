@@ -192,7 +192,7 @@ async def invoke_skill(
 
     Returns the instructions with the arguments filled in, the skill's folder, and the files in it.
     """
-    return await asyncio.to_thread(_invoke, ctx.skills, skill_name, arguments)
+    return await asyncio.to_thread(_invoke, ctx.service(Skills), skill_name, arguments)
 
 
 def tool_description(skills: Skills) -> str:

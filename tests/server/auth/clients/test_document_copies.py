@@ -16,7 +16,7 @@ from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES
 from toolgate.server.auth.clients.reachability import AGAIN, PAUSE
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
 from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage
-from toolgate.tools.web.fetch import AddressRefusedError, Page
+from toolgate.tools.web.page import AddressRefusedError, Page
 
 CLAUDE_CODE, CODEX = (
     "https://claude.ai/oauth/claude-code-client-metadata",

@@ -31,7 +31,7 @@ from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.auth.tokens.jwks import PAUSE, RENEW, RETRY, metadata_urls
 from toolgate.server.principal import Principal
-from toolgate.tools.web.fetch import Page, PageUnreachableError
+from toolgate.tools.web.page import Page, PageUnreachableError
 
 
 class Web:

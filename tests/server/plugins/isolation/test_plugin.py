@@ -170,10 +170,10 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
     @tool
     async def use(ctx: Context) -> dict[str, object]:
         "Use what there is."
-        task = await ctx.tasks.create("a task")
-        task = await ctx.tasks.add(task.id, "a step")
+        task = await ctx.todos.create("a task")
+        task = await ctx.todos.add(task.id, "a step")
         try:
-            await ctx.tasks.add(99, "none")
+            await ctx.todos.add(99, "none")
         except KeyError as error:
             missing = repr(error)
         plan = await ctx.plan.enter("a goal", None)
@@ -183,7 +183,9 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
         text, more = await ctx.workspace.take(run, 1000)
         written = await ctx.workspace.write_file("a.txt", b"\\xffbytes", suffix=".txt")
         refused = []
-        for get in (lambda: ctx.workers, lambda: ctx.workspace.output_path, lambda: ctx.workspace.close):
+        from toolgate.tools.builtin.skills.skills import Skills
+        from toolgate.tools.workers.pool import Workers
+        for get in (lambda: ctx.service(Workers), lambda: ctx.workspace.output_path, lambda: ctx.workspace.close):
             try:
                 get()
             except ToolError as error:
@@ -196,7 +198,7 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
             "task": [task.name, [step.text for step in task.steps]], "missing": missing, "goal": plan.goal,
             "year": plan.started_at.year, "output": text == f"out\\n{ctx.workspace.root}\\n", "more": more,
             "status": (await ctx.workspace.run(run)).status, "written": written.read_bytes().decode("latin-1"),
-            "refused": refused, "web": web, "skills": sorted(ctx.skills.catalogue())[:1] != [],
+            "refused": refused, "web": web, "skills": sorted(ctx.service(Skills).catalogue())[:1] != [],
             "principal": ctx.principal, "hold": ctx.settings.hold, "slots": len(await ctx.callbacks.list()),
         }
     """
@@ -213,8 +215,9 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
         "status": "exited",
         "written": "\xffbytes",
         "refused": [
-            f"ctx.{name} can't be had in a plugin's own process"
-            for name in ("web.workers", "workspace.output_path", "workspace.close")
+            "ctx.service(Workers) can't be had in a plugin's own process",
+            "ctx.workspace.output_path can't be had in a plugin's own process",
+            "ctx.workspace.close can't be had in a plugin's own process",
         ],
         "web": "AddressRefusedError",
         "skills": True,

@@ -210,7 +210,7 @@ def test_what_a_plugin_says_wrongly_costs_its_call_and_not_its_process(start: St
             await ctx.progress(float("nan"))
             await ctx.progress(10**400)
         if what == "method":
-            await ctx.tasks.create(5)
+            await ctx.todos.create(5)
         return os.getpid()
     """
     server = isolated(start, tmp_path, body)

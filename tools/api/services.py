@@ -1,0 +1,205 @@
+"""What the server lends a tool for one call, already bound to its principal and session.
+
+The Protocols are what plugins may use (docs/plugins.md); the server and the other rooms of tools implement them.
+"""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime  # the types are read at run time (server/plugins/isolation/api.py); msgspec has it loaded
+from pathlib import Path
+from typing import Any, Protocol
+
+SAVE_PAUSE = 10.0  # seconds between two tries to store a cwd: each may wait for seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TodoStep:
+    number: int  # counts from 1 within its task
+    text: str
+    completed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    id: int
+    name: str
+    current: bool
+    completed: bool
+    steps: Sequence[TodoStep]
+
+
+class Todos(Protocol):
+    """The caller's to-do tasks (TaskManager). Ids are never reused. Every method is one transaction.
+
+    An id that is not the caller's raises KeyError.
+    """
+
+    async def create(self, name: str) -> Todo: ...  # and makes it current
+    async def add(self, task_id: int, text: str) -> Todo: ...
+    async def complete(self, task_id: int, step: int | None = None) -> Todo: ...  # unknown step: LookupError
+    async def switch(self, task_id: int) -> Todo: ...
+    async def kept(self) -> bool: ...  # cheap, for lists of resources: may there be any
+    async def all(self) -> Sequence[Todo]: ...  # by id
+    async def current(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState:
+    active: bool
+    goal: str
+    plan_file: str | None
+    started_at: datetime | None  # UTC
+
+
+class Plan(Protocol):
+    """The caller's plan: of the session where there is one, else of the principal."""
+
+    async def active(self) -> bool: ...  # cheap, for each call that changes things
+    async def state(self) -> PlanState: ...
+    async def enter(self, goal: str, plan_file: str | None) -> PlanState: ...
+    async def exit(self, plan_file: str | None = None) -> PlanState: ...  # inactive, goal and file kept
+    async def reset(self) -> PlanState: ...  # back to the state before the first plan
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    id: int  # the slot, 0 to 7
+    message: str
+    delay: int  # seconds between firings
+    fires_in_ms: int
+    repeats_left: int  # -1: no end
+
+
+@dataclass(frozen=True, slots=True)
+class FiredCallback:
+    id: int  # the slot it had
+    message: str
+    at: datetime  # UTC
+
+
+class Callbacks(Protocol):
+    """The caller's callbacks: eight slots of a principal."""
+
+    async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
+    async def list(self) -> Sequence[Callback]: ...
+    async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
+    async def fired(self) -> Sequence[FiredCallback]: ...  # the latest, newest first
+
+
+@dataclass(slots=True)
+class CallerState:
+    """The working directory and plan of a session, or of the principal in the stateless era.
+
+    `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it.
+    `plan` is a session's own; a principal's is in the state. `save` stores both where they outlive the process, and
+    `saved_cwd` is the `cwd` that it stored last.
+    """
+
+    key: str = ""
+    cwd: Path | None = None
+    plan: PlanState | None = None
+    save: Callable[[], Awaitable[None]] | None = None
+    saved_cwd: Path | None = None
+    retry_save_at: float = 0.0  # of the monotonic clock
+
+    async def save_cwd(self) -> None:
+        """Store a changed `cwd` where it can outlive the process. After a failure the calls of the next SAVE_PAUSE
+        seconds do not try again."""
+        cwd = self.cwd
+        if self.save is None or cwd == self.saved_cwd or time.monotonic() < self.retry_save_at:
+            return
+        await self.save()
+        if self.saved_cwd != cwd:
+            self.retry_save_at = time.monotonic() + SAVE_PAUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options that tools read. Sizes in bytes or pixels, times in seconds."""
+
+    hold: float = 45.0  # longest a call is held; clients kill calls at about 60
+    image_bytes: int = 1_000_000  # of base64: desktop clients refuse more
+    image_pixels: int = 2_000  # long edge
+    any_file: bool = True  # may ReadImage leave the workspace: true for the local user, false over HTTP
+
+
+class CallerWorkspace(Protocol):
+    """The caller's folder. Built-in tools take the whole Workspace from `Context.service`."""
+
+    @property
+    def root(self) -> Path: ...
+
+    @property
+    def sandbox(self) -> str: ...  # the level that commands run at
+
+    def check_file(self, path: str, *, suffix: str) -> None: ...  # ToolError unless write_file could take it
+    async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes: ...
+    async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path: ...
+
+
+class FetchedPage(Protocol):
+    """What `ctx.web.fetch` returns (tools/web/page.py)."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def truncated(self) -> bool: ...
+
+    @property
+    def content_type(self) -> str: ...
+
+
+class PageFetcher(Protocol):
+    """The way to the web: public addresses only, checked at each redirect."""
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        limit: int = ...,
+        timeout: float = ...,
+        redirects: int = ...,
+        lane: str = "",
+    ) -> FetchedPage: ...
+
+
+def _ignore(*_: object) -> None:
+    """Tell no client of a change."""
+
+
+async def _watch_nothing(path: Path) -> AsyncIterator[None]:
+    """Yield nothing: changes are not watched."""
+    return
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a tool may use in one call. `built_in` has what only built-in tools need, by type (`Context.service`)."""
+
+    principal: str  # opaque and stable
+    caller_state: CallerState
+    workspace: CallerWorkspace
+    todos: Todos
+    plan: Plan
+    callbacks: Callbacks
+    web: PageFetcher
+    settings: Settings
+    notify_updated: Callable[[str], None] = _ignore  # tell the principal's subscribers that this URI's resource changed
+    notify_list_changed: Callable[[], None] = _ignore  # tell the principal's clients that their resource list changed
+    watch_path: Callable[[Path], AsyncIterator[object]] = _watch_nothing  # yields at each change of the file or folder
+    built_in: Mapping[type, Any] = field(default_factory=dict[type, Any])

@@ -1,0 +1,49 @@
+"""Hold a fetched page, and the errors of a fetch."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from toolgate.tools.api.errors import ToolError
+
+MAX_URL = 8_000  # characters; what servers and browsers take at most
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # (host, port) -> addresses; raises OSError
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What came back at the end of the redirects.
+
+    `url` is the final one; header names are lower case, repeated ones joined by ", "; `body` is unpacked from
+    its content-encoding; `truncated` says that it went on after the limit.
+    """
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    truncated: bool
+
+    @property
+    def content_type(self) -> str:
+        """The bare media type in lower case, "" when none was sent."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class PageUnreachableError(ToolError):
+    """The page could not be had: the name, the connection, TLS, the protocol, or too many redirects."""
+
+
+class PageTimeoutError(PageUnreachableError):
+    """It did not come in time."""
+
+
+class AddressRefusedError(ToolError):
+    """The address is not one that may be reached; the text names it and the option that decides."""
+
+
+def shorten_url(url: str) -> str:
+    """A URL for an error text: one line, not too long."""
+    line = "".join(character if character.isprintable() else "?" for character in url)
+    return line if len(line) <= 200 else f"{line[:200]}…"
