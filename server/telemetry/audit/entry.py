@@ -1,4 +1,4 @@
-"""One line of the audit log: what is in it, and what makes it vouch for itself and the line before. Knows no files.
+"""Format and check one line of the audit log, chained to the line before.
 
 A line is a JSON object whose last member is `hash`: HMAC-SHA-256, in hex, over the bytes of the same object without it.
 `prev` in it is the hash of the line before, `seq` counts from 1.
@@ -11,21 +11,21 @@ from typing import Any
 
 import msgspec
 
-FIRST_PREV = "0" * 64  # what the first line has for the hash of the one before
+FIRST_PREV = "0" * 64  # `prev` of the first line
 HASH_LENGTH = 64  # characters
 HEAD_LENGTH = (
     16 + 1 + HASH_LENGTH + 1 + HASH_LENGTH + 1
-)  # bytes of the head: all the same, so that one write replaces another
+)  # bytes of the head: always as many, so that one write replaces another
 
-ChainKey = hmac.HMAC  # with the key in it: a copy costs half of what one from the start does
+ChainKey = hmac.HMAC  # with the key in it: a copy costs half as much as a new one
 
 _JOIN = b',"hash":"'
-_OF_HEAD = b"head "  # before what is sealed there: a line begins with "{", and is never the same
+_OF_HEAD = b"head "  # prefix of what the head's HMAC covers: a line begins with "{" instead
 _TAIL = len(_JOIN) + HASH_LENGTH + len('"}')
 
 
 class AuditEntry(msgspec.Struct):
-    """A call. `seq` and `prev` are set when it is written."""
+    """A call. `seq` and `prev` are set when the entry is written."""
 
     seq: int
     time: str  # ISO 8601, UTC, of its end
@@ -46,10 +46,10 @@ class AuditEntry(msgspec.Struct):
 
 
 class AuditNote(msgspec.Struct):
-    """Something about the log itself.
+    """An event of the log itself.
 
-    `begins`: a file; `kept` are the names of those before it. `torn`: the line before broke off when its writer died;
-    `bytes` and `digest` (SHA-256) are what there is of it. `gap`: so many calls could not be written down. `headless`:
+    `begins`: a new file; `kept` are the names of those before it. `torn`: the line before broke off when its writer
+    died; `bytes` and `digest` (SHA-256) describe what is left of it. `gap`: `calls` could not be recorded. `headless`:
     the head was missing or damaged.
     """
 
@@ -61,7 +61,7 @@ class AuditNote(msgspec.Struct):
 
 
 class AuditLink(msgspec.Struct, frozen=True):
-    """What of any line matters to the chain."""
+    """The members of a line that the chain is made of."""
 
     seq: int
     prev: str
@@ -72,7 +72,7 @@ class AuditLink(msgspec.Struct, frozen=True):
 
 
 class DamagedLineError(Exception):
-    """It is no line that was written under this key."""
+    """A line or head that was not written under this key."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -84,7 +84,7 @@ def to_chain_key(key: bytes) -> ChainKey:
 
 
 def format_time(seconds: float) -> str:
-    """ISO 8601, UTC, in milliseconds."""
+    """Return the time in ISO 8601, UTC, with milliseconds."""
     whole, thousandths = divmod(round(seconds * 1000), 1000)
     return f"{_second(whole)}.{thousandths:03d}Z"
 
@@ -95,14 +95,14 @@ def _second(seconds: int) -> str:
 
 
 def format_line(entry: AuditEntry | AuditNote, key: ChainKey) -> tuple[bytes, str]:
-    """The line, with its line break, and its hash."""
+    """Return the line, with its line break, and its hash."""
     body = _encode(entry)
     hash = _hmac(body, key)
     return b'%b%b%b"}\n' % (body[:-1], _JOIN, hash.encode()), hash
 
 
 def parse_line(line: bytes, key: ChainKey) -> AuditLink:
-    """The link that a line is, without its line break. Raises Damaged."""
+    """Check a line without its line break, and return its link. Raises DamagedLineError."""
     body, hash = line[:-_TAIL] + b"}", line[-HASH_LENGTH - 2 : -2]
     if not line.endswith(b'"}') or line[-_TAIL : -_TAIL + len(_JOIN)] != _JOIN:
         raise DamagedLineError
@@ -115,13 +115,13 @@ def parse_line(line: bytes, key: ChainKey) -> AuditLink:
 
 
 def format_head(seq: int, hash: str, key: ChainKey) -> bytes:
-    """The head: which line is the newest, sealed."""
+    """Return the head, which names the newest line, with its HMAC."""
     body = f"{seq:016d} {hash}"
     return f"{body} {_hmac(_OF_HEAD + body.encode(), key)}\n".encode()
 
 
 def parse_head(data: bytes, key: ChainKey) -> tuple[int, str]:
-    """The seq and hash of the newest line. Raises Damaged."""
+    """Return the seq and hash of the newest line. Raises DamagedLineError."""
     words = data.decode("ascii", "replace").split(" ")
     if len(data) != HEAD_LENGTH or len(words) != 3 or not words[0].isdigit():
         raise DamagedLineError
@@ -132,6 +132,6 @@ def parse_head(data: bytes, key: ChainKey) -> tuple[int, str]:
 
 
 def _hmac(body: bytes, key: ChainKey) -> str:
-    sealing = key.copy()
-    sealing.update(body)
-    return sealing.hexdigest()
+    digest = key.copy()
+    digest.update(body)
+    return digest.hexdigest()

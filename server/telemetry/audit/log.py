@@ -1,10 +1,10 @@
-"""The files of the audit log: STATE/audit/audit.jsonl, those before it, and `head`. Knows nothing of what calls are.
+"""Write the files of the audit log: STATE/audit/audit.jsonl, the full ones before it, and `head`.
 
-Several processes append to the same files: each takes a lock on `head`, looks whether another one wrote since, and goes
-on from there. The lines of one turn of the event loop are written with one write at the next turn, so a process that is
-killed loses what it answered in that same instant, and no more; the disk is waited for when a file is full and at the
-end, so a machine that loses its power loses what the system had not yet written. What can't be written, since the disk
-is full or the lock is held, waits here and is tried again; what is too much to wait is counted, and the count written.
+Several processes append to the same files: each locks `head`, reads what others wrote since, and goes on from there.
+The lines of one turn of the event loop are written at the next turn with one write, so a process that is killed loses
+only what it answered in that instant. The file is synced to disk when it is full and at the end, so a power cut loses
+what the system had not written yet. If the disk is full or the lock is held, entries wait here and are tried again;
+those that are too many to wait are counted, and the count is written.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ FILE_SIZE, FILES = 16 * 2**20, 10  # bytes a file, files kept: some 300,000 call
 MAX_LINE = 32 * 1024  # bytes; the longest we write has 4 KiB of arguments, which JSON may spell with six for one
 MAX_WAITING = 2_000  # entries: what comes in the second between two tries
 RETRY = 1.0  # seconds until a write that failed is tried again
-LOCK_RETRY = 0.005  # seconds until a lock that is held is: another process holds it for microseconds
-LAST_TRIES = 100  # of BUSY seconds each, at the end
+LOCK_RETRY = 0.005  # the same for a held lock: another process holds it for microseconds
+LAST_TRIES = 100  # of LOCK_RETRY seconds each, at the end
 
 
 def rotated_files(folder: Path) -> list[str]:
-    """The names of the full files, the oldest first."""
+    """Return the names of the full files, the oldest first."""
     return sorted(path.name for path in folder.glob("audit-*.jsonl"))
 
 
 class AuditLog:
-    """`most` bytes a file and `kept` files. Raises OSError where it can't be kept at all."""
+    """At most `max_files` of `max_size` bytes each. Raises OSError if the log can't be written at all."""
 
     def __init__(self, folder: Path, key_path: Path, max_size: int = FILE_SIZE, max_files: int = FILES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ class AuditLog:
         self._key = self._open_key(key_path)
 
     def add(self, entry: AuditEntry) -> None:
-        """Write it soon."""
+        """Write the entry at the next turn of the event loop."""
         if len(self._waiting) >= MAX_WAITING and (self._failing or self.write() is not None):
             self._lost += 1
             return
@@ -81,7 +81,7 @@ class AuditLog:
             self._due = asyncio.get_running_loop().call_soon(self._flush)
 
     def close(self) -> None:
-        """Write what waits, and make it last."""
+        """Write what waits, and sync it to disk."""
         if self._due is not None:
             self._due.cancel()
         for _ in range(LAST_TRIES):
@@ -89,7 +89,7 @@ class AuditLog:
                 break
             time.sleep(LOCK_RETRY)
         if self._waiting or self._lost:
-            log.error("%d calls are not in the audit log", len(self._waiting) + self._lost)
+            log.error("%d calls could not be recorded in the audit log", len(self._waiting) + self._lost)
         for descriptor in (self._file, self._head):
             if descriptor is not None:
                 _sync_and_close(descriptor)
@@ -100,7 +100,7 @@ class AuditLog:
         self._due = asyncio.get_running_loop().call_later(again, self._flush) if again is not None else None
 
     def write(self) -> float | None:
-        """Write what waits. Gives the seconds after which to try again, where that failed."""
+        """Write what waits. If that fails, return the seconds until the next try."""
         if not self._waiting and not self._lost:
             return None
         try:
@@ -110,26 +110,26 @@ class AuditLog:
         except BlockingIOError:
             return LOCK_RETRY
         except OSError as error:
-            self._seen = (0, 0)  # look anew what is there
+            self._seen = (0, 0)  # read the end of the file again
             self._complain(error)
             return RETRY
         self._failing = False
         return None
 
     def _complain(self, error: OSError) -> None:
-        """Once, until it works again."""
+        """Log a failure once, until writing works again."""
         if not self._failing:
-            log.error("the audit log can't be written, what is called goes on: %s", error)
+            log.error("the audit log can't be written; calls go on: %s", error)
         self._failing = True
 
     def _open_key(self, key_path: Path) -> ChainKey:
-        """The key. The record begins with it: from then on its head says that there is no line yet, and one that says
-        nothing was tampered with. Raises OSError."""
+        """Return the key, and make it if the log is new. From then on the head says that there is no line yet, and an
+        empty head means tampering. Raises OSError."""
         self._open_head()
         assert self._head is not None
         if key_path.exists():
             return to_chain_key(key_file.load_or_create_key(key_path))
-        fcntl.flock(self._head, fcntl.LOCK_EX)  # of several that begin at once each sees a head, or makes it
+        fcntl.flock(self._head, fcntl.LOCK_EX)  # of several that start at once, one makes the head
         try:
             is_new = not key_path.exists()
             key = to_chain_key(key_file.load_or_create_key(key_path))
@@ -147,7 +147,7 @@ class AuditLog:
 
     @contextmanager
     def _lock(self) -> Generator[None]:
-        """Raises BlockingIOError where another process holds it."""
+        """Hold the lock. Raises BlockingIOError if another process holds it."""
         while True:
             if self._head is None:
                 self._open_head()
@@ -155,7 +155,7 @@ class AuditLog:
             fcntl.flock(self._head, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _inode(self._head_path) == self._head_inode:
                 break
-            os.close(self._head)  # somebody removed it: the lock that others take is another
+            os.close(self._head)  # it was removed, and others lock the new one
             self._head = None
         try:
             yield
@@ -165,7 +165,7 @@ class AuditLog:
     # -- under the lock
 
     def _open_current(self) -> None:
-        """Know the end of the file, whoever wrote it; and begin another, where it is full or there is none."""
+        """Open the current file at its end; begin another if it is full or missing."""
         try:
             status = os.stat(self._path, follow_symlinks=False)
             is_known = self._file is not None and (status.st_ino, status.st_size) == self._seen
@@ -190,8 +190,8 @@ class AuditLog:
             self._write_lines(notes, b"\n" if tail and not tail.endswith(b"\n") else b"")
 
     def _repair_notes(self, tail: bytes) -> list[AuditNote]:
-        """What is to be noted of how the file ends. Where head and file say different things, the newer one counts: the
-        head is written after the line, so that one which is ahead of it shows that lines are missing."""
+        """Return notes about how the file ends. If head and file differ, the newer one counts: the head is written
+        after the line, so a head that is ahead shows that lines are missing."""
         *lines, torn = tail.split(b"\n")
         last = _newest(lines, self._key)
         notes: list[AuditNote] = []
@@ -201,11 +201,11 @@ class AuditLog:
         except DamagedLineError:
             head = (0, FIRST_PREV)
             notes.append(self._note("headless"))
-        self._newest = max(last, head, self._newest)  # what was put back is older than what was written here
+        self._newest = max(last, head, self._newest)  # a file that was put back is older than what was written here
         if torn:
             notes.append(self._note("torn", bytes=len(torn), digest=hashlib.sha256(torn).hexdigest()))
         if not tail:
-            self._write_head()  # before there is any line: without a head, lines are suspect
+            self._write_head()  # before the first line: lines without a head are suspect
         return notes
 
     def _rotate(self) -> None:
@@ -227,7 +227,7 @@ class AuditLog:
         self._lost = 0
 
     def _write_lines(self, entries: Sequence[AuditEntry | AuditNote], before: bytes = b"") -> None:
-        """All of them or, where that raises OSError, none."""
+        """Write all entries, or raise OSError and write none."""
         assert self._file is not None
         seq, hash = self._newest
         lines = [before]
@@ -240,7 +240,7 @@ class AuditLog:
         written = os.write(self._file, data)
         if written < len(data):
             os.ftruncate(self._file, self._seen[1])
-            raise OSError("there is no room for it")
+            raise OSError("no space left on the disk")
         self._seen = (self._seen[0], self._seen[1] + written)
         self._newest = (seq, hash)
         self._write_head()
@@ -249,7 +249,7 @@ class AuditLog:
         assert self._head is not None
         try:
             os.pwrite(self._head, format_head(*self._newest, self._key), 0)
-        except OSError as error:  # the lines are there: one that is behind says nothing wrong
+        except OSError as error:  # the lines are written, and a head that lags is still valid
             self._complain(error)
 
     @staticmethod
@@ -258,7 +258,7 @@ class AuditLog:
 
 
 def _newest(lines: list[bytes], key: ChainKey) -> tuple[int, str]:
-    """The seq and hash of the last line that is one."""
+    """Return the seq and hash of the last valid line."""
     for line in reversed(lines):
         with suppress(DamagedLineError):
             link = parse_line(line, key)
@@ -278,7 +278,7 @@ def _inode(path: str) -> int | None:
 
 
 def _sync_and_close(descriptor: int) -> None:
-    """Have the disk hold what was written, and close it."""
+    """Sync the file to disk, and close it."""
     with suppress(OSError):
         os.fsync(descriptor)
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What the audit log has of one principal, the newest lines: for that principal's own eyes. Changes nothing."""
+"""Read the newest entries of one principal from the audit log, for that principal to see."""
 
 import json
 from contextlib import closing
@@ -9,23 +9,21 @@ from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import entry
 from toolgate.server.telemetry.audit.reader import AuditSnapshot
 
-SEARCH_SIZE = (
-    4 * 2**20
-)  # bytes looked through, some 8,000 calls of everybody: a page must cost no search of all there is
+SEARCH_SIZE = 4 * 2**20  # bytes searched, some 8,000 calls of all principals: a page must not search all files
 
 EntryData = dict[str, Any]
 
 
 class OwnEntries:
-    """The record in `state`."""
+    """The audit log in the folder `state`."""
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "audit"
         self._key = state / "keys" / "audit"
 
     def newest(self, principal: str, most: int) -> list[EntryData]:
-        """At most so many, the newest first, of those that are whole and not too long ago. Blocking: milliseconds.
-        Raises OSError, TimeoutError among them."""
+        """Return at most `most` valid recent entries, the newest first. Blocks for milliseconds. Raises OSError, also
+        as TimeoutError."""
         if not self._folder.is_dir():
             return []
         key = entry.to_chain_key(key_file.read_key(self._key))
@@ -41,7 +39,7 @@ class OwnEntries:
 
 
 def _read(raw: bytes, key: entry.ChainKey) -> EntryData | None:
-    """An entry; None for a note, and for what was tampered with."""
+    """Return an entry; None for a note and for a damaged line."""
     try:
         link = entry.parse_line(raw, key)
     except entry.DamagedLineError:

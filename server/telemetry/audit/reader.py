@@ -1,5 +1,7 @@
-"""The files of the audit log read again: all of them for `verify`, the lines of calls for whoever shows them. Changes
-nothing, and may read while servers write."""
+"""Read the files of the audit log again: all for `verify`, the lines of calls to show them.
+
+Changes nothing, and may read while servers write.
+"""
 
 import fcntl
 import hashlib
@@ -23,13 +25,13 @@ from toolgate.server.telemetry.audit.entry import (
 )
 from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
 
-PROGRESS_EVERY = 1_000  # lines between two words of how far it is
+PROGRESS_EVERY = 1_000  # lines between two reports of progress
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """`where` is a file and the number of a line in it. `harmless`: it is told, but nothing was tampered with."""
+    """`place` is a file and the number of a line. If `is_harmless`, the finding is no sign of tampering."""
 
     place: str
     text: str
@@ -38,7 +40,7 @@ class AuditFinding:
 
 @dataclass(slots=True)
 class AuditVerdict:
-    """What is there: `first` and `newest` are the seq and hash of lines; None where there is none."""
+    """What was found. `first` and `newest` are lines, None if there are none."""
 
     lines: int = 0
     files: int = 0
@@ -52,7 +54,7 @@ class AuditVerdict:
 
 
 class AuditSnapshot:
-    """All files as they were in one moment between two writes, the oldest first; and the head."""
+    """All files as they were between two writes, the oldest first, and the head."""
 
     def __init__(self, folder: Path) -> None:
         self.head = b""
@@ -71,11 +73,11 @@ class AuditSnapshot:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         return sum(size for _, _, size in self._files)
 
     def lines(self, of: str) -> Iterator[bytes]:
-        """The lines of one file without their breaks. What is longer than any of ours comes in pieces."""
+        """Yield the lines of one file without their breaks. A line longer than any of ours comes in pieces."""
         _, file, left = next(held for held in self._files if held[0] == of)
         file.seek(0)
         while left > 0 and (line := file.readline(min(left, 2 * MAX_LINE))):
@@ -84,16 +86,16 @@ class AuditSnapshot:
 
     @property
     def files(self) -> list[tuple[str, BinaryIO, int]]:
-        """Name, file, and how many bytes of it there were."""
+        """Return the name, the file and its size at that moment, for each."""
         return list(self._files)
 
     def lines_backwards(self, within: int) -> Iterator[bytes]:
-        """The last `within` bytes of all files, line by line, the newest first."""
+        """Yield the lines in the last `within` bytes of all files, the newest first."""
         for _, file, size in reversed(self._files):
             begin = max(0, size - within)
             file.seek(begin)
             found = file.read(size - begin).split(b"\n")
-            yield from reversed(found[1:] if begin else found)  # the first may be half a one
+            yield from reversed(found[1:] if begin else found)  # the first may be cut
             within -= size - begin
 
     def close(self) -> None:
@@ -102,7 +104,7 @@ class AuditSnapshot:
 
 
 class AuditTail:
-    """What is added to the newest file, from the moment this is made, and to those that take its place."""
+    """The lines added from now on, to the newest file and to those that replace it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / CURRENT
@@ -112,7 +114,7 @@ class AuditTail:
             self._file.seek(0, os.SEEK_END)
 
     def lines(self) -> Iterator[bytes]:
-        """Those that came since this was last asked."""
+        """Yield the lines added since the last call."""
         while True:
             if self._file is not None:
                 yield from self._read(self._file)
@@ -140,8 +142,8 @@ class AuditTail:
 def verify(
     folder: Path, key: bytes, *, newest: bool = False, on_progress: Callable[[int, int], None] = lambda _done, _of: None
 ) -> AuditVerdict:
-    """Hold every line against the one before, and the last against the head. `newest`: those of the newest file alone.
-    `told` hears of how many bytes have been read, of how many."""
+    """Check each line against the one before, and the last against the head. `newest`: only those of the newest file.
+    `on_progress` gets the bytes read so far, and the bytes of all."""
     with closing(AuditSnapshot(folder)) as snapshot:
         found = ChainVerifier(snapshot, to_chain_key(key), on_progress)
         for name in snapshot.names[-1:] if newest else snapshot.names:
@@ -157,7 +159,7 @@ class ChainVerifier:
         self._key = key
         self._on_progress = told
         self._read = 0  # bytes
-        self._older_files: list[str] = []  # the files before the newest one, as that says
+        self._older_files: list[str] = []  # the files before the newest one, as its first line names them
         self._damaged: tuple[str, bytes] | None = None  # the line before: where, what
 
     def file(self, name: str) -> None:
@@ -187,7 +189,7 @@ class ChainVerifier:
             case "headless":
                 self._add_fault(where, f"at {link.time} the head was missing or damaged: lines before may be missing")
             case "gap":
-                self._add_remark(where, f"up to {link.time} {link.about['calls']} calls could not be written down")
+                self._add_remark(where, f"up to {link.time}, {link.about['calls']} calls could not be recorded")
             case "torn":
                 self._explain_torn(link)
             case _:
@@ -197,7 +199,7 @@ class ChainVerifier:
         if self._damaged is not None:
             where, line = self._damaged
             if hashlib.sha256(line).hexdigest() == link.about["digest"]:
-                self._add_remark(where, f"torn: its writer died; mended at {link.time}")
+                self._add_remark(where, f"torn: its writer died; repaired at {link.time}")
                 self._damaged = None
 
     def _follow(self, where: str, link: AuditLink) -> None:
@@ -234,7 +236,7 @@ class ChainVerifier:
             self._add_fault(HEAD_FILE, f"it is of another line {seq}")
 
     def _report_damaged(self) -> None:
-        """A damaged line that nothing explained."""
+        """Report a damaged line that no note has explained."""
         if self._damaged is not None:
             self._add_fault(self._damaged[0], "the line was changed or put in, or written under another key")
             self._damaged = None
@@ -252,7 +254,7 @@ def _span(first: int, last: int) -> str:
 
 @contextmanager
 def _locked_head(path: Path) -> Generator[int | None]:
-    """Meanwhile no server writes. None where there is no such file. Raises TimeoutError."""
+    """Hold the lock, so that no server writes; None if there is no such file. Raises TimeoutError."""
     descriptor = _open_existing(path)
     if descriptor is None:
         yield None

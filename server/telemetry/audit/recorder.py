@@ -1,6 +1,4 @@
-"""Turns each tools/call into an entry of the audit log, whatever becomes of it. Knows calls and their results; knows
-nothing of files, HTTP or what a tool does. An observer (observers.py).
-"""
+"""Record each tools/call in the audit log, however it ends. An observer (server/calls/observers.py)."""
 
 import asyncio
 import hashlib
@@ -23,13 +21,13 @@ from toolgate.tools.api.schema import measure
 
 LARGE_SIZE = 256 * 1024  # characters of arguments whose digest takes a millisecond
 LARGE_COUNT = 5_000  # values of arguments, the same
-FEW_ARGUMENTS = 16  # arguments that are looked at without a walk
-MAX_NAME = 200  # characters of what a client says of itself, or of a tool that may not exist
+FEW_ARGUMENTS = 16  # arguments that are measured without a walk
+MAX_NAME = 200  # characters of the names of clients and tools, which may be any text
 
 
 class AuditRecorder:
-    """`redact` gives what is kept of a call's arguments; None keeps their digest alone. `sandbox(principal)` says
-    at which level a principal's commands run."""
+    """`redact` returns what is kept of a call's arguments; None keeps only their digest. `sandbox(principal)` is the
+    sandbox level of a principal's commands."""
 
     def __init__(
         self, log: AuditLog, sandbox: Callable[[str], str | None], redact: Callable[[dict[str, Any]], Any] | None = None
@@ -39,7 +37,7 @@ class AuditRecorder:
         self._redact = redact
 
     async def prepare(self, call: Call) -> None:
-        """Make the digest of large arguments in a thread: it takes 50 ms of the largest."""
+        """Compute the digest of large arguments in a thread: the largest take 50 ms."""
         arguments = call.params.get("arguments")
         if is_large(arguments):
             call.digest = await asyncio.to_thread(digest, arguments)
@@ -61,11 +59,11 @@ class AuditRecorder:
 
     def lost(self, kept: StoredTask) -> None:
         entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)}, "")
-        entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its beginning has the rest
+        entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its start has the rest
         self._record(entry, time.time() - kept.created)
 
     def lacking(self, principal: str, client: str, request: Request) -> None:
-        """Of large arguments there is no digest: nothing was done with them."""
+        """Record a call without the scope it needs. Large arguments get no digest: nothing was done with them."""
         params = {"name": request.params.get("name")} if is_large(request.params.get("arguments")) else request.params
         entry = self._entry(principal, client, "", params, "")
         if params is not request.params:
@@ -104,7 +102,7 @@ class AuditRecorder:
 
 
 def open_recorder(state: Path, level: str, sandbox: Callable[[str], str | None]) -> AuditRecorder:
-    """What records into STATE/audit; `level` is "on" or "full". Raises OSError."""
+    """Return the recorder into STATE/audit; `level` is "on" or "full". Raises OSError."""
     held = AuditLog(state / "audit", state / "keys" / "audit")
     if level != "full":
         return AuditRecorder(held, sandbox)
@@ -127,7 +125,7 @@ def is_large(arguments: Any) -> bool:
 
 
 def digest(arguments: Any) -> str:
-    """SHA-256, in hex, of the arguments as JSON: without spaces, the names sorted."""
+    """Return the SHA-256, in hex, of the arguments as JSON: without spaces, names sorted."""
     try:
         spelled = msgspec.json.encode(arguments, order="deterministic")
     except UnicodeEncodeError:
@@ -136,7 +134,7 @@ def digest(arguments: Any) -> str:
 
 
 def _exit(output: Output) -> int | None:
-    """The exit code of what a tool ran, where it says one."""
+    """Return the exit code of what a tool ran, None if it names none."""
     held = output.structured
     code = held.get("exit_code") if isinstance(held, dict) else getattr(held, "exit_code", None)
     return code if type(code) is int else None

@@ -1,5 +1,6 @@
-"""Takes out of a call's arguments what looks like a secret, and cuts them to size. Knows what secrets look like, which
-is a guess: `--audit full` is for who would rather keep one too many. Loaded with that only.
+"""Take out of a call's arguments what looks like a secret, and cut them to size. Loaded with `--audit full` only.
+
+What looks like a secret is a guess: an unusual one may stay in the log.
 """
 
 import re
@@ -10,8 +11,8 @@ import msgspec
 from toolgate.server.protocol.messages import replace_surrogates
 
 MAX_BYTES = 4096  # bytes of one call's arguments that are kept
-MAX_TEXT = 8192  # characters of a call's texts that are looked at, so that no expression below takes long
-MAX_VALUES = 1000  # of one call; deeper or longer ones are left out
+MAX_TEXT = 8192  # characters of a call's texts that are searched, so that no expression below takes long
+MAX_VALUES = 1000  # of one call; the rest is left out
 MAX_DEPTH = 20
 REDACTED = "[redacted]"
 
@@ -25,7 +26,7 @@ TOKENS = (
     r"gh[pousr]_\w{10,}|github_pat_\w{10,}|glpat-[\w-]{10,}|sk-[\w-]{10,}|xox[a-z]-[\w-]{8,}|hf_\w{10,}|npm_\w{10,}"
     r"|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{20,}|[sr]k_(?:live|test)_\w{8,}|eyJ[\w-]{8,}(?:\.[\w-]*){0,4}"
 )
-SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (  # in this order; each begins at few places of a text only
+SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (  # in this order; each can match at few places of a text
     (re.compile(r"(?s)-----BEGIN[^-]{0,40}PRIVATE KEY[^-]{0,10}-----.*?(?:-----END[^-]{0,60}-----|\Z)"), REDACTED),
     (
         re.compile(r"(?i)\b(authorization|cookie|set-cookie|x-api-key|x-auth-token)(\s*[:=]\s*)[^\r\n\"']+"),
@@ -42,12 +43,12 @@ SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (  # in this order; each begin
     ),
     (re.compile(r"(?<![\w-])([\w-]{0,64}_(?:KEY|PASS|PIN|OTP))(=)(?!\[redacted\])[^\s;|&]+"), rf"\1\2{REDACTED}"),
 )
-SIGNS = re.compile(r"[:=@]|-[-u]|(?i:bearer|basic)|" + TOKENS)  # nothing above is found without
+SIGNS = re.compile(r"[:=@]|-[-u]|(?i:bearer|basic)|" + TOKENS)  # nothing above matches without one of these
 
 
 def redact(arguments: dict[str, Any]) -> Any:
-    """What may be kept of a call's arguments: the same shape, or the beginning of its JSON as one string where that is
-    longer than `MOST` bytes."""
+    """Return what may be kept of a call's arguments: the same shape, or the beginning of its JSON as one string if that
+    is longer than `MAX_BYTES`."""
     kept = Redactor().value(arguments, 0)
     told = msgspec.json.encode(replace_surrogates(kept))
     if len(told) <= MAX_BYTES:
@@ -56,7 +57,7 @@ def redact(arguments: dict[str, Any]) -> Any:
 
 
 def redact_text(given: str, longest: int = MAX_TEXT) -> str:
-    """A text without what looks like a secret; only its beginning, where it is longer than that."""
+    """Return the beginning of a text, without what looks like a secret."""
     is_long = len(given) > longest
     if is_long:
         given = re.sub(r"(?<!\S)\S{1,512}\Z|\S{512}\Z", "", given[:longest])  # half a secret has lost its shape
@@ -66,7 +67,7 @@ def redact_text(given: str, longest: int = MAX_TEXT) -> str:
 
 
 class Redactor:
-    """What may still be looked at of one call."""
+    """The limits of one call, as they are used up."""
 
     def __init__(self) -> None:
         self._values = MAX_VALUES

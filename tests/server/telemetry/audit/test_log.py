@@ -296,7 +296,7 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
         asyncio.run(work())
     assert tools(tmp_path) == ["a", "b0", "b1", "b2"] and verified(tmp_path).findings == []
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "the audit log can't be written, what is called goes on"
+        "the audit log can't be written; calls go on"
     ]
 
 
@@ -313,7 +313,7 @@ def test_what_is_too_much_to_wait_is_counted(tmp_path: Path) -> None:
     asyncio.run(work())
     assert len(tools(tmp_path)) == MAX_WAITING
     (finding,) = verified(tmp_path).findings
-    assert finding.is_harmless and "7 calls could not be written down" in finding.text
+    assert finding.is_harmless and "7 calls could not be recorded" in finding.text
 
 
 def test_on_a_disk_that_is_really_full_the_record_stays_whole(tmp_path: Path) -> None:
