@@ -1,8 +1,7 @@
-"""A client's question, from its request to the person's answer. What a question may be, and what follows from the
-answer, server/auth/oauth_server decides.
+"""Ask the person about a client's request, and take the answer.
 
-A question is never answered by a GET, save one that has been answered just so before. One about a shell never is: a
-link could have somebody's browser give a shell to whoever uses the app (RFC 9700 section 4.7).
+A GET never answers a request, unless the same one was approved shortly before. It never answers one for a shell: a link
+could make a browser grant a shell to the app's operator (RFC 9700 section 4.7).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,8 +18,8 @@ from toolgate.transports.web.http import BadFormError, parse_fields, query_strin
 from toolgate.transports.web.page_context import ANONYMOUS, Visitor
 from toolgate.transports.web.sign_in_context import SignInContext
 
-SCOPE = frozenset(("scope",))  # the one field that is there once for each box ticked
-RESOURCE = frozenset(("resource",))  # may be there more than once (RFC 8707)
+SCOPE = frozenset(("scope",))  # the field that comes once for each ticked box
+RESOURCE = frozenset(("resource",))  # may come more than once (RFC 8707)
 FORCED_PROMPTS = frozenset(
     ("consent", "login", "select_account")
 )  # values of `prompt` (OpenID Connect Core section 3.1.2.1)
@@ -28,7 +27,7 @@ NOTHING_TICKED = "No box is ticked. Tick at least one box, or deny."
 
 
 class ConsentPages:
-    """`sentences` says what each scope means; `send_away` sends a browser to sign in elsewhere."""
+    """`sentences` describe the scopes; `send_to_provider` sends a browser to sign in at a provider."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class ConsentPages:
         self._send_to_provider = send_to_provider
 
     async def authorize(self, request: Request) -> Response:
-        """A client's request. By GET alone: RFC 6749 section 3.1 asks for no more."""
+        """Take a client's request, by GET only (RFC 6749 section 3.1)."""
         outcome = await self._context.authorization.open_consent(
             query_string(request), self._context.client_address(request)
         )
@@ -60,31 +59,31 @@ class ConsentPages:
         return await self._page(request, _ConsentParams.from_fields(read_query(request)))
 
     async def consent(self, request: Request) -> Response:
-        """The person's answer; a box at least stays ticked, or they are asked again."""
+        """Take the person's answer; an approval with no ticked box is asked again."""
         form = await read_form(request, SCOPE)
         fields, ticked = dict(form), [value for name, value in form if name == "scope"]
-        asked = _ConsentParams.from_fields(fields)
-        visitor = await self._visitor(request, asked)
-        if not self._context.has_valid_csrf(request, visitor, fields, *asked.page):
+        params = _ConsentParams.from_fields(fields)
+        visitor = await self._visitor(request, params)
+        if not self._context.has_valid_csrf(request, visitor, fields, *params.page):
             return await self._page(
-                request, asked, 403, self._context.describe_csrf_failure(request, visitor, *asked.page)
+                request, params, 403, self._context.describe_csrf_failure(request, visitor, *params.page)
             )
         if fields.get("decision") != "approve":
-            return await self._answer(request, asked.question, None, frozenset())
-        question = await self._context.authorization.find_consent(asked.question)
+            return await self._answer(request, params.question, None, frozenset())
+        question = await self._context.authorization.find_consent(params.question)
         granted = frozenset(ticked).intersection(question.scopes if question is not None else ticked)
         if not granted:
-            return await self._page(request, asked, 400, NOTHING_TICKED)
+            return await self._page(request, params, 400, NOTHING_TICKED)
         if visitor.person is not None:
-            return await self._answer(request, asked.question, visitor.person, granted)
+            return await self._answer(request, params.question, visitor.person, granted)
         if question is None:
-            return self._context.question_gone_page(asked.question)
+            return self._context.question_gone_page(params.question)
         return await self._send_to_provider(
-            PendingLogin(asked.via, asked.question, granted, bool(asked.switch)), request
+            PendingLogin(params.via, params.question, granted, bool(params.switch)), request
         )
 
     async def _answer(self, request: Request, id: str, person: Person | None, scopes: frozenset[str]) -> Response:
-        """Once, however often somebody clicks."""
+        """Answer once, also when the person clicks twice."""
 
         async def answer() -> Response:
             if await self._context.authorization.find_consent(id) is None:
@@ -93,27 +92,27 @@ class ConsentPages:
 
         return await self._context.replays.answer_once(id, await request.body(), answer)
 
-    async def _visitor(self, request: Request, asked: "_ConsentParams") -> Visitor:
-        """Who answers: nobody yet where they leave their session to sign in as somebody else."""
+    async def _visitor(self, request: Request, params: "_ConsentParams") -> Visitor:
+        """Return the person who answers, or ANONYMOUS if they are about to sign in as another person."""
         visitor = await self._context.identify_visitor(request)
-        switches = asked.switch and visitor.key and asked.via in self._context.sign_in.providers
+        switches = params.switch and visitor.key and params.via in self._context.sign_in.providers
         return ANONYMOUS if switches else visitor
 
     async def _page(
-        self, request: Request, asked: "_ConsentParams", status: int = 200, problem: str | None = None
+        self, request: Request, params: "_ConsentParams", status: int = 200, problem: str | None = None
     ) -> Response:
-        """The question, for who is signed in, or will be by `via` after it (AZ-08)."""
-        id = asked.question
+        """Show the question to a person who is signed in, or will be by `via` after the answer (AZ-08)."""
+        id = params.question
         question = await self._context.authorization.find_consent(id)
         if question is None:
             return self._context.question_gone_page(id)
-        visitor = await self._visitor(request, asked)
-        provider = self._context.sign_in.providers.get(asked.via) if visitor.person is None else None
+        visitor = await self._visitor(request, params)
+        provider = self._context.sign_in.providers.get(params.via) if visitor.person is None else None
         if visitor.person is None and provider is None:
             return self._context.redirect_to("login", question=id)
-        shown = asked if provider else _ConsentParams(id)
+        shown = params if provider else _ConsentParams(id)
         csrf, cookies = self._context.csrf_token(request, visitor, *shown.page)
-        held = await self._context.authorization.list_grants(visitor.person) if visitor.person is not None else []
+        grants = await self._context.authorization.list_grants(visitor.person) if visitor.person is not None else []
         page = self._context.pages.render(
             "consent",
             status,
@@ -121,7 +120,7 @@ class ConsentPages:
             question=question,
             is_local=_is_local(question),
             person=visitor.person,
-            is_known=any(grant.client.id == question.client.id for grant in held),
+            is_known=any(grant.client.id == question.client.id for grant in grants),
             can_switch=visitor.key != "",
             provider=provider,
             switch=shown.switch,
@@ -136,8 +135,8 @@ class ConsentPages:
 
 @dataclass(frozen=True, slots=True)
 class _ConsentParams:
-    """Which question, and how to sign in after it: by the provider `via`, or as who is signed in already; with
-    `switch` as somebody else."""
+    """Which question, and how to sign in after it: by the provider `via`, or as the person signed in; with `switch` as
+    another person."""
 
     question: str
     via: str = ""
@@ -149,22 +148,22 @@ class _ConsentParams:
 
     @property
     def page(self) -> tuple[str, ...]:
-        """What a form about it is bound to."""
+        """Return what the form is bound to."""
         return ("consent", self.question, self.via, self.switch)
 
 
 def describe_scope(sentences: Mapping[str, str], scope: str) -> str:
-    """A scope in words."""
+    """Return a sentence about a scope."""
     return sentences.get(scope) or f"Use the tools of the plugin that needs “{scope}”."  # for people
 
 
 def _is_local(question: ConsentRequest) -> bool:
-    """Whether the code goes to a program on somebody's machine: any one there could be meant (AZ-07, SEC-12)."""
+    """Return whether the code goes to a program on a computer: any program there could take it (AZ-07, SEC-12)."""
     return question.client.loopback_only or not question.redirect_uri.startswith("https://")
 
 
 def _forces_prompt(query: str) -> bool:
-    """Whether the client wants the person to be asked whatever was said before."""
+    """Return whether the client wants the person to be asked even after an earlier approval."""
     try:
         prompts = [value for name, value in parse_fields(query, RESOURCE) if name == "prompt"]
     except BadFormError:

@@ -1,6 +1,4 @@
-"""A question's form in HTML, and what was typed there as an answer. Knows fields of forms; what a form is, and whether
-an answer fits, server/forms knows.
-"""
+"""Turn a question's schema into the fields of an HTML form, and the typed values into an answer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ STEPS = {"number": {"step": "any"}, "integer": {"step": "1"}}
 
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """`name` is a field of the form of its own where several may be chosen."""
+    """`name` is the field of this option if several may be chosen."""
 
     name: str
     value: str
@@ -30,7 +28,7 @@ class FormOption:
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """A field. `name` is never the schema's; `type` is that of the input, where it is one; `limits` its attributes."""
+    """A field. `name` is never the schema's; `type` is that of an input element, `limits` are its attributes."""
 
     name: str
     field: ElicitationField
@@ -41,13 +39,13 @@ class FormField:
 
 
 def form_fields(schema: Mapping[str, Any]) -> list[FormField]:
-    """The fields of a question, in its order."""
+    """Return the fields of a question, in its order."""
     return [_to_form_field(name, field) for name, field in _fields(schema)]
 
 
 def read_answer(schema: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The answer in what a form brought: what was left empty is left out, and what is no number left as it was typed,
-    to be refused with a word for the person."""
+    """Return the answer that a form holds. Empty values are left out. A value that is not a number stays as typed, so
+    that the check of the answer tells the person."""
     read = {field.name: _read(name, field, given) for name, field in _fields(schema)}
     return {name: value for name, value in read.items() if value is not None}
 

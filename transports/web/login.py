@@ -1,6 +1,4 @@
-"""Signing in, by name and password, with the pairing code, or at somebody else's page and back; and signing out. Knows
-forms and cookies; who somebody is, the ways of server/auth/login/methods.py say.
-"""
+"""Sign people in by name and password, by pairing code, or at a provider's page and back; and sign them out."""
 
 import hmac
 from collections.abc import Mapping
@@ -19,8 +17,8 @@ from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext
 
 CALLBACK = "/callback"  # operators have registered it at their providers
-HOME_PAGE = ""  # where one goes who was on the way nowhere else
-DEVICE_LIFETIME = 180 * 86_400.0  # seconds since its last sign-in a browser is known by
+HOME_PAGE = ""  # the path after a sign-in that no client asked for
+DEVICE_LIFETIME = 180 * 86_400.0  # seconds that a browser is recognized after its last sign-in
 SIGN_IN_REFUSED = "Wrong name or password."  # for people
 WRONG_CODE = "That code is wrong or has expired. Use the newest one in the server log."
 ACCOUNT_EXISTS = "The first account has been created in the meantime. Sign in with it."
@@ -29,8 +27,8 @@ LOGIN_EXPIRED = "This sign-in has expired: it took too long, is already complete
 
 
 class LoginPages:
-    """`backs` are the paths to which providers send browsers back, by provider: each its own, so that what one of them
-    was asked is never answered with another's code (RFC 9700 section 4.4). The first has the one it has alone."""
+    """`callback_paths` are the paths to which providers send browsers back, by provider. Each has its own, so that a
+    code of one is never taken for another's (RFC 9700 section 4.4); the first has the path of a single provider."""
 
     def __init__(self, context: SignInContext) -> None:
         self._context = context
@@ -38,11 +36,11 @@ class LoginPages:
         keys = list(context.sign_in.providers) or [""]
         self.callback_paths = {key: CALLBACK if key == keys[0] else f"{CALLBACK}/{key}" for key in keys}
 
-    # -- with a name and a password
+    # -- with name and password
 
     async def login_page(self, request: Request) -> Response:
-        asked = read_query(request)
-        question, switch = asked.get("question", ""), "switch" in asked
+        query = read_query(request)
+        question, switch = query.get("question", ""), "switch" in query
         if not switch and (await self._context.identify_visitor(request)).person is not None:
             return self._onward(question)
         only = list(self._sign_in.providers)
@@ -70,32 +68,32 @@ class LoginPages:
         return with_headers(onward, *await self._device_cookies(person))
 
     async def _check_and_record(self, request: Request, fields: Mapping[str, str]) -> tuple[Person | None, str]:
-        """As `_known`, and the log has it. Raises Throttled."""
+        """Check credentials, and log the result. Raises ThrottledError."""
         name, address = fields.get("username", ""), self._context.client_address(request)
-        way = "pairing" if "code" in fields else PASSWORD.name
+        method = "pairing" if "code" in fields else PASSWORD.name
         device = self._context.cookies.get(request, _device_cookie(name))
         try:
             person, problem = await self._check_credentials(fields, address, device)
         except ThrottledError:
-            self._sign_in.record(THROTTLED, way, address, await self._loggable_name(name))
+            self._sign_in.record(THROTTLED, method, address, await self._loggable_name(name))
             raise
-        self._sign_in.record(REFUSED if person is None else ACCEPTED, way, address, await self._loggable_name(name))
+        self._sign_in.record(REFUSED if person is None else ACCEPTED, method, address, await self._loggable_name(name))
         return person, problem
 
     async def _loggable_name(self, name: str) -> str:
-        """The name, if there is such an account: what else is typed in its place may be a password."""
+        """Return the name if it is an account's: other text in this field may be a password."""
         accounts = self._sign_in.accounts
         return name if accounts is not None and await accounts.has_account(name) else ""
 
     async def _device_cookies(self, person: Person) -> list[tuple[str, str]]:
-        """The cookie by which this browser is known again when others guess at the name."""
+        """Return the cookie that recognizes this browser while others guess the password."""
         kept = await self._sign_in.accounts.issue_device_cookie(person) if self._sign_in.accounts is not None else ""
         return [self._context.cookies.set(_device_cookie(person.name), kept, DEVICE_LIFETIME)] if kept else []
 
     async def _check_credentials(
         self, fields: Mapping[str, str], address: str, device: str
     ) -> tuple[Person | None, str]:
-        """Who signs in with what was typed, or what is wrong with it. Raises Throttled."""
+        """Return the person, or what is wrong with the credentials. Raises ThrottledError."""
         accounts, pairing = self._sign_in.accounts, self._sign_in.pairing
         if accounts is None:
             return None, SIGN_IN_REFUSED
@@ -140,39 +138,39 @@ class LoginPages:
         )
         return with_headers(page, *cookies)
 
-    # -- at somebody else's page
+    # -- at a provider's page
 
-    async def send_to_provider(self, departure: PendingLogin, request: Request) -> Response:
-        provider = self._sign_in.providers.get(departure.provider)
+    async def send_to_provider(self, login: PendingLogin, request: Request) -> Response:
+        provider = self._sign_in.providers.get(login.provider)
         if provider is None:
-            return self._context.redirect_to("login", question=departure.consent_id)
+            return self._context.redirect_to("login", question=login.consent_id)
         try:
-            ticket = await self._sign_in.pending_logins.start(departure, self._context.client_address(request))
+            ticket = await self._sign_in.pending_logins.start(login, self._context.client_address(request))
         except TooManyLoginsError:
-            again = self._context.path_of("login", question=departure.consent_id)
+            again = self._context.path_of("login", question=login.consent_id)
             page = self._context.pages.notice(
                 429, "Too many sign-ins", BUSY, isolated=False, again=again, again_label="Try again"
             )
             return with_headers(page, ("retry-after", "60"))
         try:
-            address = await provider.authorize_url(self._callback_url(provider), ticket, departure.select_account)
+            address = await provider.authorize_url(self._callback_url(provider), ticket, login.select_account)
         except SignInError as error:
-            return self._failure_page(error, departure)
+            return self._failure_page(error, login)
         return with_headers(
             redirect(address), self._context.cookies.set(_login_cookie(derive_state(ticket)), ticket, LIFETIME)
         )
 
     async def callback(self, back: str, request: Request) -> Response:
-        """The browser comes back to `back`: only with the cookie that it left with (AZ-08, MCP-02), and from the
-        provider it was sent to."""
+        """Take back a browser at the path `back`: only with the cookie that it left with (AZ-08, MCP-02), and only
+        from the provider it was sent to."""
         answer = read_query(request)
         state = answer.get("state", "")
         ticket = self._context.cookies.get(request, _login_cookie(state))
-        departure = None
+        login = None
         if ticket and hmac.compare_digest(derive_state(ticket).encode(), state.encode()):
-            departure = await self._sign_in.pending_logins.redeem(ticket)
-        provider = self._sign_in.providers.get(departure.provider) if departure is not None else None
-        if departure is None or provider is None or self.callback_paths[provider.key] != back:
+            login = await self._sign_in.pending_logins.redeem(ticket)
+        provider = self._sign_in.providers.get(login.provider) if login is not None else None
+        if login is None or provider is None or self.callback_paths[provider.key] != back:
             again = "Go back to the app or page you came from and try again."
             return self._context.pages.notice(400, "You are not signed in", LOGIN_EXPIRED, again, isolated=False)
         clear = self._context.cookies.clear(_login_cookie(state))
@@ -180,21 +178,21 @@ class LoginPages:
             person = await provider.complete_sign_in(answer, self._callback_url(provider), ticket)
         except SignInError as error:
             self._sign_in.record(REFUSED, provider.key, self._context.client_address(request))
-            return with_headers(self._failure_page(error, departure), clear)
+            return with_headers(self._failure_page(error, login), clear)
         self._sign_in.record(ACCEPTED, provider.key, self._context.client_address(request), person.name)
         onward = self._context.redirect_to(HOME_PAGE)
-        if departure.consent_id:
-            onward = await self._context.answer_question(departure.consent_id, person, departure.scopes)
+        if login.consent_id:
+            onward = await self._context.answer_question(login.consent_id, person, login.scopes)
         return with_headers(await self._context.start_session(request, person, onward), clear)
 
-    def _failure_page(self, error: SignInError, departure: PendingLogin) -> Response:
-        other = "1" if str(error) == NOT_ALLOWED else ""  # else the provider sends the same one again, unasked
-        again = self._context.path_of("login", question=departure.consent_id, switch=other)
+    def _failure_page(self, error: SignInError, login: PendingLogin) -> Response:
+        other = "1" if str(error) == NOT_ALLOWED else ""  # else the provider signs in the same person without asking
+        again = self._context.path_of("login", question=login.consent_id, switch=other)
         return self._context.pages.notice(
             403, "You are not signed in", format_sentence(error), isolated=False, again=again, again_label="Try again"
         )
 
-    # -- and out
+    # -- signing out
 
     async def logout_page(self, request: Request) -> Response:
         visitor = await self._context.identify_visitor(request)
@@ -203,21 +201,23 @@ class LoginPages:
         return with_headers(page, *cookies)
 
     async def logout(self, request: Request) -> Response:
-        """From its own page or the account's: both are bound to the same session."""
+        """End the session. The form is that of the sign-out page or of the account page."""
         fields = dict(await read_form(request))
         visitor = await self._context.identify_visitor(request)
-        bound = any(self._context.has_valid_csrf(request, visitor, fields, page, "") for page in ("logout", "account"))
-        if not bound or (visitor.person is not None and not visitor.key):  # nor can we where a proxy says who it is
+        is_valid = any(
+            self._context.has_valid_csrf(request, visitor, fields, page, "") for page in ("logout", "account")
+        )
+        if not is_valid or (visitor.person is not None and not visitor.key):  # or the proxy signs people in and out
             return self._context.redirect_to("logout")
         await self._sign_in.sessions.end(self._context.cookies.get(request, SESSION))
-        told = self._context.pages.notice(
+        page = self._context.pages.notice(
             200,
             "You are signed out",
             "Apps you have approved stay connected until you revoke them on your account page.",
             again=self._context.path_of("login"),
             again_label="Sign in",
         )
-        return with_headers(told, self._context.cookies.clear(SESSION))
+        return with_headers(page, self._context.cookies.clear(SESSION))
 
     def _onward(self, question: str) -> Response:
         return (

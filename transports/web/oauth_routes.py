@@ -1,5 +1,4 @@
-"""The routes of the authorization server: a table of paths, and those of them that programs use. Knows HTTP; what OAuth
-is, server/auth/oauth_server knows; what people see, consent.py, login.py and account.py.
+"""Route the paths of the authorization server: documents and endpoints for clients, pages for people.
 
 Source: RFC 6749, 7009, 7591, 7662, 8414; OpenID Connect Discovery 1.0 for the second name of the metadata.
 """
@@ -33,14 +32,14 @@ from toolgate.transports.web.templates import STYLE
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
 CACHE_HOUR = {"cache-control": "public, max-age=3600"}
-CACHE_KEYS = {"cache-control": f"public, max-age={CACHED}"}  # a new key is announced this long before it signs
+CACHE_KEYS = {"cache-control": f"public, max-age={CACHED}"}  # a new key is published this long before it signs
 NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}  # RFC 6749 section 5.1
-REPEATABLE = frozenset(("resource", "audience"))  # may be there more than once (RFC 8707, RFC 8693)
+REPEATABLE = frozenset(("resource", "audience"))  # may come more than once (RFC 8707, RFC 8693)
 
 
 class OAuthRoutes:
-    """`public_url` is the issuer, without a trailing slash; `server` the name people read; `sentences` what each scope
-    means to them; `resources` the paths of what is protected, whose names some clients look for metadata under."""
+    """`public_url` is the issuer, without a trailing slash; `server` the name that people read; `sentences` describe
+    the scopes; `resources` are the paths of the protected resources, under which some clients look for metadata."""
 
     def __init__(
         self,
@@ -60,14 +59,14 @@ class OAuthRoutes:
         self._account = AccountPage(self.context, sentences)
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
-        """Every path with what answers there; each also with a slash at its end, and none by a redirect."""
+        """Yield each path with its endpoint, also with a slash at its end, so that none needs a redirect."""
         for path, endpoint in {**self._client_endpoints(), **self._page_endpoints()}.items():
             yield path, endpoint
             yield path + "/", endpoint
 
     @property
     def cross_origin_paths(self) -> frozenset[str]:
-        """What pages of any origin may ask: clients that run in a browser do."""
+        """Return the paths that pages of every origin may request: some clients run in a browser."""
         paths = {self._base + path for path in self._client_endpoints()} | set(self._client_endpoints())
         return frozenset(paths | {path + "/" for path in paths})
 
@@ -105,7 +104,7 @@ class OAuthRoutes:
             "/account": _page(account.page, account.revoke),
             "/logout": _page(entrance.logout_page, entrance.logout),
             f"/{STYLE}": _page(self._style),
-            "/authorize": {"GET": asking.authorize},  # no page, and no HEAD: both of these change something
+            "/authorize": {"GET": asking.authorize},  # no HEAD: these change something
             **{back: {"GET": partial(entrance.callback, back)} for back in entrance.callback_paths.values()},
         }
         return {path: WebEndpoint(methods, self.context.error_page) for path, methods in handlers.items()}
@@ -120,8 +119,7 @@ class OAuthRoutes:
         return self.context.pages.static_file(STYLE)
 
     def _form(self, ask: Callable[..., Awaitable[OAuthResponse]]) -> Handle:
-        """An endpoint that takes a form: parameters from its body only (RFC 6749 section 3.2), and never a secret from
-        the query."""
+        """Return a handler that takes a form from the body only (RFC 6749 section 3.2): a query may hold no secret."""
 
         async def handle(request: Request) -> Response:
             if parse_fields(query_string(request)):
@@ -143,13 +141,13 @@ class OAuthRoutes:
 
 
 def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
-    """The methods of a page, and of the form on it, if there is one."""
+    """Return the methods of a page, and of its form if it has one."""
     shown = {"GET": show, "HEAD": show}
     return {**shown, "POST": answer} if answer is not None else shown
 
 
 def _answer(answer: OAuthResponse) -> Response:
-    """An Answer of server/auth/oauth_server."""
+    """Return an OAuthResponse as an HTTP response."""
     return json_response(answer.body, answer.status, {**answer.headers, **NO_STORE})
 
 

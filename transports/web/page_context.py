@@ -1,8 +1,7 @@
-"""What all pages share: their looks, forms bound to what was shown to whom, and where one goes next. Knows cookies;
-knows neither a page in particular nor who anybody is.
+"""Give all pages what they share: templates, cookies, redirects, and forms protected against forgery (CSRF).
 
-A form is bound to the login session, or, before there is one, to a cookie of its question's own: so tabs don't disturb
-each other.
+A form is bound to the login session. Before there is one, it is bound to a cookie of its own question, so that tabs
+don't disturb each other.
 """
 
 import hashlib
@@ -18,14 +17,14 @@ from toolgate.server.auth.login.accounts import Person
 from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
 from toolgate.transports.web.templates import PageTemplates
 
-FORM_TIME = 3600.0  # seconds a form that waits for its first key press still holds
+FORM_TIME = 3600.0  # seconds that a form stays valid
 STALE = "This page is no longer current, so nothing was done. Please try again."  # for people
 NO_COOKIE = "This page needs a cookie, but your browser sent none, so nothing was done. Allow cookies and try again."
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who a browser belongs to, as far as known. `key` is the login session's, "" where a proxy says who it is."""
+    """The person at a browser, if known. `key` is the login session's, "" if a proxy signs people in."""
 
     person: Person | None = None
     key: str = ""
@@ -35,7 +34,7 @@ ANONYMOUS = Visitor()
 
 
 class PageContext:
-    """`public_url` has no trailing slash; `server` is what people call it."""
+    """`public_url` has no trailing slash; `server` is the name that people read."""
 
     def __init__(self, public_url: str, server: str) -> None:
         self.public_url = public_url
@@ -44,7 +43,7 @@ class PageContext:
         self.cookies = Cookies(public_url)
 
     def csrf_token(self, request: Request, visitor: Visitor, *page: str) -> tuple[str, list[tuple[str, str]]]:
-        """The token of a form of `page` (its name, its question, …), and the cookies it needs."""
+        """Return the token of a form of `page` (its name, its question, …), and the cookies it needs."""
         if visitor.key:
             return _token(visitor.key, visitor, page), []
         name = _form_cookie(page)
@@ -52,7 +51,7 @@ class PageContext:
         return _token(secret, visitor, page), [self.cookies.set(name, secret, FORM_TIME)]
 
     def has_valid_csrf(self, request: Request, visitor: Visitor, fields: Mapping[str, str], *page: str) -> bool:
-        """Whether a form came from that page, as it was shown to this browser."""
+        """Return whether a form came from that page, as this browser was shown it."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
         secret = visitor.key or self.cookies.get(request, _form_cookie(page))
@@ -60,30 +59,30 @@ class PageContext:
         return bool(secret) and hmac.compare_digest(token.encode(), fields.get("csrf", "").encode())
 
     def describe_csrf_failure(self, request: Request, visitor: Visitor, *page: str) -> str:
-        """What to say of a form that is not bound."""
+        """Return a sentence about a form whose token is not valid."""
         return STALE if visitor.key or self.cookies.get(request, _form_cookie(page)) else NO_COOKIE
 
     def error_page(self, status: int, text: str) -> Response:
         return self.pages.notice(status, "That did not work", format_sentence(text), isolated=False)
 
-    def redirect_to(self, page: str, **asked: str) -> Response:
-        return redirect(self.path_of(page, **asked))
+    def redirect_to(self, page: str, **query: str) -> Response:
+        return redirect(self.path_of(page, **query))
 
-    def path_of(self, page: str, **asked: str) -> str:
-        """The page's path, with what of `asked` is not empty."""
-        query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote)
-        return f"{self.base}/{page}" + (f"?{query}" if query else "")
+    def path_of(self, page: str, **query: str) -> str:
+        """Return the page's path, with the query parameters that are not empty."""
+        encoded = urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
+        return f"{self.base}/{page}" + (f"?{encoded}" if encoded else "")
 
 
 def format_sentence(text: object) -> str:
-    """An error's text, for people."""
-    said = str(text).rstrip(".")
-    return f"{said[:1].upper()}{said[1:]}."
+    """Return an error's text as a sentence for people."""
+    line = str(text).rstrip(".")
+    return f"{line[:1].upper()}{line[1:]}."
 
 
 def _token(secret: str, visitor: Visitor, page: tuple[str, ...]) -> str:
-    who = (visitor.person.issuer, visitor.person.subject) if visitor.person is not None else ("", "")
-    text = "\n".join((*page, *who))
+    identity = (visitor.person.issuer, visitor.person.subject) if visitor.person is not None else ("", "")
+    text = "\n".join((*page, *identity))
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 

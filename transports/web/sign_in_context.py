@@ -1,6 +1,4 @@
-"""What the pages of those who sign in share: who is looking, and what became of a question. Knows cookies; knows no
-page in particular.
-"""
+"""Give the sign-in pages what they share: the visitor behind a request, and the outcome of a client's question."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,13 +20,13 @@ NOT_GRANTED = "No access was granted."
 
 
 class UntrustedIdentityError(BadFormError):
-    """A request that says who sends it, and is not to be believed."""
+    """A request names its sender in a header that is not trusted."""
 
     status = 403
 
 
 class SignInContext(PageContext):
-    """`public_url` has no trailing slash. `authorization` answers questions (server/auth/oauth_server)."""
+    """`public_url` has no trailing slash. `authorization` keeps the questions (server/auth/oauth_server)."""
 
     def __init__(
         self, public_url: str, server: str, authorization: AuthorizationService, sign_in: SignInMethods
@@ -39,7 +37,7 @@ class SignInContext(PageContext):
         self.replays = AnsweredQuestions()
 
     async def identify_visitor(self, request: Request) -> Visitor:
-        """Who is looking. Raises Turned."""
+        """Return the visitor who sent a request. Raises UntrustedIdentityError."""
         if self.sign_in.trusted_header is not None:
             headers: Headers = request.scope["toolgate.headers"]
             try:
@@ -54,24 +52,24 @@ class SignInContext(PageContext):
         return ANONYMOUS if login is None else Visitor(login.person, login.form_key)
 
     def client_address(self, request: Request) -> str:
-        """Where a request came from, through whatever proxies there are."""
+        """Return the address that a request came from, behind the trusted proxies."""
         forwarded = request.headers.get("x-forwarded-for", "")
         return self.sign_in.proxies.client_address(_peer(request), forwarded)
 
     async def start_session(self, request: Request, person: Person, onward: Response) -> Response:
-        """Go `onward` with a new session, whatever the browser came with (SEC-11)."""
+        """Add a new session to the response `onward`, and end the one the browser had (SEC-11)."""
         secret = await self.sign_in.sessions.start(person, self.cookies.get(request, SESSION))
         return with_headers(onward, self.cookies.set(SESSION, secret, LIFETIME))
 
     async def answer_question(self, question: str, person: Person | None, scopes: frozenset[str]) -> Response:
-        """Answer a question, and send the browser back with that."""
+        """Answer a question, and send the browser back to the client with the outcome."""
         outcome = await self.authorization.answer_consent(question, person, scopes)
         if isinstance(outcome, Redirect):
             self.replays.mark_answered(question)
         return self.show_outcome(outcome)
 
     def show_outcome(self, outcome: Redirect | AuthorizationErrorPage) -> Response:
-        """Send the browser back to the client, or say why not."""
+        """Send the browser back to the client, or show why not."""
         if isinstance(outcome, Redirect):
             return self._continue_page(outcome) if outcome.host else redirect(outcome.location)
         retry = "Go back to the app and connect again. If that fails, remove this server there and add it again."
@@ -87,7 +85,7 @@ class SignInContext(PageContext):
         )
 
     def _continue_page(self, outcome: Redirect) -> Response:
-        """The page from which a person goes on by themselves."""
+        """Return the page with a link to the client, which the person follows or not."""
         return self.pages.notice(
             400,
             COULD_NOT_CONNECT,
@@ -100,7 +98,7 @@ class SignInContext(PageContext):
         )
 
     def question_gone_page(self, question: str) -> Response:
-        """For a question that waits no more."""
+        """Return the page for a question that no longer waits."""
         if question in self.replays:
             return self.pages.notice(
                 410,

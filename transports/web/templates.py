@@ -1,6 +1,4 @@
-"""The pages people see: templates beside this file, and the headers every page has. Knows what is shown; knows nothing
-of who may see it.
-"""
+"""Render the pages from the templates in pages/, with the headers that every page has."""
 
 import hashlib
 import time
@@ -14,14 +12,14 @@ from toolgate.server.text import escape_invisible
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"
-FILES = {  # what pages load, beside the templates → what it is
+FILES = {  # loaded by pages → media type
     STYLE: "text/css",
     "home.css": "text/css",
     "home.js": "text/javascript",
 }
 POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 SCRIPT_POLICY = {"content-security-policy": f"{POLICY}; script-src 'self'; connect-src 'self'"}  # runs our own script
-# No form-action: Chromium holds it against every redirect that follows a form, and the last one is to the client.
+# No form-action: Chromium applies it to every redirect after a form, and the last one goes to the client.
 HEADERS = {
     "content-type": "text/html; charset=utf-8",
     "cache-control": "no-store",
@@ -30,48 +28,48 @@ HEADERS = {
     "referrer-policy": "same-origin",  # with no-referrer Chromium posts forms with `Origin: null`
     "cross-origin-resource-policy": "same-origin",
 }
-# Keeps a page that opened ours from steering it. Not where a client asks: some open the question in a window of
-# their own and wait for what their own page says there at the end, and this would cut that tie for good.
+# Keeps a page that opened ours from controlling it. Not on a page for a client's question: some clients open it in a
+# window and wait for their own page there at the end, and this header would cut that tie for good.
 OPENER_POLICY = {"cross-origin-opener-policy": "same-origin"}
 
 
 class PageTemplates:
-    """`base` is the path under which all is served, "" at the root; `server` what it is called."""
+    """`base` is the path under which all is served, "" at the root; `server` the name that people read."""
 
     def __init__(self, base: str, server: str) -> None:
         self._base = base
         self._server = server
 
     def render(self, name: str, status: int = 200, *, isolated: bool = True, **values: Any) -> Response:
-        """A page; `alone` if it belongs to no client's question."""
+        """Return a page; `isolated` unless it belongs to a client's question."""
         text = self._templates.get_template(f"{name}.html").render(values)
         return Response(text.encode("utf-8", "replace"), status, HEADERS | (OPENER_POLICY if isolated else {}))
 
     def notice(self, status: int, title: str, *sentences: str, isolated: bool = True, **values: Any) -> Response:
-        """A page that only says something."""
-        told = {"again": None, "again_label": "", "about": "", "commands": (), **values}
-        return self.render("notice", status, isolated=isolated, title=title, sentences=sentences, **told)
+        """Return a page of sentences."""
+        values = {"again": None, "again_label": "", "about": "", "commands": (), **values}
+        return self.render("notice", status, isolated=isolated, title=title, sentences=sentences, **values)
 
     def render_part(self, name: str, part: str, it: Any) -> str:
-        """What a macro of a template makes of it."""
+        """Return what a macro of a template makes of `it`."""
         return str(getattr(self._templates.get_template(f"{name}.html").module, part)(it))
 
     def static_file(self, name: str) -> Response:
-        """One of FILES."""
+        """Return one of FILES."""
         return Response(_read(name), headers={"cache-control": "public, max-age=86400"}, media_type=FILES[name])
 
     @cached_property
     def _templates(self) -> Any:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # start-up: only where somebody signs in
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # start-up: only pages need it
 
-        made = Environment(
+        environment = Environment(
             loader=FileSystemLoader(FOLDER),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters |= {
+        environment.filters |= {
             "day": _day,
             "moment": _moment,
             "iso": _iso,
@@ -79,12 +77,12 @@ class PageTemplates:
             "shown": _one_line,
             "lines": _printable_lines,
         }
-        names: dict[str, Any] = made.globals
+        names: dict[str, Any] = environment.globals
         names |= {"base": self._base, "server": self._server, "file": self._file_url, "style": self._file_url(STYLE)}
-        return made
+        return environment
 
     def _file_url(self, name: str) -> str:
-        """The path of one of FILES: another one when it has changed."""
+        """Return the path of one of FILES, which changes with its content."""
         return f"{self._base}/{name}?{hashlib.sha256(_read(name)).hexdigest()[:8]}"
 
 
@@ -94,22 +92,22 @@ def _read(name: str) -> bytes:
 
 
 def _day(when: float) -> str:
-    """Seconds since the epoch as people write a day; in UTC, since nobody says where they are."""
+    """Return seconds since the epoch as a day in UTC: the person's time zone is unknown."""
     return time.strftime("%d %B %Y", time.gmtime(when)).lstrip("0")
 
 
 def _moment(when: float) -> str:
-    """The same, to the minute, of what is not long ago."""
+    """Return a recent time to the minute."""
     return time.strftime("%d %b, %H:%M UTC", time.gmtime(when)).lstrip("0")
 
 
 def _iso(when: float) -> str:
-    """For programs."""
+    """Return the time for programs."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
 def format_duration(seconds: float) -> str:
-    """How long something took, in two places at most: "40 ms", "3.2 s", "2 min 5 s"."""
+    """Return a duration in two units at most: "40 ms", "3.2 s", "2 min 5 s"."""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
     if seconds < 60:
@@ -120,11 +118,11 @@ def format_duration(seconds: float) -> str:
 
 
 def _one_line(text: object, most: int = 200) -> str:
-    """Foreign text on one line, each character as what it is, the end left out where there is too much."""
+    """Return foreign text on one line of at most `most` characters, with invisible ones escaped."""
     line = " ".join(str(text).split())
     return escape_invisible(line if len(line) <= most else f"{line[: most - 1]}…")
 
 
 def _printable_lines(text: str) -> str:
-    """The same of a text whose lines count, all of it: what is left out of a question can't be answered."""
+    """Return foreign text with its lines, whole: a person must see all of a question."""
     return "\n".join(map(escape_invisible, text.splitlines()))
