@@ -6,6 +6,7 @@ escape_invisible    for a person's decision: what is printable but can't be seen
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 MARKS = 2  # combining marks on one letter: more than any script needs hide what is around them
@@ -25,6 +26,14 @@ def describe_os_error(error: OSError) -> str:
     """Return "/path: permission denied": what failed, in the system's words, without the number."""
     reason = error.strerror.lower() if error.strerror else str(error) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def suggest(word: str, choices: Iterable[str]) -> str:
+    """Return " (did you mean X?)", or "" where nothing is close."""
+    from toolgate.tools.api.text import closest  # start-up
+
+    found = closest(word, choices)
+    return f" (did you mean {found}?)" if found else ""
 
 
 def to_line(text: str, limit: int) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from toolgate.server.calls.terminal import TerminalElicitation
-from toolgate.server.cli.command_line import suggest
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, QuestionHandler, spawn_server
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import suggest
 
 MAX_PAGES = 100  # a server whose lists have no end is broken
 

@@ -1,8 +1,7 @@
 """Read a command line: the command it names, its options, and its arguments and flags."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, flags_of, sub_commands, usage
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import suggest
 
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}
@@ -125,12 +125,6 @@ def _to_word(value: Any) -> Any:
 
 
 # -- what is wrong with a command line, and how to mend it
-
-
-def suggest(word: str, choices: Iterable[str]) -> str:
-    """Return " (did you mean X?)", or "" where nothing is close."""
-    found = get_close_matches(word, list(choices), 1)
-    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def _explain_missing(group: str, arguments: Sequence[str]) -> str:

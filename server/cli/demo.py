@@ -1,7 +1,6 @@
-"""`toolgate demo`: a tour of the server as a client sees it.
+"""`toolgate demo`: call every tool over stdio, then some over HTTP+SSE and Streamable HTTP.
 
-Every tool is called for real over stdio, on data made for the tour in a temporary folder; then the same tools are
-visited over HTTP+SSE and Streamable HTTP, on loopback. Exit code 0 only if all of it worked.
+The tools work on data made in a temporary folder. The exit code is 0 only if all of it worked.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ class DemoError(Exception):
 
 
 class Screen:
-    """Where the tour is told; colours only on a terminal that wants them. `progress` shows what is being waited for."""
+    """Print the tour, in colour on a terminal that wants it. `progress` shows what is being waited for."""
 
     def __init__(self, coloured: bool, progress: TerminalProgress) -> None:
         self._coloured = coloured and sys.stdout.isatty()
@@ -68,7 +67,7 @@ class Screen:
 
 
 class Tour:
-    """One visit: `client` talks to the server, `heard` is what came unasked, `work` is the workspace."""
+    """One visit: `client` talks to the server, `notes` are its notifications, `work` is the workspace."""
 
     client: McpClient
 
@@ -79,7 +78,7 @@ class Tour:
         self.notes = notes
 
     def greet(self, client: McpClient, hello: dict[str, Any], begun: float) -> None:
-        """Go on with `client`, whose server has said `hello` to it."""
+        """Go on with `client`; `hello` is the server's first answer."""
         self.client = client
         who = hello.get("serverInfo") or hello["_meta"][SERVER]
         revision = hello.get("protocolVersion") or hello["supportedVersions"][0]
@@ -100,7 +99,7 @@ class Tour:
 
 
 async def run_tour(config: Config) -> int:
-    """Give the tour with a server that has the options of `config`; 0 when all worked."""
+    """Give the tour with a server that has these options; 0 when all worked."""
     screen = Screen(config.has_colour, terminal_progress(config.environment))
     folder = _make_folder()
     begun = time.perf_counter()
@@ -111,7 +110,9 @@ async def run_tour(config: Config) -> int:
         return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"\nAll of it worked, in {time.perf_counter() - begun:.1f} s. Connect it: toolgate config claude-desktop")
+    print(
+        f"\nAll of it worked, in {time.perf_counter() - begun:.1f} s. Connect a client: toolgate config claude-desktop"
+    )
     return 0
 
 
@@ -167,13 +168,13 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
                     async with connect() as (client, hello):
                         visit.greet(client, hello, begun)
                         await _visit_over_http(visit)
-                    screen.print_text("the client has gone")
+                    screen.print_text("the client has disconnected")
 
 
 def over_http(
     base: str, note: NotificationHandler
 ) -> dict[str, Callable[[], AbstractAsyncContextManager[http.ConnectedClient]]]:
-    """A chapter for every way over HTTP: its title, and how a client gets there."""
+    """Return a chapter for each transport over HTTP: its title, and how to connect."""
     mcp, sse = f"{base}/mcp", f"{base}/sse"
     return {
         f"HTTP+SSE: a stream and POSTs, {sse}": lambda: http.connect_sse(sse, note=note),
@@ -183,7 +184,7 @@ def over_http(
 
 
 async def _visit_over_http(tour: Tour) -> None:
-    """What a client far away sees of the same tools."""
+    """Call some of the same tools over HTTP."""
     await _show_offer(tour)
     await tour.call_tool("Bash", "hello over HTTP", command="echo hello over HTTP")
     await tour.call_tool("BackgroundBash", "sandbox: ", command="true")
@@ -252,7 +253,7 @@ async def _show_workflow(tour: Tour) -> None:
     async with asyncio.timeout(10):
         while not any("look at the sea" in note for note in tour.notes):  # noqa: ASYNC110  # the note sets no event
             await asyncio.sleep(0.05)
-    tour.screen.print_text("the server, by itself → " + next(note for note in tour.notes if "look at the sea" in note))
+    tour.screen.print_text("the server, on its own → " + next(note for note in tour.notes if "look at the sea" in note))
     await tour.call_tool("SetCallback", "Meanwhile", action="list")
 
 
@@ -260,16 +261,16 @@ async def _show_errors(tour: Tour) -> None:
     begun = time.perf_counter()
     wrong = await tour.client.call("Bash", {"comand": "ls"})
     if not wrong.get("isError"):
-        raise DemoError("a misspelt argument was taken")
-    tour.screen.print_step("a misspelt argument is told, so that a model can mend it", time.perf_counter() - begun)
+        raise DemoError("a misspelt argument was accepted")
+    tour.screen.print_step("a misspelt argument, explained so that a model can fix it", time.perf_counter() - begun)
     tour.screen.print_text(wrong["content"][0]["text"])
     begun = time.perf_counter()
     try:
         await tour.client.call("NoSuchTool", {})
     except McpClientError as fault:
-        tour.screen.print_step(f"an unknown tool is an error: {fault}", time.perf_counter() - begun)
+        tour.screen.print_step(f"an unknown tool: {fault}", time.perf_counter() - begun)
     else:
-        raise DemoError("an unknown tool was called")
+        raise DemoError("an unknown tool was accepted")
 
 
 async def _show_cancel(tour: Tour) -> None:
@@ -289,17 +290,17 @@ async def _show_cancel(tour: Tour) -> None:
 
 
 CHAPTERS: dict[str, Callable[[Tour], Awaitable[None]]] = {
-    "What is on offer": _show_offer,
-    "A shell, and work in the background": _show_shell,
+    "The tools": _show_offer,
+    "Shell and background tasks": _show_shell,
     "Images, pages, search": _show_documents,
     "Tasks, plans, questions, skills, callbacks": _show_workflow,
-    "What goes wrong is said": _show_errors,
-    "What is called off ends": _show_cancel,
+    "Errors are explained": _show_errors,
+    "Cancelling a command": _show_cancel,
 }
 
 
 def _answer_first_choice(screen: Screen) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
-    """Plays the person at the client: takes the first choice of every question."""
+    """Return a person who takes the first choice of every question."""
 
     async def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         properties = params["requestedSchema"]["properties"]

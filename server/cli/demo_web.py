@@ -1,4 +1,4 @@
-"""What the tour is shown on: a page, a search engine's answer and a picture, made up and served on loopback."""
+"""Serve a made-up page and a search engine's answer on loopback for the tour, and draw a picture."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ STORIES = {
 
 @contextlib.asynccontextmanager
 async def small_web() -> AsyncGenerator[str, None]:
-    """A page and a search engine's answer, on loopback; gives the base URL."""
+    """Serve a page and a search engine's answer on loopback; yields the base URL."""
     stories = msgspec.json.encode(STORIES)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,7 +55,7 @@ async def small_web() -> AsyncGenerator[str, None]:
 
 
 def bitmap(width: int, height: int) -> bytes:
-    """A picture as an uncompressed 24-bit BMP: a sky that goes from blue to orange."""
+    """Return a sky from blue to orange, as an uncompressed 24-bit BMP."""
     rows = []
     for y in range(height):
         share = y / height

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from click import HelpFormatter
 
 from toolgate.server import VERSION
-from toolgate.server.cli.command_line import suggest
 from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, sub_commands, usage
 from toolgate.server.config.options import CONFIG, OPTION_GROUPS, Option
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import suggest
 
 MAX_WIDTH = 100  # characters of a line
 INTRODUCTION = """\

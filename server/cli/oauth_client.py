@@ -39,15 +39,20 @@ async def list_clients(store: Store, config: Config) -> None:
 @with_store()
 async def add_client(store: Store, _config: Config, *, name: str, redirects: Sequence[str], confidential: bool) -> None:
     """Add a client. Each of `redirects` is a redirect URI, or the name of a platform whose URIs are known."""
-    from toolgate.server.auth.clients import clients_file
+    from toolgate.server.auth.clients import clients_file, redirect_uris
     from toolgate.server.auth.grants import Grants
 
+    platforms = [word for word in redirects if ":" not in word]
+    for word in platforms:
+        if word not in redirect_uris.PRESETS:
+            known = ", ".join(redirect_uris.PRESETS)
+            raise UsageError(f"client add: {word!r} is neither a redirect URI nor a platform; platforms are {known}")
     secret = secrets.token_urlsafe(32)
     row: dict[str, Any] = {
         "id": secrets.token_hex(16),
         "name": name,
         "redirect_uris": [word for word in redirects if ":" in word],
-        "presets": [word for word in redirects if ":" not in word],
+        "presets": platforms,
         **({"secret": secret} if confidential else {}),
     }
     try:

@@ -1,5 +1,6 @@
-"""Puts the options' values together: flags beat the environment, the environment beats the file. The only module that
-reads the environment; what options there are, options.py says.
+"""Put the options' values together: flags beat the environment, the environment beats the file.
+
+No other module reads the environment.
 """
 
 import os
@@ -17,22 +18,22 @@ from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import describe_os_error, suggest
 
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
-TRACE_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # what our traces are let in with
+TRACE_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # credentials for a trace collector
 FLAGS = {flag: option for option in (CONFIG, *OPTIONS) for flag in (option.flag, option.short) if flag}
 SYSTEM_STATE = Path("/var/lib/toolgate")
-STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # in a state folder that is worth keeping
+STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # what shows that a state folder is in use
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicSettings:
-    """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent. `unknown` are the
-    keys that mean nothing here."""
+    """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent."""
 
     hidden_tools: tuple[str, ...] = ()
     streaming: bool = True
@@ -53,7 +54,7 @@ class Config:
         self.file = file
         self.classic = classic
         self.environment = environment
-        self.socket_variables = socket_variables or {}  # what a service manager says of the socket it hands over
+        self.socket_variables = socket_variables or {}  # about the socket that a service manager hands over
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _default_state(environment)
@@ -70,7 +71,7 @@ class Config:
 
     @property
     def is_remote(self) -> bool:
-        """Whether HTTP is served: then callers are not who started the server."""
+        """Whether HTTP is served: callers are not the user who started the server."""
         return bool(self.transports)
 
     @property
@@ -80,30 +81,30 @@ class Config:
 
     @property
     def access_token(self) -> str:
-        """The access token to ask a server with, or "". From the environment alone: all users see a command line."""
+        """Return the access token for a server at --url, or "". No flag has it: all users see command lines."""
         return self.environment.get("TOOLGATE_TOKEN", "")
 
     @property
     def is_tracing(self) -> bool:
-        """Whether OpenTelemetry's own variables want traces sent somewhere."""
+        """Whether OpenTelemetry's own variables name a collector for traces."""
         off = self.environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         kinds = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
         return not off and any(self.environment.get(name, "").strip() for name in kinds)
 
     @property
     def trace_protocol(self) -> str:
-        """What those variables want traces to be sent by, or ""."""
+        """Return the protocol that those variables name, or ""."""
         kinds = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
         return next((self.environment[name].strip() for name in kinds if self.environment.get(name)), "")
 
     @property
     def has_colour(self) -> bool:
-        """Whether a terminal may be told things in colour (no-color.org)."""
+        """Whether a terminal wants colour (no-color.org)."""
         return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"
 
     def to_flags(self) -> list[str]:
-        """The options that were given, from wherever, as flags with absolute paths: a server started with them, and no
-        config file, is the same from any folder. It is a client's own, over stdio: what is about HTTP is left out."""
+        """Return the options that have a value, as flags with absolute paths, for a server over stdio without a config
+        file: it is the same from any folder. Options for HTTP are left out."""
         words: list[str] = []
         for option in OPTIONS:
             value = self._given.get(option.key)
@@ -118,31 +119,31 @@ class Config:
 
     @property
     def own_environment(self) -> dict[str, str]:
-        """The environment less what is ours."""
+        """Return the environment without TOOLGATE_ variables."""
         return {name: value for name, value in self.environment.items() if not name.startswith("TOOLGATE_")}
 
     @property
     def server_environment(self) -> dict[str, str]:
-        """What a server that we start gets: its options are in `words`, but the keys of search engines are not."""
+        """Return the environment of a server that we spawn: keys of search engines are not among its flags."""
         keys = {name: value for name, value in self.environment.items() if SEARCH_KEY.fullmatch(name)}
         return {**self.own_environment, **keys}
 
     @property
     def is_public(self) -> bool:
-        """Whether anybody off this machine may reach what is served."""
+        """Whether other machines may reach what is served."""
         public = urlsplit(self.public_url or "http://127.0.0.1").hostname or ""
         return self.is_remote and not (is_loopback(self.host) and is_loopback(public))
 
     @property
     def sandbox_level(self) -> str:
-        """What `--sandbox` says, or would."""
+        """Return the value of `--sandbox`, or its default."""
         level: str = self.sandbox or ("auto" if self.is_remote else "none")
         return level
 
     @property
     def command_environment(self) -> dict[str, str]:
-        """What commands get: over stdio the server's environment less what is ours, and less the keys of a collector of
-        traces; over HTTP and in a sandbox a short list."""
+        """Return the environment of commands: over stdio the server's without TOOLGATE_ variables and credentials of a
+        trace collector, over HTTP and in a sandbox a short list."""
         if self.is_remote or self.sandbox_level != "none":
             return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
         return {name: value for name, value in self.own_environment.items() if not TRACE_HEADERS.fullmatch(name)}
@@ -169,12 +170,12 @@ def read_flags(words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
-    """Put flags, environment and file together. Raises UsageError, which names the option at fault."""
+    """Return the options of flags, environment and file. Raises UsageError, which names the option at fault."""
     is_ours = environment is None
     environment = dict(os.environ if environment is None else environment)
     handed = {name: environment.pop(name) for name in SOCKET_VARIABLES if name in environment}
     for name in handed if is_ours else ():
-        del os.environ[name]  # no child may take it for its own
+        del os.environ[name]  # child processes must not take the socket for theirs
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
     given = _read_file(named, environment)
     for option in OPTIONS:
@@ -206,7 +207,7 @@ def _convert(option: Option, source: str, raw: Any) -> Any:
 
 
 def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """The config file: the named one, or the user's own. One in the current directory is read only when named."""
+    """Return what the config file says: the named one, or the user's own. No other is ever read."""
     path = Path(named) if named else _xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
     try:
         text = path.read_text(encoding="utf-8")
@@ -214,8 +215,10 @@ def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
         if named:
             raise UsageError(f"--config: there is no file {path}") from None
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config: {path} can't be read: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--config: can't read {describe_os_error(error)}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--config: {path} is not UTF-8 text") from None
     import tomllib  # start-up: most have no config file
 
     try:
@@ -226,7 +229,7 @@ def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
     given: dict[str, tuple[str, Any]] = {}
     for name, value in table.items():
         if name not in known:
-            raise UsageError(f"--config: {path}: there is no option {name!r}")
+            raise UsageError(f"--config: {path}: unknown option {name!r}{suggest(name, known)}")
         given[known[name].key] = (f"{name} in {path}", _parse_toml(value))
     return given
 
@@ -238,7 +241,7 @@ def _format_value(value: Any) -> str:
 
 
 def _parse_toml(value: Any) -> Any:
-    """A TOML value as the word the command line would have: one conversion serves both."""
+    """Return a TOML value as the word of a command line: one conversion serves both."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -247,7 +250,7 @@ def _parse_toml(value: Any) -> Any:
 
 
 def _read_classic(path: Path) -> ClassicSettings:
-    """`KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
+    """Read `KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
     try:  # a cloned repository may hold a link to anything, or a pipe that waits for ever
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -276,8 +279,8 @@ def _read_classic(path: Path) -> ClassicSettings:
 
 
 def _default_state(environment: Mapping[str, str]) -> Path:
-    """The default state folder. Root's is the system's (FHS): other users, as whom commands run, can't pass through a
-    home such as /root. One that is in the home already stays in use, and so does a home that HOME names on purpose."""
+    """Return the default state folder. Root's is the system's (FHS): the users that commands run as can't pass through
+    /root. A state folder already in use in the home stays, and so does a home that HOME names on purpose."""
     own = _xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
     is_used = any((own / name).exists() for name in STATE_CONTENT)
     if sys.platform != "linux" or os.geteuid() != 0 or environment.get("XDG_DATA_HOME") or is_used:
@@ -288,7 +291,7 @@ def _default_state(environment: Mapping[str, str]) -> Path:
 
 
 def _root_home() -> Path:
-    """Root's home, as the system knows it."""
+    """Return root's home folder, as the system has it."""
     try:
         return Path(pwd.getpwuid(0).pw_dir)
     except KeyError:  # a container may know no users
@@ -296,6 +299,6 @@ def _root_home() -> Path:
 
 
 def _xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
-    """The XDG base directory; relative values are invalid and ignored (XDG Base Directory Specification)."""
+    """Return the XDG base directory; relative values are invalid and ignored (XDG Base Directory Specification)."""
     given = environment.get(variable, "")
     return Path(given) if given.startswith("/") else Path(environment.get("HOME") or "/") / default

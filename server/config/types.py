@@ -1,6 +1,4 @@
-"""What a word must look like to be an option's value, and what value that is. Each raises ValueError with what it must
-be. Knows no options.
-"""
+"""Turn the word of an option into its value. Each function raises ValueError with what the word must be."""
 
 import ipaddress
 import re
@@ -18,12 +16,12 @@ TRUE_WORDS = frozenset(("1", "true", "yes", "on"))
 HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
-AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # which some take for another path
+AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # some servers take it for another path
 HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 
 
 def parse_bool(word: str) -> bool:
-    """ "1", "true", "yes", "on" and their opposites."""
+    """Return whether the word means on: "1", "true", "yes", "on", or the opposites."""
     if word.lower() in TRUE_WORDS:
         return True
     if word.lower() in FALSE_WORDS:
@@ -32,15 +30,15 @@ def parse_bool(word: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """One of a few words."""
-    told = f"must be {', '.join(words[:-1])} or {words[-1]}"
+    """Return a function that accepts one of a few words."""
+    text = f"must be {', '.join(words[:-1])} or {words[-1]}"
 
-    def chosen(word: str) -> str:
+    def parse_word(word: str) -> str:
         if word not in words:
-            raise ValueError(told)
+            raise ValueError(text)
         return word
 
-    return chosen
+    return parse_word
 
 
 def parse_seconds(word: str) -> float:
@@ -54,7 +52,7 @@ def parse_seconds(word: str) -> float:
 
 
 def parse_long_time(word: str) -> int:
-    """Seconds, an hour at least: less is a slip, and costs somebody their files."""
+    """Return seconds, an hour at least: less is a slip, and people would lose files."""
     value = limits.parse_duration(word)
     if value < 3600:
         raise ValueError("must be a time such as 90d, an hour at least")
@@ -62,7 +60,7 @@ def parse_long_time(word: str) -> int:
 
 
 def parse_port(word: str) -> int:
-    """0 is a free port, chosen by the system and told in the log."""
+    """Return the port. 0 is a free port that the system chooses; the log names it."""
     if not re.fullmatch("[0-9]{1,5}", word) or int(word) > 65_535:
         raise ValueError("must be 0 to 65535")
     return int(word)
@@ -70,7 +68,7 @@ def parse_port(word: str) -> int:
 
 def parse_path(word: str) -> Path:
     if not word or "\0" in word:
-        raise ValueError("must name a folder")
+        raise ValueError("must be a path")
     try:
         return Path(word).expanduser().absolute()
     except (RuntimeError, OSError) as error:  # no such home, no current directory
@@ -94,8 +92,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_public_url(word: str) -> str:
-    """The URL as it is told from then on: no slash at the end, the host in lower case, no port that goes without
-    saying."""
+    """Return the URL as clients are told it: no slash at the end, the host in lower case, no default port."""
     parts = _parse_trusted_url(word)
     if parts.path.rstrip("/").endswith(PATHS):
         last = parts.path.rstrip("/")[-4:]
@@ -106,7 +103,7 @@ def parse_public_url(word: str) -> str:
 
 
 def parse_auth(word: str) -> str:
-    """Who says who may call: "oauth", "none", or an issuer's URL."""
+    """Return "oauth", "none", or an issuer's URL."""
     if word in ("oauth", "none"):
         return word
     if "://" not in word:
@@ -115,7 +112,7 @@ def parse_auth(word: str) -> str:
 
 
 def parse_openai_challenge(word: str) -> str:
-    """What proves a domain to somebody who asks for it there."""
+    """Return the token that proves a domain."""
     if not re.fullmatch(r"[!-~]{1,500}", word):
         raise ValueError("must be one word of ASCII, as it was given to you")
     return word
@@ -132,13 +129,13 @@ def parse_login(word: str) -> str:
 
 
 def parse_network(word: str) -> str:
-    """An address, or a network such as 10.0.0.0/8."""
+    """Return an address, or a network such as 10.0.0.0/8."""
     ipaddress.ip_network(word.strip())
     return word
 
 
 def parse_issuer(word: str) -> str:
-    """An issuer's URL, letter for letter as it calls itself; but all write scheme and host in lower case."""
+    """Return an issuer's URL as it calls itself, with scheme and host in lower case."""
     _parse_trusted_url(word)
     scheme, _, rest = word.partition("://")
     host, slash, path = rest.partition("/")
@@ -146,14 +143,14 @@ def parse_issuer(word: str) -> str:
 
 
 def parse_host(word: str) -> str:
-    """The name of a host, without a port."""
+    """Return the name of a host, without a port."""
     if not HOST.fullmatch(word):
-        raise ValueError("must be the name of a host, as example.com: no URL and no port")
+        raise ValueError("must be a host name such as example.com, without a port")
     return word
 
 
 def parse_web_url(word: str) -> str:
-    """An http or https URL, wherever it leads: --allow-private decides that."""
+    """Return an http or https URL; --allow-private decides where it may lead."""
     parts = urlsplit(word)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("must be an http or https URL without ? and #")
@@ -161,14 +158,14 @@ def parse_web_url(word: str) -> str:
 
 
 def parse_contact(word: str) -> str:
-    """Goes into a header, in parentheses."""
+    """Return a URL or an e-mail address that is safe in a header."""
     if not re.fullmatch(r"[A-Za-z0-9.@:/_~+%=-]{3,200}", word):
         raise ValueError("must be a URL or an e-mail address")
     return word
 
 
 def parse_uid_range(word: str) -> range:
-    """FIRST-LAST, of user ids that nobody else has."""
+    """Return the user ids FIRST-LAST."""
     match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", word)
     if match is None or not 1000 <= int(match[1]) + 1 < int(match[2]) < 2**31:
         raise ValueError("must be FIRST-LAST, as 40000-49999: three user ids or more, none below 1000")
@@ -176,14 +173,14 @@ def parse_uid_range(word: str) -> range:
 
 
 def _parse_trusted_url(word: str) -> SplitResult:
-    """A URL that others are told to trust: https, or http on this machine."""
-    refusal = ValueError("must be an https URL with a host, and nothing behind the path; http on loopback only")
+    """Return the parts of a URL that clients are told to trust: https, or http on this machine."""
+    refusal = ValueError("must be an https URL with a host and nothing after the path; http only on loopback")
     if not word.isascii() or not word.isprintable() or any(character in word for character in ' "<>\\^`{|}'):
         raise refusal
     parts = urlsplit(word)
     try:
         usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and "?" not in word and "#" not in word
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         raise refusal from None
     if not usable or parts.scheme not in ("https", "http") or AMBIGUOUS_PATH.search(parts.path):
         raise refusal

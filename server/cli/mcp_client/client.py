@@ -1,5 +1,4 @@
-"""A small MCP client for `demo`, `call` and `tools`, and over stdio: it spawns this very server and talks to it as any
-client would. Speaks 2025-11-25 there. Knows nothing of the server's inside, nor of HTTP."""
+"""A small MCP client for `demo`, `call` and `tools`, and its stdio transport, which spawns this very server."""
 
 import asyncio
 import contextlib
@@ -12,9 +11,9 @@ import msgspec
 
 MAX_MESSAGE = 64 * 2**20  # bytes of one message we take
 ANSWER_TIMEOUT = 60.0  # seconds for an answer
-MAX_ROUNDS = 100  # of questions in one call: a server that has not had enough by then is broken
+MAX_ROUNDS = 100  # of questions in one call: more come only from a broken server
 CLIENT_IDENTITY = {"name": "toolgate-cli", "version": "1"}
-SERVER_COMMAND = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # its options are in its words alone
+SERVER_COMMAND = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # all its options are flags
 
 NotificationHandler = Callable[[str, dict[str, Any]], None]
 QuestionHandler = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -25,16 +24,19 @@ class McpClientError(Exception):
 
 
 class ServerExitError(McpClientError):
-    """The server ended before it had answered, with exit code `code`."""
+    """The server exited before it answered."""
 
     def __init__(self, code: int) -> None:
-        super().__init__("the server ended")
+        super().__init__("the server exited")
         self.code = code
 
 
 class McpClient:
-    """`send(message)` puts a message on the wire, and what comes off it goes to `take`. `note(method, params)` hears
-    notifications; `question(method, params)` answers requests of the server, or raises LookupError."""
+    """A client of any transport: it sends by `send(message)`, and what comes is handed to `receive`.
+
+    `note(method, params)` hears notifications; `question(method, params)` answers requests of the server, or raises
+    LookupError.
+    """
 
     def __init__(
         self, send: Callable[[dict[str, Any]], None], note: NotificationHandler | None, question: QuestionHandler | None
@@ -44,11 +46,11 @@ class McpClient:
         self._question = question
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
-        self._failure: McpClientError | None = None  # nothing will be answered any more, and why
+        self._failure: McpClientError | None = None  # why no more answers will come
         self._questions: dict[bytes, asyncio.Task[None]] = {}  # by the id of the server's request, in JSON
 
     def send_request(self, method: str, params: dict[str, Any] | None = None) -> "tuple[int, asyncio.Future[Any]]":
-        """Send a request; gives its id and the future of its result."""
+        """Send a request; return its id and the future of its result."""
         if self._failure is not None:
             raise self._failure
         self._last_id += 1
@@ -72,8 +74,7 @@ class McpClient:
         self._send({"method": method, "params": params or {}})
 
     async def call(self, tool: str, arguments: dict[str, Any], **extra: Any) -> dict[str, Any]:
-        """The result of a call. Where the server has to ask something first (2026-07-28), it is called again with the
-        answers."""
+        """Return the result of a call. Where the server asks something first, call again with the answers."""
         given: dict[str, Any] = {"name": tool, "arguments": arguments, **extra}
         result: dict[str, Any] = await self.request("tools/call", given)
         for _ in range(MAX_ROUNDS if self._question is not None else 0):
@@ -90,12 +91,12 @@ class McpClient:
             for key, request in result.get("inputRequests", {}).items():
                 answers[key] = await self._question(request["method"], request.get("params") or {})
         except (LookupError, TypeError, AttributeError) as error:
-            raise McpClientError(f"the server asks for what can't be answered: {error}") from None
+            raise McpClientError(f"the server asks for something this client can't answer: {error}") from None
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
 
     def receive(self, message: dict[str, Any]) -> None:
-        """Hand on what the server says."""
+        """Take one message of the server."""
         if "method" not in message:
             self._receive_answer(message)
         elif "id" in message:
@@ -114,14 +115,14 @@ class McpClient:
             self._note(method, params)
 
     def fail(self, fault: McpClientError, id: int | None = None) -> None:
-        """Nothing will come for the request `id`, or for any."""
+        """Fail the request `id`, or all of them and later ones."""
         if id is None:
             self._failure = fault
         for waiting in list(self._waiting) if id is None else [id]:
             answer = self._waiting.pop(waiting, None)
             if answer is not None and not answer.done():
                 answer.set_exception(fault)
-                answer.exception()  # nobody may be waiting for it any more, which is no fault
+                answer.exception()  # mark it as seen: its caller may be gone
 
     def _send(self, message: dict[str, Any]) -> None:
         self._send_message({"jsonrpc": "2.0", **message})
@@ -147,7 +148,7 @@ class McpClient:
 
 
 def initialize_params(revision: str, *, can_answer: bool) -> dict[str, Any]:
-    """The params of an initialize; `asks` says whether questions of the server can be answered."""
+    """Return the params of an initialize; `can_answer` declares that questions of the server can be answered."""
     capabilities: dict[str, Any] = {"elicitation": {}} if can_answer else {}
     return {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": CLIENT_IDENTITY}
 
@@ -160,7 +161,7 @@ async def spawn_server(
     note: NotificationHandler | None = None,
     question: QuestionHandler | None = None,
 ) -> AsyncGenerator[tuple[McpClient, dict[str, Any]], None]:
-    """A server of our own with `options`, initialized: the client and the initialize result. Ended on the way out."""
+    """Spawn a server with `options`; yields the client and the initialize result. Leaving ends the server."""
     process = await asyncio.create_subprocess_exec(
         *SERVER_COMMAND,
         *options,
@@ -190,7 +191,7 @@ async def _read(process: asyncio.subprocess.Process, source: asyncio.StreamReade
 
 
 async def wait_for_exit(process: asyncio.subprocess.Process) -> None:
-    """Wait for a server that has been told to end; kill one that does not."""
+    """Wait for a server that was told to exit, and kill it after ten seconds."""
     try:
         async with asyncio.timeout(10):
             await process.wait()

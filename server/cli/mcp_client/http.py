@@ -1,6 +1,4 @@
-"""The small client's way over HTTP: a request a connection, by hand, since nothing else here needs an HTTP client.
-Speaks HTTP+SSE and both eras of Streamable HTTP. Knows nothing of the server's inside.
-"""
+"""The MCP client's HTTP transports: HTTP+SSE, and Streamable HTTP with and without sessions."""
 
 import asyncio
 import contextlib
@@ -33,24 +31,24 @@ from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
 
 CONNECT_TIMEOUT = 10.0  # seconds for a connection
 CLOSE_TIMEOUT = 1.0  # seconds for a connection to end
-ConnectedClient = tuple[McpClient, dict[str, Any]]  # a client, and what the server said to it first
+ConnectedClient = tuple[McpClient, dict[str, Any]]  # a client, and the server's first answer
 Opened = AsyncGenerator[ConnectedClient, None]
 
 
 class ServerUnreachableError(McpClientError):
-    """Nobody answers at the URL."""
+    """No connection to the server can be made."""
 
 
 class SignInRequiredError(McpClientError):
-    """The server wants an access token, or another one; `told` is what it says."""
+    """The server wants an access token, or another one; `told` is its message."""
 
     def __init__(self, told: str) -> None:
-        super().__init__(f"HTTP 401 {told}: put an access token that is good there into the variable TOOLGATE_TOKEN")
+        super().__init__(f"HTTP 401 {told}: set TOOLGATE_TOKEN to an access token for that server")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """The head of an answer, and its body as it comes."""
+    """The head of a response, and its body as it arrives."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,8 +61,8 @@ class HttpResponse:
 
 
 class StreamableClient:
-    """The wire of one Streamable HTTP client: a POST a message. `revision` decides the era; `token` is the access token
-    or ""."""
+    """One client over Streamable HTTP: it POSTs each message. `revision` decides whether there are sessions; `token` is
+    the access token or ""."""
 
     def __init__(
         self, url: str, revision: str, token: str, note: NotificationHandler | None, question: QuestionHandler | None
@@ -83,13 +81,13 @@ class StreamableClient:
         task.add_done_callback(self._tasks.discard)
 
     async def post(self, message: dict[str, Any]) -> None:
-        """Send a message and hand on what comes for it."""
+        """Send a message, and hand its answers to the client."""
         headers = self._headers
         if self._is_stateless and "method" in message:
             params = message.get("params", {})
             message = {**message, "params": {**params, "_meta": {**params.get("_meta", {}), **self._envelope}}}
             headers = {**headers, "Mcp-Method": message["method"], "Mcp-Name": params.get("name", "")}
-        fault: McpClientError = McpClientError("the answer ended before it was complete")
+        fault: McpClientError = McpClientError("the response ended before it was complete")
         try:
             async with open_response("POST", self._url, headers, msgspec.json.encode(message)) as response:
                 id = response.headers.get("mcp-session-id")
@@ -120,7 +118,7 @@ class StreamableClient:
             raise McpClientError(f"HTTP {response.status} {body.decode(errors='replace').strip()[:500]}")
 
     async def close(self) -> None:
-        """End the session, where there is one, and what is still under way."""
+        """Cancel what is under way, and end the session if there is one."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -174,13 +172,13 @@ async def _initialize(wire: StreamableClient, revision: str, question: QuestionH
 async def connect_sse(
     url: str, *, note: NotificationHandler | None = None, question: QuestionHandler | None = None
 ) -> Opened:
-    """A client of the HTTP+SSE server at `url`, and the initialize result."""
+    """Connect to an HTTP+SSE server; yields the client and the initialize result."""
     revision = "2024-11-05"
     async with open_response("GET", url, {"Accept": "text/event-stream"}, b"") as response:
         stream = read_events(response.body)
         name, path = await anext(stream)
         if not response.is_stream or name != "endpoint":
-            raise McpClientError(f"{url} is no HTTP+SSE server")
+            raise McpClientError(f"{url} is not an HTTP+SSE server")
         queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         client = McpClient(queue.put_nowait, note, question)
         working = [
@@ -219,7 +217,7 @@ async def _read_all(stream: AsyncIterator[tuple[str, str]], client: McpClient) -
 
 @contextlib.asynccontextmanager
 async def spawn_http_server(options: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator[str, None]:
-    """A server of our own over HTTP, with both transports on a free port: its base URL."""
+    """Spawn a server with both HTTP transports on a free port; yields its base URL."""
     own = [*options, "--sse", "--http", "--auth", "none", "--host", "127.0.0.1", "--port", "0"]
     process = await asyncio.create_subprocess_exec(
         *SERVER_COMMAND, *own, stderr=asyncio.subprocess.PIPE, limit=MAX_MESSAGE, env=environment
@@ -240,7 +238,7 @@ async def spawn_http_server(options: Sequence[str], environment: Mapping[str, st
 
 
 async def _read_base_url(log: asyncio.StreamReader) -> str:
-    """The base URL that the log tells; what else it says is passed on."""
+    """Return the base URL that the log names; other lines are copied to standard error."""
     while line := await log.readline():
         found = re.search(rb"serving (http://\S+)/mcp", line)
         if found:
@@ -310,7 +308,7 @@ async def open_response(
 
 
 async def close_connection(sink: asyncio.StreamWriter) -> None:
-    """End a connection. Who does not answer TLS's goodbye is not waited for."""
+    """Close a connection. A peer that does not answer TLS's goodbye is not waited for."""
     sink.close()
     try:
         with contextlib.suppress(OSError):  # TimeoutError is one
@@ -321,33 +319,31 @@ async def close_connection(sink: asyncio.StreamWriter) -> None:
 
 
 def parse_url(url: str) -> SplitResult:
-    """The parts of an http or https URL. Raises UsageError."""
+    """Return the parts of an http or https URL. Raises UsageError."""
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isascii():
             return parts
     except ValueError:
         pass
-    raise UsageError(f"--url: {url!r} is no http or https URL")
+    raise UsageError(f"--url: {url!r} is not an http or https URL")
 
 
 def bearer_headers(token: str, url: str) -> dict[str, str]:
-    """The headers that carry the access token `token` to `url`; none without one. Raises UsageError where others could
-    read it on the way."""
+    """Return the headers that carry the access token, {} without one. Raises UsageError where others could read it on
+    the way."""
     if not token:
         return {}
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError("TOOLGATE_TOKEN holds no access token")
+        raise UsageError("TOOLGATE_TOKEN is not an access token")
     parts = parse_url(url)
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-        raise UsageError(
-            f"--url: the token in TOOLGATE_TOKEN goes over https, or to this machine, and {url} is neither"
-        )
+        raise UsageError(f"--url: the token in TOOLGATE_TOKEN is sent over https or to this machine only, not to {url}")
     return {"Authorization": f"Bearer {token}"}
 
 
 async def read_events(body: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, str], None]:
-    """Server-sent events: name and data. Source: HTML Living Standard, "Server-sent events"."""
+    """Yield the name and data of server-sent events. Source: HTML Living Standard, "Server-sent events"."""
     rest, name, data = b"", "message", list[str]()
     async for part in body:
         *lines, rest = (rest + part).split(b"\n")

@@ -114,7 +114,7 @@ def knows_ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["client"], "", 2, "list, add, remove"),
         (["client", "add", "Fern"], "", 2, "REDIRECT… is missing"),
         (["client", "add", "Fern", "javascript:alert(1)"], "", 2, "redirect_uris"),
-        (["client", "add", "Fern", "nowhere"], "", 2, "presets"),
+        (["client", "add", "Fern", "nowhere"], "", 2, "platforms are"),
         (["client", "remove", "nobody"], "", 1, "no client 'nobody'"),
         (["client", "list", "--confidential"], "", 2, "--confidential"),
         (["tools", "--confidential"], "", 2, "--confidential"),

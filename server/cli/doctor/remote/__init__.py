@@ -1,7 +1,9 @@
-"""The way of a hosted client to a server, link by link: name, TLS, challenge, metadata, registration, sign-in page,
-tokens, and with a token calls and event streams. Knows what must be there, as the specification and the platforms want
-it. What a server says is not believed: it decides neither what is removed, nor where a token goes, nor what of a
-network inside is asked. The client that is registered on the way is removed where the server offers that.
+"""Check a server as a hosted client meets it: name, TLS, challenge, metadata, registration, sign-in page, tokens.
+
+With an access token, calls and event streams too.
+
+What the server says is not trusted: it decides neither what is removed, nor where a token goes, nor what inside a
+network is asked. The client that is registered for the check is removed where the server offers that.
 
 Source: MCP 2026-07-28 basic/authorization, basic/transports; RFC 9728, 8414, 7591, 7592, 6749; the platforms' pages.
 """
@@ -16,7 +18,7 @@ from toolgate.server.config.load import Config
 
 RemoteCheck = Callable[[RemoteTarget], Awaitable[CheckFinding]]
 
-REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order, each with those it hangs on
+REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order, each with the checks it needs
     "name": (connection.name, ()),
     "connection": (connection.connection, ("name",)),
     "TLS": (connection.tls, ("connection",)),
@@ -51,6 +53,6 @@ REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order
 
 
 def remote_checks(url: str, config: Config) -> list[CheckRow]:
-    """The links of the way to `url`. Raises UsageError for what is none."""
+    """Return the checks of the server at `url`. Raises UsageError for a URL that is none."""
     target = RemoteTarget(url, config)
-    return [(name, partial(link, target), needs) for name, (link, needs) in REMOTE_CHECKS.items()]
+    return [(name, partial(check, target), needs) for name, (check, needs) in REMOTE_CHECKS.items()]

@@ -1,5 +1,4 @@
-"""One exchange with a server that is being examined: bounded in time and size, no redirect followed. A failure is a
-broken link. Also what its answers are made of, and what to do about a status."""
+"""Send one request to the server under examination: bounded in time and size, no redirect followed."""
 
 import asyncio
 import contextlib
@@ -22,12 +21,12 @@ FIRST_EVENT_TIMEOUT = 5.0  # seconds of those for the first of a stream
 MAX_BODY = 1_048_576  # bytes
 ORIGIN = {"Origin": "https://client.example"}  # any page: what answers to all has to answer to this
 PUBLIC_URL = "start the server with --public-url set to this address"
-PROXY = "look at the proxy: it has to pass the path, Host and Authorization on as they came"
+PROXY = "check the proxy: it must pass the path, Host and Authorization unchanged"
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResponse:
-    """An answer."""
+    """A response, with the body read."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,16 +35,16 @@ class ProbeResponse:
 
     @property
     def is_page(self) -> bool:
-        """Whether it is for people."""
+        """Whether it is an HTML page."""
         return self.headers.get("content-type", "").lower().startswith(("text/html", "application/xhtml"))
 
     @property
     def is_mcp(self) -> bool:
-        """Whether it may be a server's answer to a message: JSON-RPC, or a stream that will have it."""
+        """Whether it may be the answer to a message: JSON-RPC, or a stream that will have it."""
         return "jsonrpc" in self.json() or self.headers.get("content-type", "").startswith("text/event-stream")
 
     def json(self) -> dict[str, Any]:
-        """The JSON object it is; empty where it is none."""
+        """Return the JSON object in the body, {} where it is none."""
         try:
             found = msgspec.json.decode(self.body)
         except (ValueError, RecursionError):
@@ -54,9 +53,11 @@ class ProbeResponse:
 
 
 class HttpProbe:
-    """Asks on the way to `url`, wherever servers send: https, or http on this machine. Where `url` is not of this
-    machine, public addresses alone: hosted clients reach no others, and a server that is examined is not to choose
-    what of the network inside is asked."""
+    """Send requests to `url` and to where its server points: https, or http on this machine.
+
+    Where `url` is not on this machine, only public addresses are asked: hosted clients reach no others, and the server
+    under examination must not choose what inside this network is asked.
+    """
 
     def __init__(self, url: str) -> None:
         self._origin = get_origin(url)
@@ -65,28 +66,32 @@ class HttpProbe:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, clear: bool = False
     ) -> ProbeResponse:
-        """Of a stream, what comes first. `clear`: over http, if need be; for what is no secret. Raises Broken when
-        there is no answer in time."""
+        """Return the response; of a stream, what comes first. `clear` allows http, for what is no secret.
+
+        Raises CheckFailedError when no answer comes in time.
+        """
         given = {"Content-Type": "" if not body else "application/json", "User-Agent": "toolgate-doctor", **headers}
         try:
             if get_origin(parse_url(url).geturl()) != self._origin and not is_secure_url(url) and not clear:
-                raise CheckFailedError(f"{url} is no https URL", PUBLIC_URL)
+                raise CheckFailedError(f"{url} is not an https URL", PUBLIC_URL)
             async with asyncio.timeout(TIMEOUT):
                 address = await _public_address(url) if self._public else None
                 async with open_response(method, url, given, body, address=address) as response:
                     content = await _read_body(method, response)
                     return ProbeResponse(response.status, response.headers, content, response.version)
         except TimeoutError:
-            remedy = "hosted clients wait no longer: mend the proxy"
+            remedy = "hosted clients wait no longer: fix the proxy"
             raise CheckFailedError(f"{url}: no answer in {TIMEOUT:g} s", remedy) from None
         except McpClientError as fault:
             raise CheckFailedError(str(fault), "start the server, and have this address lead to it") from None
         except UsageError:
-            raise CheckFailedError(f"{url} is no URL that can be asked", "look at what answers there") from None
+            raise CheckFailedError(f"{url} is not a usable URL", "look at what answers there") from None
 
     async def hold_stream(self, url: str, headers: Mapping[str, str], within: float) -> tuple[float | None, int]:
-        """Read a stream of `url` for `within` seconds: after how many it ended, None where it did not; and how many
-        pieces came. Raises Broken where there is none."""
+        """Read a stream for `within` seconds. Return when it ended, None where it did not, and how many pieces came.
+
+        Raises CheckFailedError where there is no stream.
+        """
         began, pieces = time.monotonic(), 0
         try:
             address = await _public_address(url) if self._public else None
@@ -102,18 +107,18 @@ class HttpProbe:
         return time.monotonic() - began, pieces
 
     async def fetch_json(self, url: str, remedy: str) -> tuple[ProbeResponse, dict[str, Any]]:
-        """A JSON object. Raises Broken."""
+        """Return the response and its JSON object. Raises CheckFailedError."""
         got = await self.send("GET", url, {"Accept": "application/json", **ORIGIN})
         told = got.json()
         if got.status != 200 or not told:
             what = f"redirects to {got.headers.get('location')}" if 300 <= got.status < 400 else f"answers {got.status}"
-            raise CheckFailedError(f"{url} {what if got.status != 200 else 'is no JSON object'}", remedy)
+            raise CheckFailedError(f"{url} {what if got.status != 200 else 'is not a JSON object'}", remedy)
         return got, told
 
 
 async def _public_address(url: str) -> str:
-    """Where to connect for `url`: IPv4 first, as hosted clients do. Raises Broken where one of its host's addresses is
-    not public."""
+    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckFailedError where one of the
+    host's addresses is not public."""
     from toolgate.tools.web.address_policy import AddressPolicy, check_host  # start-up
 
     parts = parse_url(url)
@@ -159,14 +164,14 @@ STATUSES: Mapping[int, str] = {
 
 
 def parse_issuer_url(issuer: str) -> Any:
-    """Its parts. Raises Broken."""
+    """Return the parts of the issuer's URL. Raises CheckFailedError."""
     if not is_secure_url(issuer):
-        raise CheckFailedError(f"the issuer {issuer} is no https URL", PUBLIC_URL)
+        raise CheckFailedError(f"the issuer {issuer} is not an https URL", PUBLIC_URL)
     return urlsplit(issuer)
 
 
 def is_secure_url(value: object) -> bool:
-    """https, or http on this machine: what may be asked for because a server said so."""
+    """Whether it is an https URL, or http on this machine: all that is asked because a server named it."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         return False
     try:
@@ -178,7 +183,7 @@ def is_secure_url(value: object) -> bool:
 
 
 def get_origin(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port of a URL that is one."""
+    """Return scheme, host and port of a valid URL."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
 
@@ -189,7 +194,7 @@ def get_list(document: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def parse_challenge(challenge: str) -> dict[str, str]:
-    """Of WWW-Authenticate: `name="value"` with commas between (RFC 9110 section 11.6.1, the quoted form)."""
+    """Return the quoted parameters of WWW-Authenticate, as in `name="value"` (RFC 9110 section 11.6.1)."""
     import re  # start-up
 
     return {name.lower(): value for name, value in re.findall(r'([A-Za-z_]+)\s*=\s*"([^"]*)"', challenge)}

@@ -1,4 +1,4 @@
-"""What is known of one way while it is walked: what a link finds, the later ones use."""
+"""Hold what the checks of one server have found: later checks use it."""
 
 from typing import Any
 from urllib.parse import urlunsplit
@@ -12,7 +12,7 @@ ACCESS_NEEDED = "needs an access token in TOOLGATE_TOKEN"
 
 
 class RemoteTarget:
-    """The way to `url`."""
+    """The server at `url`, and what is known of it so far."""
 
     def __init__(self, url: str, config: Config) -> None:
         parts = parse_url(url)
@@ -20,8 +20,8 @@ class RemoteTarget:
         self.parts = parse_url(self.url)
         self.probe = HttpProbe(self.url)
         self.token = config.access_token
-        self.first_response: ProbeResponse | None = None  # the first answer
-        self.unauthorized_response: ProbeResponse | None = None  # to who has no token
+        self.first_response: ProbeResponse | None = None  # the first response
+        self.unauthorized_response: ProbeResponse | None = None  # to a call without a token
         self.is_toolgate = False  # whether a Toolgate answers
         self.challenge: dict[str, str] = {}
         self.resource_metadata: dict[str, Any] = {}
@@ -30,12 +30,12 @@ class RemoteTarget:
         self.cors_documents: list[tuple[str, ProbeResponse]] = []  # documents that pages may read
         self.client_id = ""
         self.registration: dict[str, Any] = {}
-        self.auth_headers: dict[str, str] = {}  # the headers of somebody whose first call was answered
-        self.session_headers: dict[str, str] = {}  # those, and what belongs to the session it began
+        self.auth_headers: dict[str, str] = {}  # of a first call that was answered
+        self.session_headers: dict[str, str] = {}  # those, and the headers of the session it began
 
     @property
     def public_url(self) -> str:
-        """The public URL as it has to be for this target."""
+        """Return the public URL that the server must have."""
         return self.url.rstrip("/").removesuffix("/mcp").removesuffix("/sse")
 
     @property
@@ -43,28 +43,28 @@ class RemoteTarget:
         return self.parts.port or (443 if self.parts.scheme == "https" else 80)
 
     def own_remedy(self, remedy: str) -> str:
-        """`remedy`, unless it is an outside issuer that answered."""
+        """Return `remedy`, unless an outside issuer answered."""
         if get_origin(self.issuer) == get_origin(self.url):
             return remedy
-        return f"look at {self.issuer} and its log: it is not this server that refuses"
+        return f"look at {self.issuer} and its log: that server refuses, not this one"
 
     def require_https(self, what: str, told: object) -> None:
-        """Raise Broken where who came by https is told of http: whoever goes there is heard by anybody."""
+        """Raise CheckFailedError where a server behind https names an http URL: others could read along."""
         if self.parts.scheme == "https" and isinstance(told, str) and told.startswith("http://"):
             raise CheckFailedError(
                 f"{what} is told as http: {told}",
-                f"start the server with --public-url {self.public_url}: TLS ends in front of it, and it can't know",
+                f"start the server with --public-url {self.public_url}: it can't see TLS that ends in front of it",
             )
 
     def require_token(self) -> None:
-        """Raise Skipped where nobody is signed in."""
+        """Raise CheckSkippedError without a token that works."""
         if not self.token:
             raise CheckSkippedError(f"not checked: {ACCESS_NEEDED}")
         if not self.auth_headers:
             raise CheckSkippedError("not checked: needs first call")
 
     def require_session(self) -> None:
-        """Raise Skipped where there is none."""
+        """Raise CheckSkippedError without a session."""
         self.require_token()
         if not self.session_headers:
             raise CheckSkippedError("not checked: needs a session of the first call")
