@@ -1,4 +1,4 @@
-"""Say who goes next where few can go at once: each principal in turn, so that a thousand who wait hold up no other."""
+"""Queue callers fairly: principals take turns, so that a thousand waiting calls of one hold up no other."""
 
 import asyncio
 import contextlib

@@ -1,1 +1,5 @@
-"""Pages as a real Chromium shows them. browser.py is what is asked, and all that is asked from outside this folder."""
+"""Render pages in a real Chromium.
+
+Enter at `browser`; no other file is imported from outside this folder, but the errors of `chromium` and
+`find_chromium`.
+"""

@@ -1,5 +1,6 @@
-"""The one warm browser of a server: started when it is needed, shared by all calls, replaced before it goes bad. Knows
-when; chromium.py knows how, page_load.py what for.
+"""Run the one warm browser of a server: start it when it is needed, share it, and replace it before it goes bad.
+
+`chromium` starts and ends it; `page_load` loads pages in it.
 """
 
 import asyncio

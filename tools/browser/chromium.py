@@ -1,6 +1,4 @@
-"""One running Chromium, and Playwright's driver beside it. Knows how they are started, confined and ended; knows
-nothing of pages, nor of when another is needed.
-"""
+"""Start, confine and end one Chromium, with Playwright's driver beside it."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Where Chromium is. Imported at the start, so it imports nothing that is not there."""
+"""Find the Chromium program. Imported at the start, so it imports no package that may be missing."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""What is asked of a page: scripts that run beside its own, in a world that those can't reach. An expression each."""
+"""Scripts that read a page, in a world that its own scripts cannot reach. Each is one expression."""
 
 LOADED = """
 new Promise((done) => {

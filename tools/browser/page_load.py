@@ -1,6 +1,4 @@
-"""Loads one page and reads it out. Knows Playwright's pages; knows nothing of which browser, and of formats only
-whether the page's source is wanted as it is.
-"""
+"""Load one page in a browser context and read it out."""
 
 import asyncio
 import contextlib

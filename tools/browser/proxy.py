@@ -144,11 +144,11 @@ class BrowserProxy:
         from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection  # start-up: h11
 
         try:
-            talk = ProxyConnection(reader, writer)
+            connection = ProxyConnection(reader, writer)
             async with asyncio.timeout(HEAD_TIME):
-                asked, ticket = await self._read_request(talk)
+                request, ticket = await self._read_request(connection)
             with ticket.track(writer):
-                await self._forward(talk, asked, ticket)
+                await self._forward(connection, request, ticket)
             await writer.drain()
         except (BadProxyRequestError, ToolError, OSError, TimeoutError, EOFError):
             pass  # its failures have been answered where there was a question; the rest is the end of a connection
@@ -156,36 +156,36 @@ class BrowserProxy:
             with contextlib.suppress(OSError):
                 writer.close()
 
-    async def _read_request(self, talk: "ProxyConnection") -> tuple["ProxyRequest", Ticket]:
+    async def _read_request(self, connection: "ProxyConnection") -> tuple["ProxyRequest", Ticket]:
         """What is asked for, and by which page. Who has no ticket is told to show one."""
         from toolgate.tools.egress.http import BadProxyRequestError  # start-up: h11
 
         while True:
             try:
-                asked = await talk.read_request()
+                request = await connection.read_request()
             except BadProxyRequestError:
-                await talk.refuse(502)
+                await connection.refuse(502)
                 raise
-            ticket = self._tickets.get(asked.credentials)
+            ticket = self._tickets.get(request.credentials)
             if ticket is not None:
-                return asked, ticket
-            await talk.refuse(407)
+                return request, ticket
+            await connection.refuse(407)
 
-    async def _forward(self, talk: "ProxyConnection", asked: "ProxyRequest", ticket: Ticket) -> None:
-        place = (asked.host, asked.port)
+    async def _forward(self, connection: "ProxyConnection", request: "ProxyRequest", ticket: Ticket) -> None:
+        place = (request.host, request.port)
         try:
             ticket.count_request()
             reader, writer = await open_connection(*place, self._allowed, self._resolve)
         except ToolError as error:
             ticket.failed[place] = error
-            await talk.refuse(403 if isinstance(error, AddressRefusedError) else 502)
+            await connection.refuse(403 if isinstance(error, AddressRefusedError) else 502)
             return
         ticket.failed.pop(place, None)
         try:
             with ticket.track(writer):
-                if asked.is_tunnel:
-                    await talk.tunnel(reader, writer, ticket.count)
+                if request.is_tunnel:
+                    await connection.tunnel(reader, writer, ticket.count)
                 else:
-                    await talk.forward(asked, reader, writer, ticket.count)
+                    await connection.forward(request, reader, writer, ticket.count)
         finally:
             writer.transport.abort()

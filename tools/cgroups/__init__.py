@@ -1,13 +1,11 @@
 """Groups of processes that Linux holds to limits together, on cgroup v1, v2 or some of each. Standard library only.
 
-`find` says which can be had below the group that this process is in, or why none can; `Cgroups` makes a `Group` for
-each principal. `hierarchies` reads where they are mounted and where we are; a `house` is the group that one server has
-in a hierarchy; `v1` and `v2` are what is written and read, as tables of a `dialect`; `ending` kills. Nothing here knows
-tools, workspaces or asyncio: what waits says so, and belongs on a thread.
+Enter at `find`: it returns the groups that can be had below the group of this process, or why there are none.
+`Cgroups` makes a `Group` for each principal. Every wait blocks and belongs on a thread.
 
     OWN/                        the group of this process; on v2, what was delegated to it
       toolgate-server/          v2: where this process moves, if it may: a group that has groups has no processes
-      toolgate-PID-TOKEN/       a house; an flock on the folder is held while its server lives
+      toolgate-PID-TOKEN/       a server group; an flock on the folder is held while its server lives
         DIGEST/                 a group
 
     written to a group          v1                                          v2
@@ -15,11 +13,11 @@ tools, workspaces or asyncio: what waits says so, and belongs on a thread.
     swap                        memory.memsw.limit_in_bytes, or             memory.swap.max
                                 memory.swappiness where that is missing
     processes and threads       pids.max                                    pids.max
-    CPU weight (a house's too)  cpu.shares                                  cpu.weight
+    CPU weight                  cpu.shares                                  cpu.weight
     to give way                 cpu.shares                                  cpu.weight
     to kill                     pids.max                                    pids.max, cgroup.kill
     to enter                    cgroup.procs                                cgroup.procs
-    to have groups              -                                           cgroup.subtree_control of OWN and the house
+    to have groups              -                                           cgroup.subtree_control of OWN and it
 
 Out of memory, the kernel kills the largest process of the group and no other (memory.oom.group stays 0): a group is all
 that a principal runs, and one greedy command must not take the others along. `Group.hits` tells of it.

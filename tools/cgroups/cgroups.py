@@ -1,4 +1,4 @@
-"""The cgroups of one server: finding what can be had, and a group for each principal. Knows no principals."""
+"""Find the cgroups that a server can have, and make a group for each principal."""
 
 import contextlib
 import re
@@ -17,7 +17,7 @@ WITHIN = 5.0  # seconds
 
 
 class Cgroups:
-    """A house in each hierarchy that can be had. `lacking`: controllers that can't be had, and why.
+    """A server group in each hierarchy that can be had. `lacking`: controllers that can't be had, and why.
 
     `str` of it is for people: `cgroup v1 (cpu, pids), without memory: …`. Any thread may call.
     """
@@ -27,9 +27,9 @@ class Cgroups:
         self.lacking = lacking
 
     def __str__(self) -> str:
-        seats = [house.folder for house in self._server_groups]
-        versions = " and ".join(sorted({seat.version.name for seat in seats}))
-        had = ", ".join(name for name in LIMITING if any(name in seat.controllers for seat in seats))
+        folders = [group.folder for group in self._server_groups]
+        versions = " and ".join(sorted({folder.version.name for folder in folders}))
+        had = ", ".join(name for name in LIMITING if any(name in folder.controllers for folder in folders))
         return f"cgroup {versions} ({had})" + (f", without {_format_reasons(self.lacking)}" if self.lacking else "")
 
     def group(self, name: str, *, memory: int = 0, processes: int = 0, weight: int = 0) -> Group:
@@ -41,18 +41,18 @@ class Cgroups:
             raise ValueError(f"{name!r} is not a hex digest")
         allowance = Allowance(memory, processes, weight)
         with contextlib.ExitStack() as undo:
-            seats = [self._make_folder(house, name, allowance, undo) for house in self._server_groups]
+            folders = [self._make_folder(group, name, allowance, undo) for group in self._server_groups]
             undo.pop_all()
-        return Group(seats, allowance)
+        return Group(folders, allowance)
 
     def _make_folder(
-        self, house: ServerGroup, name: str, allowance: Allowance, undo: contextlib.ExitStack
+        self, group: ServerGroup, name: str, allowance: Allowance, undo: contextlib.ExitStack
     ) -> GroupFolder:
-        seat, new = house.make_folder(name)
+        folder, new = group.make_folder(name)
         if new:
-            undo.callback(seat.path.rmdir)
-        seat.limit(allowance)
-        return seat
+            undo.callback(folder.path.rmdir)
+        folder.limit(allowance)
+        return folder
 
     def sweep(self, within: float = WITHIN) -> dict[str, str]:
         """End what dead servers left beside ours: which, and what kept it ("" when nothing did).
@@ -60,19 +60,19 @@ class Cgroups:
         Waits `within` seconds for each hierarchy. Raises OSError.
         """
         swept: dict[str, str] = {}
-        for house in self._server_groups:
-            for name, kept in house.sweep(time.monotonic() + within).items():
+        for group in self._server_groups:
+            for name, kept in group.sweep(time.monotonic() + within).items():
                 swept[name] = swept.get(name) or kept
         return swept
 
     def close(self, within: float = WITHIN) -> bool:
         """Kill what is in all groups, and remove them. Waits `within` seconds for each hierarchy; are they gone?"""
-        gone = [house.close(within) for house in self._server_groups]
+        gone = [group.close(within) for group in self._server_groups]
         return all(gone)
 
 
 def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
-    """What can be had below the group this process is in, or why nothing can. Makes the houses: close it.
+    """What can be had below the group this process is in, or why nothing can. Makes the server groups: close it.
 
     `move`: where v2 needs it, move this process (before it starts others) to a leaf of its own group. `weight`: of
     all groups together, for the CPU, against 100 of the server (on v1, of each process beside them).
@@ -81,18 +81,18 @@ def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
         present = find_hierarchies(CONTROLLERS)
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
-    name, houses = new_name(), list[ServerGroup]()
+    name, groups = new_name(), list[ServerGroup]()
     lacking = dict.fromkeys(LIMITING, "not mounted here, or not passed on to the server's group")
     for hierarchy in present:
         try:
-            houses.append(_make_server_group(hierarchy, name, move, weight, lacking))
+            groups.append(_make_server_group(hierarchy, name, move, weight, lacking))
         except OSError as error:
             lacking |= dict.fromkeys(hierarchy.controllers & lacking.keys(), f"{error.filename}: {error.strerror}")
-    if not any(set(LIMITING) & house.folder.controllers for house in houses):
-        for house in houses:
-            house.close()
+    if not any(set(LIMITING) & group.folder.controllers for group in groups):
+        for group in groups:
+            group.close()
         return _format_reasons(lacking)
-    return Cgroups(houses, lacking)
+    return Cgroups(groups, lacking)
 
 
 def _make_server_group(
@@ -101,11 +101,11 @@ def _make_server_group(
     """Takes what it has from `lacking`, and adds why it has not the rest."""
     refused = hierarchy.version.prepare(hierarchy.top, hierarchy.controllers, move)
     controllers = hierarchy.controllers - refused.keys()
-    house = ServerGroup(GroupFolder(hierarchy.top / name, controllers, hierarchy.version), weight)
+    group = ServerGroup(GroupFolder(hierarchy.top / name, controllers, hierarchy.version), weight)
     lacking |= refused
     for controller in controllers:
         lacking.pop(controller, None)
-    return house
+    return group
 
 
 def _format_reasons(lacking: Mapping[str, str]) -> str:

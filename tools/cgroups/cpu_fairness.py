@@ -1,8 +1,8 @@
-"""Lets groups that have used much of the processor lately give way to all others. Knows groups; not whose they are.
+"""Lower the CPU weight of groups that have used much of the processor lately.
 
-Such a group keeps a tenth of its weight: at full speed on an idle machine, and slower where others want the processor,
-while who asks for little is served at once. Among those that give way it is fair again. With equal weights a short
-command waits behind every turn of a busy loop, and unequal ones from the start have to know whom to favour.
+Such a group keeps a tenth of its weight: it runs at full speed on an idle machine and slower on a busy one, so that
+short commands are served at once. Throttled groups share fairly. With equal weights a short command would wait behind
+every turn of a busy loop.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The files of a cgroup: numbers and words, read and written. Knows no file's name and no meaning."""
+"""Read and write a cgroup's files: numbers and words."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""A group of processes within limits. Knows the files of its groups, one in each hierarchy; not whose processes."""
+"""Hold a group of processes within limits, in each hierarchy that has a controller for one."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolgate.tools.cgroups import kill as ending
+from toolgate.tools.cgroups import kill
 from toolgate.tools.cgroups.files import list_groups, read_number
 from toolgate.tools.cgroups.version import Allowance, CgroupVersion
 
@@ -46,7 +46,7 @@ class Hits:
 class Group:
     """Processes that are held to an allowance together. Any thread may call.
 
-    `entrances`: the files into which a process writes `0`, one after the other, to be in it with all that it starts
+    `procs_files`: the files into which a process writes `0`, one after the other, to be in it with all that it starts
     later. It must do so before it is anything else's, and start nothing when one can't be written. The first takes
     the kernel some 10 ms; what a process that is in it already starts is in it for nothing.
     """
@@ -56,21 +56,16 @@ class Group:
         self._allowance = allowance
         self._lock = threading.Lock()
         self._seen = self._read_hits()
-        self.procs_files = [seat.path / "cgroup.procs" for seat in folders]
+        self.procs_files = [folder.path / "cgroup.procs" for folder in folders]
 
     def processes(self) -> list[int]:
-        return ending.processes(self._paths())
+        return kill.processes(self._paths())
 
     def hits(self) -> Hits:
         """Since this was last asked."""
         with self._lock:
             before, self._seen = self._seen, self._read_hits()
             return Hits(self._seen.oom - before.oom, self._seen.processes - before.processes)
-
-    def memory_used(self) -> int | None:
-        """Bytes, with files in cache; None where no controller counts it."""
-        used = self._read("memory")
-        return None if used is None else int(used)
 
     def cpu_seconds(self) -> float | None:
         """Of all that were in it so far; None where no controller counts it."""
@@ -80,41 +75,41 @@ class Group:
         """Have a tenth of its weight for the processor, or all of it. False where that can't be had."""
         weight = self._allowance.weight or WEIGHT
         wanted = replace(self._allowance, weight=max(1, weight // MODEST) if enabled else weight)
-        seats = [seat for seat in self._folders if "cpu" in seat.controllers]
+        folders = [folder for folder in self._folders if "cpu" in folder.controllers]
         try:
-            for seat in seats:
-                seat.version.limits["cpu"](seat.path, wanted)
+            for folder in folders:
+                folder.version.limits["cpu"](folder.path, wanted)
         except OSError:  # the group is gone
             return False
-        return bool(seats)
+        return bool(folders)
 
     def kill(self, within: float = WITHIN) -> bool:
         """SIGKILL all that is in it; nothing is born meanwhile. Waits `within` seconds; is it empty? Raises OSError."""
         try:
-            return ending.kill(self._paths, self._halt, time.monotonic() + within)
+            return kill.kill(self._paths, self._halt, time.monotonic() + within)
         finally:
-            for seat in self._folders:
-                seat.limit(self._allowance)
+            for folder in self._folders:
+                folder.limit(self._allowance)
 
     def close(self, within: float = WITHIN) -> bool:
         """Kill, and remove it. Waits `within` seconds; False when something in it can't be ended. Raises OSError."""
         until = time.monotonic() + within
-        ending.kill(self._paths, self._halt, until)  # in all hierarchies first: one may hold what another halts
-        gone = [ending.clear(seat.path, seat.version.halt, until) for seat in self._folders]
+        kill.kill(self._paths, self._halt, until)  # in all hierarchies first: one may hold what another halts
+        gone = [kill.clear(folder.path, folder.version.halt, until) for folder in self._folders]
         return all(gone)
 
     @property
     def _halt(self) -> dict[str, str]:
         halt: dict[str, str] = {}
-        for seat in self._folders:
-            halt |= seat.version.halt
+        for folder in self._folders:
+            halt |= folder.version.halt
         return halt
 
     def _paths(self) -> list[Path]:
-        return [folder for seat in self._folders for folder in list_groups(seat.path)]
+        return [path for folder in self._folders for path in list_groups(folder.path)]
 
     def _read(self, name: str) -> float | None:
-        return next((value for seat in self._folders if (value := seat.read(name)) is not None), None)
+        return next((value for folder in self._folders if (value := folder.read(name)) is not None), None)
 
     def _read_hits(self) -> Hits:
         return Hits(int(self._read("oom") or 0), int(self._read("processes") or 0))

@@ -1,4 +1,4 @@
-"""Which cgroup hierarchies are mounted here, and where in each this process is: read from the kernel, never guessed."""
+"""Find which cgroup hierarchies are mounted, and where in each this process is, as the kernel says."""
 
 import os
 import re

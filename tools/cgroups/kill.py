@@ -1,7 +1,7 @@
-"""Kills what is in cgroups, for certain and nothing else. Knows process ids; not why, and not the files of limits.
+"""Kill every process in a cgroup, and no other.
 
-An id may be another process's by the time that a signal is sent: so each is held by a descriptor, looked up once more,
-and signalled through that. Waits, for at most as long as it is told.
+A process id may be another process's by the time a signal is sent. So each is held by a descriptor, looked up once
+more, and signalled through that. Blocking, for at most the time given.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from toolgate.tools.cgroups.files import list_groups, read_numbers, write
 
 BATCH = 64  # descriptors at once
 ROUND = 0.1  # seconds for a batch to die before the next is signalled: one may be stuck in the kernel
-PAUSE = 0.005  # seconds: nobody is told when a group of v1 can be removed
+PAUSE = 0.005  # seconds: no event tells when a group of v1 can be removed
 NO_PIDFD = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, and a server at the end of its descriptors
 
 
@@ -53,7 +53,7 @@ def processes(groups: Iterable[Path]) -> list[int]:
 
 
 def _halt_groups(groups: Iterable[Path], halt: Mapping[str, str]) -> list[int]:
-    """Who is in them, once nothing more is born there."""
+    """Stop forks in the groups, and return the processes in them."""
     seen = list(groups)
     pids = processes(seen)
     for file in [(group / name, value) for group in seen if pids for name, value in halt.items()]:
@@ -86,7 +86,7 @@ def _open_pidfd(pid: int, stack: contextlib.ExitStack) -> int | None:
 
 
 def _signal(pid: int, descriptor: int | None) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already, or somebody else's (setuid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already, or another user's (setuid)
         if descriptor is None:
             os.kill(pid, signal.SIGKILL)
         else:

@@ -1,7 +1,7 @@
-"""The group that one server has in one hierarchy, with those of its principals in it. Knows no limits but its weight.
+"""Keep the group that one server has in one hierarchy, with the groups of its principals in it.
 
-A lock on its folder says that its server lives: the kernel lets go of it however that ends, and no process id is
-believed. A house that can be locked is a dead server's.
+A lock on its folder says that its server lives: the kernel releases it however the server ends, and no process id is
+trusted. A group that can be locked belongs to a dead server.
 """
 
 import contextlib
@@ -45,18 +45,18 @@ class ServerGroup:
 
     def make_folder(self, name: str) -> tuple[GroupFolder, bool]:
         """A group in it, and whether that is new. Raises OSError."""
-        seat = GroupFolder(self.folder.path / name, self.folder.controllers, self.folder.version)
+        folder = GroupFolder(self.folder.path / name, self.folder.controllers, self.folder.version)
         try:
-            seat.path.mkdir()
+            folder.path.mkdir()
         except FileExistsError:
-            return seat, False
-        return seat, True
+            return folder, False
+        return folder, True
 
     def sweep(self, until: float) -> dict[str, str]:
-        """End the houses of dead servers beside this one: their names, and what kept them ("" when nothing did)."""
+        """End the groups of dead servers beside this one: their names, and the error ("" for none)."""
         beside = [each for each in self.folder.path.parent.iterdir() if NAME.fullmatch(each.name)]
         swept = {each.name: self._sweep(each, until) for each in beside if each != self.folder.path}
-        return {name: kept for name, kept in swept.items() if kept is not None}
+        return {name: error for name, error in swept.items() if error is not None}
 
     def _sweep(self, folder: Path, until: float) -> str | None:
         """None when its server lives, or it is gone."""

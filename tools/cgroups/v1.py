@@ -1,4 +1,4 @@
-"""What cgroup v1 wants written and says: a hierarchy for each controller, and processes wherever they like."""
+"""The files of cgroup v1: a hierarchy for each controller, and processes in any group."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +50,6 @@ V1 = CgroupVersion(
     statistics={
         "oom": Statistic("memory", "memory.oom_control", "oom_kill"),  # failcnt counts cached files too
         "processes": Statistic("pids", "pids.events", "max"),
-        "memory": Statistic("memory", "memory.usage_in_bytes"),
         "seconds": Statistic("cpuacct", "cpuacct.usage", unit=1e-9),
     },
     halt={"pids.max": "0"},

@@ -94,7 +94,6 @@ V2 = CgroupVersion(
     statistics={
         "oom": Statistic("memory", "memory.events", "oom_kill"),
         "processes": Statistic("pids", "pids.events", "max"),
-        "memory": Statistic("memory", "memory.current"),
         "seconds": Statistic("", "cpu.stat", "usage_usec", unit=1e-6),  # told without a controller
     },
     halt={"pids.max": "0", "cgroup.kill": "1"},  # the second since Linux 5.14

@@ -1,4 +1,4 @@
-"""How a version of cgroups says what is the same in both: the shape of the tables in v1.py and v2.py."""
+"""The shape of the tables in v1.py and v2.py: how a cgroup version names its limits and statistics."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,7 +38,8 @@ class Statistic:
 class CgroupVersion:
     """`limits`: controller → writes its part of an allowance. `halt`: what to write where there is such a file, so that
     nothing more is born. `top`: the group that ours go below, when this process is in that one. `prepare`: makes it fit
-    to have them, with leave to move this process, and tells what it refuses and why. `nest`: makes a house fit.
+    to have them, with leave to move this process, and returns what it refuses and why. `nest`: lets a
+    server group have groups.
     """
 
     name: str

@@ -1,2 +1,5 @@
-"""The proxy by which others' programs reach the network: a browser's pages, commands in a sandbox. What is asked for
-meets the check of the web tools. Knows nothing of pages, principals or namespaces."""
+"""Proxies through which browsers and sandboxed commands reach the network.
+
+Enter at `sandbox_proxy`; the browser's own proxy builds on `http` and `connect`. Every address is vetted as the web
+tools vet theirs.
+"""

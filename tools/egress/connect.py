@@ -1,4 +1,4 @@
-"""A connection to a host that may be reached, by an address that was vetted. Knows nothing of who asks, nor of HTTP."""
+"""Open a connection to a host by an address that was vetted."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
-"""What a proxy and its client say to each other, HTTP/1.1, by h11. Knows nothing of who may ask for what.
+"""Speak HTTP/1.1 between a proxy and its client, by h11.
 
-A connection is asked for one thing at most: after an answer it is closed, so that nothing a server sends too much can
-be taken for the answer to another request.
+A connection serves one request: after an answer it is closed, so that nothing a server sends too much can be taken for
+the answer to another request.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ OnEvents = Callable[[int], Awaitable[None]]
 
 
 def ignore_size(size: int) -> None:
-    """For bytes that nobody counts."""
+    """Count nothing."""
 
 
 async def yield_to_loop(events: int) -> None:
@@ -72,7 +72,7 @@ class ProxyRequest:
 
 
 class ProxyConnection:
-    """One connection of a client's. A head of either side has `max_head` bytes at most; `turn` is awaited every so
+    """One connection of a client's. A head of either side has `max_head` bytes at most; `on_events` is awaited every so
     often, with the number of events that came meanwhile: each costs some 50 µs, many of them come in one read."""
 
     def __init__(

@@ -40,12 +40,12 @@ REST = 0.5  # seconds until the next try when no connection can be taken
 PORTS = {25: "port 25 is for mail between servers: sandboxes may not use it, to prevent spam"}
 USAGE = "send the proxy http://host/path, or CONNECT host:port"
 RULE = "with --sandbox-network public, commands reach public addresses only"
-GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # nobody listens any more
+GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listener is closed
 HERE = "localhost,127.0.0.1,::1"  # what a command finds inside, without a proxy
 
 
 class SandboxProxy:
-    """The proxy behind one listening socket, which it owns. `room` is what the outlets of a server share."""
+    """The proxy behind one listening socket, which it owns. `shared` is what the proxies of a server share."""
 
     def __init__(
         self,
@@ -126,42 +126,42 @@ class SandboxProxy:
         try:
             async with asyncio.timeout(IDLE) as idle:
                 ours = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
-                talk = ProxyConnection(ours, writer, MAX_HEAD, self._on_events)
+                connection = ProxyConnection(ours, writer, MAX_HEAD, self._on_events)
                 try:
-                    await self._answer(talk, idle)
+                    await self._answer(connection, idle)
                 except BadProxyRequestError:
-                    await talk.refuse(400, USAGE)
+                    await connection.refuse(400, USAGE)
                 await _close_gracefully(ours, writer)
         except (OSError, EOFError):
             pass  # TimeoutError is one. What can be answered has been: the rest is the end of a connection
         finally:
             writer.transport.abort()  # all that was to be sent has been: every drain waits for it
 
-    async def _answer(self, talk: "ProxyConnection", idle: asyncio.Timeout) -> None:
+    async def _answer(self, connection: "ProxyConnection", idle: asyncio.Timeout) -> None:
         async with asyncio.timeout(HEAD_TIME):
-            asked = await talk.read_request()
-        await self._forward(talk, asked, idle)
+            request = await connection.read_request()
+        await self._forward(connection, request, idle)
 
-    async def _forward(self, talk: "ProxyConnection", asked: "ProxyRequest", idle: asyncio.Timeout) -> None:
+    async def _forward(self, connection: "ProxyConnection", request: "ProxyRequest", idle: asyncio.Timeout) -> None:
         try:
-            reader, writer = await self._connect(asked)
+            reader, writer = await self._connect(request)
         except ToolError as error:
             is_rule = isinstance(error, AddressRefusedError)
-            await talk.refuse(403 if is_rule else 502, f"{error} ({RULE})" if is_rule else str(error))
+            await connection.refuse(403 if is_rule else 502, f"{error} ({RULE})" if is_rule else str(error))
             return
         theirs = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
         try:
-            if asked.is_tunnel:
-                await talk.tunnel(theirs, writer)
+            if request.is_tunnel:
+                await connection.tunnel(theirs, writer)
             else:
-                await talk.forward(asked, theirs, writer)
+                await connection.forward(request, theirs, writer)
         finally:
             writer.transport.abort()
 
-    async def _connect(self, asked: "ProxyRequest") -> Streams:
-        if asked.port in PORTS:
-            raise AddressRefusedError(PORTS[asked.port])
-        reader, writer = await open_connection(asked.host, asked.port, self._allowed, self._addresses)
+    async def _connect(self, request: "ProxyRequest") -> Streams:
+        if request.port in PORTS:
+            raise AddressRefusedError(PORTS[request.port])
+        reader, writer = await open_connection(request.host, request.port, self._allowed, self._addresses)
         writer.transport.set_write_buffer_limits(0)
         return reader, writer
 

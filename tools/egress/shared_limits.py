@@ -1,6 +1,4 @@
-"""What all outlets of a server share, so that none takes it from the others or from the server: descriptors, and the
-time of the event loop. Knows counts; knows nothing of sockets.
-"""
+"""Share file descriptors and the time of the event loop between the proxies of a server."""
 
 import asyncio
 import resource
@@ -9,9 +7,9 @@ from collections.abc import Sized
 
 from toolgate.tools.rate_limiter import ByteRateLimiter
 
-MAX_EACH = 256  # connections of one outlet at once; those beyond wait in its backlog
-MAX_ALL = 1_024  # of all outlets, if the server may have so many descriptors
-GUARANTEED = 16  # that an outlet may have at once however many the others have
+MAX_EACH = 256  # connections of one proxy at once; those beyond wait in its backlog
+MAX_ALL = 1_024  # of all proxies, if the server may have so many descriptors
+GUARANTEED = 16  # that a proxy may have at once however many the others have
 PART = 8  # a connection takes two descriptors: so a quarter of the server's
 RATE = 32 * 2**20  # bytes a second of one proxy, both ways together
 ALL_RATE = 64 * 2**20  # bytes a second of all proxies, shared evenly by those that are busy
@@ -19,7 +17,7 @@ COUNT_EVERY = 0.1  # seconds
 
 
 class SharedProxyLimits:
-    """One for a server. `most` connections are open at once, and up to SURE of each outlet beyond."""
+    """One for a server. `most` connections are open at once, and up to GUARANTEED of each proxy beyond."""
 
     def __init__(self, most: int | None = None, rate: float = ALL_RATE) -> None:
         self._most = _default_connections() if most is None else most
@@ -31,7 +29,7 @@ class SharedProxyLimits:
         self._counted = 0.0
 
     def join(self) -> ByteRateLimiter:
-        """The account of an outlet, until it leaves."""
+        """Return the account of a proxy, until it leaves."""
         limiter = ByteRateLimiter(self._share)
         self._limiters.add(limiter)
         return limiter
@@ -40,7 +38,7 @@ class SharedProxyLimits:
         self._limiters.discard(limiter)
 
     async def enter(self, connections: Sized) -> None:
-        """Wait until an outlet that has the connections `held` may have one more, and count it."""
+        """Wait until a proxy that has `connections` may have one more, and count it."""
         while len(connections) >= MAX_EACH or (len(connections) >= GUARANTEED and self._open >= self._most):
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -48,7 +46,7 @@ class SharedProxyLimits:
         self._open += 1
 
     def exit(self) -> None:
-        """A connection has ended. Who waits looks again, the one first that has waited longest."""
+        """A connection has ended: all that wait check again, the longest waiting first."""
         self._open -= 1
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:

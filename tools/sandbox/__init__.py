@@ -1,9 +1,9 @@
-"""Keeps the commands of one principal apart from the machine and from each other's: `bwrap`, `uid` or `none`.
+"""Sandbox the commands of a principal: `bwrap`, `uid` or `none`.
 
-    server ── entry ── bwrap ── (pid 1) ── zygote ──┬── supervisor ── the command ── whatever it starts
+    server ── enter ── bwrap ── (pid 1) ── zygote ──┬── supervisor ── the command ── whatever it starts
                                                     └── …
 
-A principal has one sandbox, a Cell, for as long as it is in use: its commands see each other's processes, ports and
-/tmp, as on a machine of their own, and nothing else's. `levels` chooses, `view` says what is seen, `syscalls` what the
-kernel refuses, `entry` is the program that goes in.
+A principal has one sandbox for as long as it is in use: its commands see each other's processes, ports and
+/tmp, as on a machine of their own, and nothing else's. Enter at `levels`, which chooses
+the level; `environment` sets a sandbox up.
 """

@@ -1,6 +1,4 @@
-"""The quarters of one principal in a sandbox: its folders and its user, its way out, its control group. Knows nothing
-of commands, nor of who the principal is.
-"""
+"""Set up a principal's sandbox: its folders, its user, its proxy and its control group."""
 
 import asyncio
 import os
@@ -27,16 +25,16 @@ CWD_FOLDER = "places"  # of the spool: where commands leave word of where they a
 
 
 class ProxyHandle(Protocol):
-    """A sandbox's way out (tools/gateway/)."""
+    """A sandbox's proxy (tools/egress/sandbox_proxy.py)."""
 
     async def close(self) -> None: ...
 
 
 class SandboxedEnvironment:
-    """`alone`: the folder is this principal's, and in `root.parent` are only such folders.
+    """`is_exclusive`: the folder is this principal's, and in `root.parent` are only such folders.
 
-    `outlet` makes the way out from the listener of a sandbox that has one; `group` its control group, where there are
-    such (blocking; raises OSError). `memory`: no group bounds that. `resting` are the server's idle sandboxes.
+    `make_proxy` makes the proxy from the listener of a sandbox that has one; `make_group` its control group, where
+    there are such (blocking; raises OSError). `memory`: no group bounds that. `idle_sandboxes`: those of the server.
     """
 
     def __init__(
@@ -89,10 +87,10 @@ class SandboxedEnvironment:
         self.uid = self._choose_uid()
         self._make_folders()
         self._group = self._make_group(self.limits)
-        entrances = [] if self._group is None else self._group.procs_files
+        procs_files = [] if self._group is None else self._group.procs_files
         places = self._spool / CWD_FOLDER
         self._process = self._sandbox.make_process(
-            self._root, self._spool, places, self.uid, entrances, is_exclusive=self._is_exclusive
+            self._root, self._spool, places, self.uid, procs_files, is_exclusive=self._is_exclusive
         )
 
     def refresh(self) -> None:
@@ -148,7 +146,7 @@ class SandboxedEnvironment:
         """Make the folders, where they are not there."""
         places = self._spool / CWD_FOLDER
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if places.is_symlink():  # nobody but us makes anything there: it came with a copy that was tampered with
+        if places.is_symlink():  # it came with a copy that was tampered with
             places.unlink()
         places.mkdir(mode=0o700, exist_ok=True)
         if self.uid is not None:

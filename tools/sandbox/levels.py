@@ -1,6 +1,4 @@
-"""Chooses how commands are kept apart, by trying: the level that was asked for or the strongest there is, never a
-weaker one than was allowed. Knows this machine; knows no principal.
-"""
+"""Choose how commands are sandboxed, by trying: the level asked for, or the strongest there is, never a weaker one."""
 
 import contextlib
 import logging
@@ -21,7 +19,7 @@ from toolgate.tools.workspace.limits import Limits
 Level = Literal["bwrap", "uid", "none"]
 Network = Literal["none", "public", "all"]
 
-UIDS = range(40_000, 50_000)  # below 65,536, which is all that many containers have; systems give these to nobody
+UIDS = range(40_000, 50_000)  # below 65,536, which is all that many containers have; systems leave these unused
 GUIDE = "docs/container.md says what a container needs"
 RIGHTS = "one of CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_KILL, CAP_DAC_OVERRIDE and CAP_FOWNER"
 HELP = {  # what keeps a sandbox from being made, by what bwrap says of it
@@ -69,7 +67,7 @@ class Sandbox:
     level: Level
     network: Network
     limits: Limits
-    uids: range | None = None  # whom commands run as; the first to try it, the last nobody. None: the server's user
+    uids: range | None = None  # of commands; the first is for trials, nothing runs as the last. None: the server's user
     bwrap: str | None = None
     filter: bytes = b""
     readable_paths: Sequence[Path] = ()
@@ -100,8 +98,8 @@ class Sandbox:
             network=self.network == "all",
             user_namespace=self.uids is None,
         )
-        cell = SandboxProcess(view, self.bwrap, uid, self.filter, self.network == "public", groups, is_exclusive)
-        return cell if self.uids is None else replace(cell, unused_uid=self.uids[-1])
+        process = SandboxProcess(view, self.bwrap, uid, self.filter, self.network == "public", groups, is_exclusive)
+        return process if self.uids is None else replace(process, unused_uid=self.uids[-1])
 
     def describe(self) -> str:
         """A line for the log and the doctor."""

@@ -1,6 +1,4 @@
-"""One principal's sandbox, as the server sees it: how its zygote is started, and how all of it is ended. Knows nothing
-of commands.
-"""
+"""Start the zygote of a principal's sandbox, and end all of the sandbox."""
 
 import contextlib
 import logging
@@ -32,9 +30,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SandboxProcess:
-    """`bwrap` is its path, None without it. `uid` is whom commands run as; None: the server's user. `proxied` is
-    whether a proxy's listener comes with it. `groups` are files that take a process id. `alone`: nothing but this
-    sandbox runs as `uid`. `nobody` is a user that nothing runs as."""
+    """`bwrap` is its path, None without it. Commands run as `uid`; None: the server's user. `has_proxy`: it has a
+    proxy's listener. `groups` are files that take a process id. `is_exclusive`: nothing but this sandbox runs as `uid`.
+    `unused_uid` is a user that nothing runs as."""
 
     view: SandboxView
     bwrap: str | None
@@ -67,7 +65,7 @@ class SandboxProcess:
         """Start the zygote, which answers on `report`. Raises OSError."""
         with contextlib.ExitStack() as held:
             files = {name: held.enter_context(_memory_file(data)) for name, data in self._files().items()}
-            told = {
+            config = {
                 "report": report.fileno(),
                 "channel": channel.fileno(),
                 "groups": [str(path) for path in self.groups],
@@ -85,13 +83,13 @@ class SandboxProcess:
                 if self.uid is None:  # pid 1 runs as the same user as commands, who would use it to go without
                     files["filter"] = held.enter_context(_memory_file(self.filter))
                     words += ["--seccomp", str(files["filter"])]
-                    told["filter"] = b""
+                    config["filter"] = b""
                 listed = "\0".join(words).encode("utf-8", "surrogateescape")
                 files["arguments"] = held.enter_context(_memory_file(listed))
-                told["bwrap"] = [self.bwrap, "--args", str(files["arguments"])]
-                told["python"] = [PYTHON, "-I", "-S", "/.toolgate/enter.py"]
-                told["supervisor"] = "/.toolgate/supervisor.py"
-            fd = held.enter_context(_memory_file(marshal.dumps(told)))
+                config["bwrap"] = [self.bwrap, "--args", str(files["arguments"])]
+                config["python"] = [PYTHON, "-I", "-S", "/.toolgate/enter.py"]
+                config["supervisor"] = "/.toolgate/supervisor.py"
+            fd = held.enter_context(_memory_file(marshal.dumps(config)))
             return subprocess.Popen(
                 [PYTHON, "-I", "-S", str(ENTER), "outside", str(fd)],
                 stdin=subprocess.DEVNULL,
@@ -116,7 +114,7 @@ class SandboxProcess:
 
 
 def kill_user(uid: int, unused_uid: int) -> None:
-    """SIGKILL to whatever runs as `uid`; `nobody` is a user that nothing runs as. Blocking, for some hundredths."""
+    """Kill every process of `uid`. Blocking, for some hundredths of a second."""
     try:
         subprocess.run(
             [PYTHON, "-I", "-S", str(KILL_USER), str(uid), str(unused_uid)],

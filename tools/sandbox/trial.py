@@ -43,8 +43,8 @@ def run_trial(build: BuildSandbox, place: Path | None, uid: int | None, path: st
             part.mkdir(mode=0o700)
             if uid is not None:
                 os.chown(part, -1 if part is spool else uid, uid)
-        cell = build(root, spool, places)
-        return _run_in_sandbox(cell, lambda channel: _run_command(channel, cell, root, spool, places, uid, path))
+        process = build(root, spool, places)
+        return _run_in_sandbox(process, lambda channel: _run_command(channel, process, root, spool, places, uid, path))
 
 
 def find_closed_folder(folder: Path, uid: int) -> Path | None:
@@ -59,7 +59,7 @@ def find_closed_folder(folder: Path, uid: int) -> Path | None:
     return None
 
 
-def _run_in_sandbox(cell: SandboxProcess, then: Callable[[socket.socket], str | None]) -> str | None:
+def _run_in_sandbox(process: SandboxProcess, then: Callable[[socket.socket], str | None]) -> str | None:
     """Start the sandbox, do `then` with the channel of its zygote, and end it."""
     channel, theirs = socket.socketpair()
     report, its_end = socket.socketpair()
@@ -68,7 +68,7 @@ def _run_in_sandbox(cell: SandboxProcess, then: Callable[[socket.socket], str | 
     with channel, report:
         with theirs, its_end:
             try:
-                process = cell.spawn(theirs, its_end)
+                zygote = process.spawn(theirs, its_end)
             except OSError as error:
                 return error.strerror or str(error)
         try:
@@ -80,13 +80,13 @@ def _run_in_sandbox(cell: SandboxProcess, then: Callable[[socket.socket], str | 
             if said.endswith(b"ready"):
                 return then(channel)
         finally:
-            process.kill()
-            process.wait()
+            zygote.kill()
+            zygote.wait()
     return _one_line(said) or "it can't be run"
 
 
 def _run_command(
-    channel: socket.socket, cell: SandboxProcess, root: Path, folder: Path, places: Path, uid: int | None, path: str
+    channel: socket.socket, process: SandboxProcess, root: Path, folder: Path, places: Path, uid: int | None, path: str
 ) -> str | None:
     """Run a command as a workspace does: with a file that bash reads first, and a place for its word."""
     spool = Spool(folder)
@@ -96,7 +96,7 @@ def _run_command(
         run, output = spool.claim(COMMAND, None, background=False)
         output.close()
         rc, word = spool.path(run.id, "rc"), places / str(run.id)
-        environment = cwd_tracking.add_cwd_trap(cell.variables({"PATH": path} if path else {}), rc, word)
+        environment = cwd_tracking.add_cwd_trap(process.variables({"PATH": path} if path else {}), rc, word)
         spool.share(rc)
         try:
             launch = Launch(["bash", "-c", COMMAND], root, root, environment)

@@ -1,8 +1,7 @@
-"""Which system user a principal's commands run as, where the server may choose: the owner of its workspace. Knows
-folders; runs nothing. Blocking.
+"""Assign a system user to each workspace; its commands run as that user. Blocking.
 
-The folders are the record: who has a workspace has its owner's uid, and a uid is free again when its folder is gone.
-Servers of several states share a range: each says in CLAIMS, until the machine starts anew, whose a uid is.
+The folders are the record: the owner of a workspace is its user, and a uid is free again when its folder is gone.
+Servers of several states share a range: each records in CLAIMS, until the machine restarts, whose a uid is.
 """
 
 import errno

@@ -1,10 +1,7 @@
 """WebSearch: many engines asked at once, their answers made one list.
 
-`tool` is what a model calls, and `search` what it asks: all of the `engines` (the table), each by `asking`, unless
-`recent` remembers its answer or its `health` forbids it. `engine` says what an engine is; there are two kinds:
-`interface` (made for programs) and `scraped` (made for people, read by `borrowed` in a worker that a `reader` asks).
-`fusion` makes one list, and `address` knows which URLs are one page. A new engine is a row of the table, and a small
-file if neither kind fits.
+Enter at `tool` (what a model calls) and `search` (all engines at once). `engines` is the table: a new engine is a row,
+and a small file if it answers neither in JSON (`json_engine`) nor as pages that `ddgs` can read (`html_engine`).
 """
 
 from toolgate.tools.search.api_keys import read_api_keys as read_keys

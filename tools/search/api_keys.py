@@ -1,4 +1,4 @@
-"""Reads the keys of engines that want one. From a file or the environment: a command line is seen by everyone."""
+"""Read the API keys of search engines, from a file or the environment: a command line is visible to everyone."""
 
 from collections.abc import Mapping
 from pathlib import Path

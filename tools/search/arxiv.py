@@ -1,4 +1,4 @@
-"""Reads arXiv's answer, an Atom feed (info.arxiv.org/help/api)."""
+"""Parse arXiv's answer, an Atom feed (info.arxiv.org/help/api)."""
 
 from toolgate.tools.search.engine import EngineAnswer, clean_results
 

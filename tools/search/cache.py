@@ -1,4 +1,4 @@
-"""What engines said a short while ago, so that a search that is repeated costs nobody anything. Knows a clock."""
+"""Cache the answers of engines for a short while."""
 
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Has one engine's pages read in a worker: all that its questions have ready in one job. Knows nothing of pages.
+"""Have the pages of one engine read in a worker: all that are ready in one job.
 
-In one job, since under load the way to a worker takes longer than what is done there; and of one engine, so that a
-page which takes for ever to read holds up its own engine alone.
+One job, since under load the way to a worker takes longer than its work. One engine, so that a page that takes for ever
+to read holds up its own engine alone.
 """
 
 import asyncio

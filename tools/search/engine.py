@@ -1,4 +1,4 @@
-"""What a search engine is, and what may come of asking one. Knows no connections, no formats, no ranking."""
+"""What a search engine is, what it answers, and how it fails."""
 
 import re
 import time

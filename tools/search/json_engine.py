@@ -1,4 +1,4 @@
-"""Engines that answer programs: a row says where to ask, and what the parts of the JSON are. Knows no single one."""
+"""Query engines with a JSON interface: a row says where, and which parts of the answer are the results."""
 
 import asyncio
 from collections.abc import Callable, Mapping

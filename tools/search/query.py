@@ -1,4 +1,4 @@
-"""Asks one engine and says how it did. Knows statuses and time limits; remembers nothing and ranks nothing."""
+"""Query one engine within its time limit, and return how it did."""
 
 import asyncio
 import logging
@@ -114,5 +114,5 @@ def elapsed_ms(start: float) -> int:
 
 
 def _user_agent(contact: str) -> dict[str, str]:
-    """Who asks: whoever runs an engine can then ask us to stop."""
+    """Name this program, so that the operator of an engine can ask its users to stop."""
     return {"user-agent": f"Mozilla/5.0 (compatible; toolgate; +{contact})"} if contact else {}

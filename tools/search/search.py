@@ -1,4 +1,4 @@
-"""Asks all engines at once, and remembers how they are. Knows deadlines; knows nothing of formats or ranking."""
+"""Query all engines at once, within a deadline."""
 
 import asyncio
 import time
@@ -125,7 +125,7 @@ class Search:
         return asking
 
     def _leave_queries(self, joined: Iterable[PendingQuery], tally: Tally) -> list[PendingQuery]:
-        """A search waits no more. Those questions that nobody waits for are given up, and returned."""
+        """A search waits no more. Queries without a waiting search are cancelled and returned."""
         abandoned = []
         for asking in joined:
             asking.searches.remove(tally)

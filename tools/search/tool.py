@@ -1,4 +1,4 @@
-"""The WebSearch tool: what a model asks and is told. Knows nothing of single engines or ranking."""
+"""The WebSearch tool."""
 
 from typing import Annotated
 

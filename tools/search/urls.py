@@ -1,4 +1,4 @@
-"""When two URLs name one page, and where a link of an engine leads. Pure functions on strings."""
+"""Compare the URLs of results, and clean them of tracking and redirects."""
 
 import re
 from urllib.parse import parse_qs, unquote, urlsplit

@@ -1,7 +1,7 @@
-"""Lets a bash command leave word of the directory it ends in. Knows nothing of who asks.
+"""Have a bash command record the directory it ends in.
 
-`BASH_ENV` names a file that bash reads first, so the command itself is run as it was given. A command that sets a trap
-on EXIT of its own, ends in `exec`, or is killed, leaves no word.
+`BASH_ENV` names a file that bash reads first, so the command itself runs unchanged. A command that sets its own trap on
+EXIT, ends in `exec`, or is killed, records nothing.
 """
 
 import os

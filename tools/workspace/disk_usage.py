@@ -1,8 +1,8 @@
-"""How much a workspace holds, measured while its commands may write. Knows nothing of what they are.
+"""Measure how much a workspace holds, again and again while its commands may write.
 
 Where a file system has no quota for a folder, this is the next best: it is looked at again and again while something
-runs, and once more after it. What is written between two looks is over the limit before anybody knows. From then on the
-kernel lets commands write no file (Launch.removing), so what comes after is what ran already, and that is ended.
+runs, and once more after it. What is written between two looks is over the limit before it is measured. From then on
+the kernel lets commands write no file (Launch.remove_only), so what comes after is what ran already, and that is ended.
 
 Where the commands have a user of their own, and the server is root, what they hold without a name counts too: removed
 files that are still open or mapped, and memory that they share, which bounds of each process leave out.
@@ -61,8 +61,8 @@ class DiskUsage:
 
 
 class DiskUsageWatcher:
-    """Of `folders`, the first of which is the workspace, in `quarters`. `shared` is the most bytes of shared memory; 0:
-    they are not counted. `over` is called with the reason when what runs has to end."""
+    """Of `folders`, the first of which is the workspace, in `environment`. `max_shared_memory` in bytes; 0:
+    they are not counted. `on_excess` is called with the reason when what runs has to end."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where one principal's commands run, within which limits. Knows nothing of commands, nor of who the principal is."""
+"""Where a principal's commands run, and within which limits: with a sandbox or without."""
 
 import resource
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only where th
 
 
 class CommandEnvironment(Protocol):
-    """`level` is "bwrap", "uid" or "none". `uid` is whose files made for commands must be; None: whoever makes them.
-    `places` is the folder where commands leave word of where they are; None where they may write to any. `resources`
-    are limits of each process, by number. `outside` runs what is the server's own. All but `level`, `limits` and
-    `settle` come after `settle`.
+    """`level` is "bwrap", "uid" or "none". `uid` must own files made for commands; None: the user of the server does.
+    In `cwd_folder` commands record their directory; None where they may write to any folder. `resources`
+    are limits of each process, by number. `server_runner` runs what is the server's own. All but `level`, `limits` and
+    `prepare` come after `prepare`.
     """
 
     level: str
@@ -54,7 +54,7 @@ class CommandEnvironment(Protocol):
 
 
 class UnsandboxedEnvironment:
-    """No sandbox: commands run as whoever runs the server."""
+    """No sandbox: commands run as the user of the server."""
 
     level = "none"
     uid: int | None = None

@@ -1,6 +1,6 @@
-"""Opens files for tools without being led astray by links, devices or sizes. Knows nothing of whose files they are.
+"""Open files for tools, safe from links, devices and large sizes.
 
-Everything here blocks, and raises ToolError with a text for the model.
+Every function blocks, and raises ToolError with a text for the model.
 """
 
 import errno

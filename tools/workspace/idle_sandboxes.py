@@ -1,6 +1,4 @@
-"""The sandboxes of a server in which nothing runs: how many there may be, and for how long. Knows nothing of them but
-that they can be ended.
-"""
+"""End sandboxes in which nothing runs: after a while, and when there are too many."""
 
 import asyncio
 from typing import Protocol

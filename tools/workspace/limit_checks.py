@@ -1,6 +1,4 @@
-"""What the commands of one workspace are held to, and which limits they met. Knows numbers, and what runs; starts and
-ends nothing but for want of room.
-"""
+"""Hold the commands of a workspace to their limits, and name the limits they reached."""
 
 import resource
 import signal
@@ -30,7 +28,7 @@ WRITE_REFUSED = ("Permission denied", "File too large")  # what programs say in 
 
 
 class LimitChecks:
-    """Those of `quarters`, for what is `running` there by id; the workspace is `root`."""
+    """The limits of `environment`, for the commands `running` there, by id, in the workspace `root`."""
 
     def __init__(self, environment: CommandEnvironment, root: Path, running: Mapping[int, RunningCommand]) -> None:
         self._environment = environment
@@ -104,7 +102,7 @@ class LimitChecks:
         return self._limits.background or MAX_RUNNING
 
     def _end_all(self, why: str) -> None:
-        """Something writes more than there is room for, and nobody knows what."""
+        """Something writes more than there is room for: it is not known which command."""
         for running in self._running.values():
             running.run.hits.append(why)
             running.terminate(why)

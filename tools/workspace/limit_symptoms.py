@@ -1,6 +1,4 @@
-"""Which limit a command ran into, as far as its own words tell: of most the kernel tells only the process. Knows words;
-a guess is worded as one.
-"""
+"""Guess from the output of a command which limit it reached: of most the kernel tells only the process."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""What a sandboxed principal and its commands may use: every limit, declared once. Knows numbers; enforces nothing.
+"""The limits of a sandboxed principal and its commands, each declared once.
 
 `--limit NAME=VALUE` sets one. Sizes are bytes, or with K, M, G (powers of 1024); times are seconds, or with m, h, d;
-0 is no limit. `calls` and `calls:SCOPE` are of calls a minute.
+0 is no limit. `calls` and `calls:SCOPE` count calls a minute.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A regular file that is read piece by piece, in threads: the loop waits for no disk, and memory holds one piece."""
+"""Read a regular file piece by piece, in threads: the loop waits for no disk, and memory holds one piece."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,5 +46,5 @@ class OpenFile:
 
     def _end(self, reading: "asyncio.Future[bytes]") -> None:
         if not reading.cancelled():
-            reading.exception()  # nobody waits for it any more
+            reading.exception()  # its caller is gone
         self._file.close()

@@ -1,4 +1,4 @@
-"""What is shown of a run: its command, its output and how it ended. Knows nothing of where output comes from."""
+"""Show a run to a model: its command, an excerpt of its output, and how it ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

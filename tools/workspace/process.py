@@ -1,6 +1,6 @@
-"""One command's process tree, as the server sees it. Knows nothing of the zygote, of workspaces or of tools.
+"""Follow the process tree of one command, by its supervisor, and read its output.
 
-The other end of its control socket is a supervisor: the head of `supervisor.py` describes what is said.
+The head of `supervisor.py` describes what is sent on the control socket.
 """
 
 import asyncio

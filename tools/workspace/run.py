@@ -1,4 +1,4 @@
-"""A run of a command that has not ended: its process tree, its output file and its timeout. Knows no other run."""
+"""Follow a run that has not ended: its process tree, its output and its timeout."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ class RunningCommand:
         self._process: Process | None = None
         self._timer: asyncio.TimerHandle | None = None  # of the command itself
         self._age: asyncio.TimerHandle | None = None  # of all that it started
-        self._new_output: asyncio.Event | None = None  # somebody waits for output
+        self._new_output: asyncio.Event | None = None  # set while a caller waits for output
 
     async def begin(self, processes: CommandRunner, launch: Launch, timeout: float | None) -> None:
         """Start it. Raises NotStarted, and then `on_end` is not called; neither is it when this is cancelled."""

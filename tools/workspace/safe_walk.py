@@ -1,8 +1,7 @@
-"""The folders of a tree that somebody hostile has filled, one after the other, however deep. Knows nothing of what is
-done in them. All of it blocks.
+"""Walk the folders of a hostile tree, however deep. Blocking.
 
-It goes down into each and up again with one of them open, so that depth costs neither descriptors nor the stack; going
-up, it looks whether `..` is where it came from. No link is followed.
+One folder is open at a time, so that depth costs neither descriptors nor the stack; going up, `..` is compared with
+where the walk came from. No link is followed.
 """
 
 import os

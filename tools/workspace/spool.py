@@ -120,7 +120,7 @@ class Spool:
             return run, output
 
     def share(self, path: Path) -> None:
-        """Let the reader, and nobody else, in or at it. Raises OSError."""
+        """Let the reader, and no other user, read it. Raises OSError."""
         if self.reader is not None:
             os.chown(path, -1, self.reader)
             path.chmod(0o710 if path.is_dir() else 0o640)
@@ -167,7 +167,7 @@ class Spool:
             return 0
 
     def forget(self, run_id: int) -> None:
-        """Remove a run's folder. Blocking: while somebody fills the disk, half a second at times."""
+        """Remove a run's folder. Blocking: half a second at times, while a command fills the disk."""
         folder = self.folder / str(run_id)
         try:
             with hold_folder(folder):
@@ -178,7 +178,7 @@ class Spool:
         except FileNotFoundError:
             return
         except OSError:
-            import shutil  # start-up: only for a folder that somebody else wrote in
+            import shutil  # start-up: only for a folder with files of others
 
             shutil.rmtree(folder, ignore_errors=True)
 

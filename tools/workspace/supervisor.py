@@ -148,7 +148,7 @@ def reap_supervisors(supervisors: set[int]) -> None:
 
 
 def supervise(channel: socket.socket, taken: int) -> None:
-    """Wait for a command, then see it through. Until it comes, whoever kills the zygote's group kills this too."""
+    """Wait for a command, then see it through. Until it comes, a kill of the zygote's group kills this too."""
     become_subreaper()
     wake, _ = wake_on_child()
     said, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
@@ -166,7 +166,7 @@ def supervise(channel: socket.socket, taken: int) -> None:
 
 
 class Supervisor:
-    """One command's tree. `deadline` is when SIGKILL is due; None while nobody wants the tree gone."""
+    """One command's tree. `deadline` is when SIGKILL is due; None while the tree may live."""
 
     def __init__(self, control: socket.socket, output: int, wake: int) -> None:
         self.control = control
@@ -413,7 +413,7 @@ def send(number: signal.Signals, members: list[int] | set[int]) -> None:
     for pid in members:
         try:
             os.kill(pid, number)
-        except OSError:  # gone already, or somebody else's (sudo)
+        except OSError:  # gone already, or another user's (sudo)
             continue
 
 

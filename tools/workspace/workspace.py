@@ -1,7 +1,7 @@
-"""The one object through which a tool touches processes and files, those of one principal. Knows nothing of tools.
+"""The one object through which a tool reaches the processes and files of a principal.
 
-A run of a command has an id, and everything about it is done by that id, from anywhere. Output is read by offset from
-a capped spool. Work may leave this machine behind these methods one day: none hands out a process or a descriptor.
+A run of a command has an id, and every method takes that id. Output is read by offset from a capped spool. No method
+returns a process or a descriptor, so that the work may move to another machine one day.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ READS = 2  # files of one principal that are read at once: each is in memory who
 
 
 class Workspace:
-    """`root` is where tools work; `spool` a private folder for output; `environment` is what commands get.
+    """`root` is where tools work; `spool` a private folder for output; `variables` are those of commands.
 
-    `private` is the server's own folder: where the root holds it, nothing of it is read. `quarters` is where commands
-    run, and within which limits; `sandbox` says how they are kept apart there: "bwrap", "uid" or "none".
-    Ids that are unknown, or forgotten, raise KeyError throughout.
+    `private` is the server's own folder: where the root holds it, nothing of it is read. Commands run in
+    `command_environment`, within its limits; `sandbox` is its level: "bwrap", "uid" or "none". Every method raises
+    KeyError for an id that is unknown or forgotten.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Workspace:
         return self._runs.size(run_id)
 
     async def take(self, run_id: int, limit: int) -> tuple[str, bool]:
-        """The clean text that nobody took before, from at most `limit` bytes, and whether more waits.
+        """Return the clean text that was not taken before, from at most `limit` bytes, and whether more waits.
 
         No character, escape sequence or, where one ends near the limit, line is split between two takes; bytes that are
         not UTF-8 are replaced.

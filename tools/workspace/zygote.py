@@ -1,6 +1,4 @@
-"""Process trees that have one zygote: all of a server without a sandbox, or those of one principal in its own. Knows
-nothing of workspaces or tools.
-"""
+"""Start commands through a zygote: one for a server without a sandbox, or one in each sandbox."""
 
 import asyncio
 import contextlib
@@ -28,16 +26,16 @@ log = logging.getLogger(__name__)
 
 
 class SandboxHandle(Protocol):
-    """A sandbox's door (tools/sandbox/process.py)."""
+    """A sandbox (tools/sandbox/process.py)."""
 
     def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]": ...
     def kill(self) -> None: ...
 
 
 class CommandRunner:
-    """Every process tree of one zygote, which starts with the first command. With a `cell` it is in a sandbox:
-    `entered` gets the sandbox's proxy listener each time that it begins, and `left` is called each time that it ends.
-    `resting` are the sandboxes in which nothing runs.
+    """Every process tree of one zygote, which starts with the first command. With a `sandbox` it is in a sandbox:
+    each time that one begins `on_enter` gets its proxy's listener, and each time that one ends `on_exit` is called.
+    `idle_sandboxes` are the sandboxes in which nothing runs.
     """
 
     def __init__(
@@ -170,11 +168,11 @@ class Zygote:
         self._entering = None
         return listener
 
-    def _spawn_in_sandbox(self, cell: SandboxHandle, theirs: socket.socket) -> "subprocess.Popen[bytes]":
+    def _spawn_in_sandbox(self, sandbox: SandboxHandle, theirs: socket.socket) -> "subprocess.Popen[bytes]":
         report, its_end = socket.socketpair()
         with its_end:
             try:
-                process = cell.spawn(theirs, its_end)
+                process = sandbox.spawn(theirs, its_end)
             except BaseException:
                 report.close()
                 raise

@@ -150,8 +150,6 @@ def test_of_a_group_out_of_memory_the_largest_dies_and_the_hit_is_told(found: Cg
     end(hog)
     assert group.hits() == Hits(oom=1)
     assert bystander.poll() is None
-    used = group.memory_used()
-    assert used is not None and 0 < used <= 64 * MIB
     assert group.kill()
     end(bystander)
 

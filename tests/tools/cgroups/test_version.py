@@ -68,7 +68,6 @@ READ = {
         {
             "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
             "pids.events": "max 7\n",
-            "memory.usage_in_bytes": "4096\n",
             "cpuacct.usage": "2500000000\n",
         },
     ),
@@ -77,7 +76,6 @@ READ = {
         {
             "memory.events": "low 0\nhigh 0\nmax 9\noom 5\noom_kill 3\noom_group_kill 0\n",
             "pids.events": "max 7\n",
-            "memory.current": "4096\n",
             "cpu.stat": "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\n",
         },
     ),
@@ -115,12 +113,12 @@ def test_hits_and_use_are_read_in_the_words_of_the_version(kind: str, tmp_path: 
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert group.hits() == Hits(oom=3, processes=7)
-    assert (group.memory_used(), group.cpu_seconds()) == (4096, 2.5)
+    assert group.cpu_seconds() == 2.5
 
 
 def test_what_no_hierarchy_counts_is_not_told(tmp_path: Path) -> None:
     group = Group([GroupFolder(tmp_path, frozenset({"pids"}), V1)], NONE)
-    assert (group.memory_used(), group.cpu_seconds()) == (None, None)
+    assert group.cpu_seconds() is None
 
 
 # Where they are: a line of mountinfo and one of /proc/self/cgroup, and the folder of ours that follows from them.
