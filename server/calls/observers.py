@@ -35,19 +35,19 @@ class CallEnd:
 
 
 class Observer(Protocol):
-    def began(self, call: Call) -> Any:
-        """What `ended` is given again."""
+    def call_started(self, call: Call) -> Any:
+        """Return what `call_ended` gets as `begun`."""
         ...
 
-    def ended(self, call: Call, begun: Any, end: CallEnd) -> None:
+    def call_ended(self, call: Call, begun: Any, end: CallEnd) -> None:
         """The answer is made: `call.output` is what the tool gave, if it ran."""
         ...
 
-    def lost(self, kept: StoredTask) -> None:
+    def task_lost(self, kept: StoredTask) -> None:
         """A task ended with the process that worked on it."""
         ...
 
-    def lacking(self, principal: str, client: str, request: Request) -> None:
+    def scope_missing(self, principal: str, client: str, request: Request) -> None:
         """A tools/call was refused before it was one, since its caller lacks the scope it takes."""
         ...
 
@@ -92,23 +92,23 @@ class Observers:
 
     def task_lost(self, kept: StoredTask) -> None:
         for observer in self._observers:
-            _notify(observer.lost, kept)
+            _notify(observer.task_lost, kept)
 
     def scope_missing(self, principal: str, client: str, request: Request) -> None:
         if request.method == "tools/call":
             for observer in self._observers:
-                _notify(observer.lacking, principal, client, request)
+                _notify(observer.scope_missing, principal, client, request)
 
     def _begin(self, call: Call) -> None:
         call.began = time.monotonic()
-        call.begun = tuple(_notify(observer.began, call) for observer in self._observers)
+        call.begun = tuple(_notify(observer.call_started, call) for observer in self._observers)
 
     def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
         if outcome == "error" and call.decision not in GRANTED:
             outcome = "refused"
         end = CallEnd(outcome, task, time.monotonic() - call.began if lasted is None else lasted)
         for observer, begun in zip(self._observers, call.begun, strict=True):
-            _notify(observer.ended, call, begun, end)
+            _notify(observer.call_ended, call, begun, end)
 
 
 def _notify(tell: Callable[..., Any], *what: Any) -> Any:

@@ -57,11 +57,11 @@ class RecentCalls:
 
         return leave
 
-    def began(self, call: Call) -> RecentCall:
+    def call_started(self, call: Call) -> RecentCall:
         session, params = call.session, call.params
         return self._add(session.principal, session.client or client_name(params.get("_meta")), params.get("name"))
 
-    def ended(self, call: Call, begun: RecentCall | None, end: CallEnd) -> None:
+    def call_ended(self, call: Call, begun: RecentCall | None, end: CallEnd) -> None:
         if begun is None:
             return
         begun.seconds = end.seconds
@@ -71,11 +71,11 @@ class RecentCalls:
             begun.outcome = end.outcome
         self._notify(call.session.principal)
 
-    def lost(self, kept: StoredTask) -> None:
+    def task_lost(self, kept: StoredTask) -> None:
         seen = self._add(kept.principal, "", tool_of(kept.id))
         seen.task, seen.outcome, seen.began = kept.id, "fault", kept.created
 
-    def lacking(self, principal: str, client: str, request: Request) -> None:
+    def scope_missing(self, principal: str, client: str, request: Request) -> None:
         self._add(principal, client, request.params.get("name")).outcome = "refused"
 
     def _add(self, principal: str, client: str, tool: Any) -> RecentCall:

@@ -66,14 +66,14 @@ def test_the_last_calls_are_each_principals_own_and_told_as_they_happen() -> Non
             await Observers([feed]).wrap(answer)(call)
 
     asyncio.run(made())
-    feed.lacking("u-b", "two", Request(1, "tools/call", {"name": ["no name"]}))
+    feed.scope_missing("u-b", "two", Request(1, "tools/call", {"name": ["no name"]}))
     mine = feed.newest("u-a")
     assert len(mine) == MAX_CALLS
     assert (mine[0].tool, mine[0].client, mine[0].outcome) == (f"t{MAX_CALLS + 4}", "one", "ok")
     assert [(seen.tool, seen.client, seen.outcome) for seen in feed.newest("u-b")] == [("", "two", "refused")]
     assert len(told) == 2 * (MAX_CALLS + 5)
     leave()
-    feed.lacking("u-a", "one", Request(1, "tools/call", {"name": "x"}))
+    feed.scope_missing("u-a", "one", Request(1, "tools/call", {"name": "x"}))
     assert len(told) == 2 * (MAX_CALLS + 5)
 
 

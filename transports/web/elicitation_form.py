@@ -23,7 +23,7 @@ class FormOption:
     name: str
     value: str
     title: str
-    chosen: bool
+    is_chosen: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,12 @@ class AuditRecorder:
         if is_large(arguments):
             call.digest = await asyncio.to_thread(digest, arguments)
 
-    def began(self, call: Call) -> AuditEntry:
+    def call_started(self, call: Call) -> AuditEntry:
         session = call.session
         client = session.client or client_name(call.params.get("_meta"))
         return self._entry(session.principal, client, session.key, call.params, call.digest)
 
-    def ended(self, call: Call, begun: AuditEntry | None, end: CallEnd) -> None:
+    def call_ended(self, call: Call, begun: AuditEntry | None, end: CallEnd) -> None:
         if begun is None:
             return
         entry = msgspec.structs.replace(begun)
@@ -57,12 +57,12 @@ class AuditRecorder:
             entry.exit, entry.bytes = _exit(call.output), _size(call.output)
         self._record(entry, end.seconds)
 
-    def lost(self, kept: StoredTask) -> None:
+    def task_lost(self, kept: StoredTask) -> None:
         entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)}, "")
         entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its start has the rest
         self._record(entry, time.time() - kept.created)
 
-    def lacking(self, principal: str, client: str, request: Request) -> None:
+    def scope_missing(self, principal: str, client: str, request: Request) -> None:
         """Record a call without the scope it needs. Large arguments get no digest: nothing was done with them."""
         params = {"name": request.params.get("name")} if is_large(request.params.get("arguments")) else request.params
         entry = self._entry(principal, client, "", params, "")

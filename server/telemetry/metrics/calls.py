@@ -42,17 +42,17 @@ class CallMetrics:
         )
         self._series: dict[tuple[str, str, str], Histogram] = {}  # the library takes twice as long for a look-up
 
-    def began(self, call: Call) -> None: ...
+    def call_started(self, call: Call) -> None: ...
 
-    def ended(self, call: Call, begun: Any, end: CallEnd) -> None:
+    def call_ended(self, call: Call, begun: Any, end: CallEnd) -> None:
         self._observe(call.params.get("name"), call.session.transport, end.outcome, end.seconds)
         if call.decision not in GRANTED and end.outcome not in PENDING:
             self._refused.labels(call.decision).inc()
 
-    def lost(self, kept: StoredTask) -> None:
+    def task_lost(self, kept: StoredTask) -> None:
         self._observe(tool_of(kept.id), NO_TRANSPORT, "fault", max(0.0, kept.updated - kept.created))
 
-    def lacking(self, principal: str, client: str, request: Request) -> None:
+    def scope_missing(self, principal: str, client: str, request: Request) -> None:
         self._observe(request.params.get("name"), NO_TRANSPORT, "refused", 0.0)
         self._refused.labels("scope").inc()
 

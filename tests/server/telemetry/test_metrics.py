@@ -264,7 +264,7 @@ def test_tools_that_come_and_go_make_no_series_without_end() -> None:
         call: Any = SimpleNamespace(
             params={"name": f"tool-{number}"}, session=SimpleNamespace(transport=""), decision="allowed"
         )
-        counted.ended(call, None, CallEnd("ok", None, 0.01))
+        counted.call_ended(call, None, CallEnd("ok", None, 0.01))
     found = calls(read())
     assert len(found) == MAX_TOOLS + 1 and found["ok", "other", "none"] == 50.0
 

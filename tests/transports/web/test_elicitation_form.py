@@ -40,7 +40,7 @@ def test_each_kind_of_field_is_shown_as_what_it_is() -> None:
         ("f7", "choices", "text", "", {}),
     ]
     chosen = {
-        shown.name: [(o.name, o.value, o.title, o.chosen) for o in shown.options]
+        shown.name: [(o.name, o.value, o.title, o.is_chosen) for o in shown.options]
         for shown in elicitation_form.form_fields(SCHEMA)
     }
     assert chosen["f5"] == [("f5.0", "s", "Small", False), ("f5.1", "l", "Large", True)]
