@@ -13,18 +13,32 @@ from typing import Annotated, Any
 
 import msgspec
 
+from toolgate.tools.api.text import closest
+
 MAX_SUBSCHEMAS = 2_000  # a schema larger than this is an attack on the validator, not a description
 MAX_FINDINGS = 5  # a model corrects a few at a time
 MAX_SHOWN = 120  # characters of an offending value told back
 MAX_TEXT = 256 * 1024  # characters of a value that findings show parts of: the validator spells all of it for that
 MAX_VALUES = 250_000  # of one whose findings are told: to look at so many takes 20 ms
 CONTAINER = 20  # values that an object or an array counts for, as it takes that long
+MAX_OPTIONS = 2_000  # characters of the values that are allowed
 MAX_NAME = 1_024  # characters of a property's name
 
 NEWS = "meanwhile"  # the property of structured content that says what happened meanwhile
 OPEN_KEYWORDS = {  # beside these keywords a further property fits, whatever they say
     *("type", "properties", "required", "title", "description", "default", "examples", "deprecated"),
     *("$defs", "definitions", "$schema", "$id", "$comment", "additionalProperties"),
+}
+
+UNKNOWN_KINDS = ("additionalProperties", "unevaluatedProperties")
+COMBINED_KINDS = ("anyOf", "oneOf", "oneOfNotValid", "oneOfMultipleValid", "not", "falseSchema")
+TYPE_NOUNS = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
 }
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
@@ -146,8 +160,8 @@ def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
                 errors = masked.iter_errors(value)
             else:
                 errors = validator.iter_errors(value)
-            return "; ".join(_format_finding(error, schema, noun) for error in islice(errors, MAX_FINDINGS))
-        except ValueError:  # the validator's own limit
+            return _format_findings(list(islice(errors, MAX_FINDINGS)), schema, noun, characters > MAX_TEXT)
+        except (ValueError, RecursionError):  # the validator's own limit
             return f"the {noun}s are nested too deeply"
 
     return findings
@@ -305,15 +319,57 @@ def _drop_titles(schema: Any) -> Any:
     return schema
 
 
-def _format_finding(error: Any, schema: dict[str, Any], noun: str) -> str:
-    where = ".".join(str(part) for part in error.instance_path)
-    what = str(error.message)
-    if len(what) > MAX_SHOWN * 2:
-        what = f"{what[:MAX_SHOWN]} … {what[-MAX_SHOWN:]}"
-    if where:
-        return f"{noun} {where!r}: {what}"
-    names = ", ".join(schema.get("properties", {})) or "none"
-    return f"{what} ({noun}s: {names})"
+def _format_findings(errors: list[Any], schema: dict[str, Any], noun: str, is_masked: bool) -> str:
+    """Say which arguments are at fault and what was expected. What is missing is left out where it was mistyped."""
+    names = list(schema.get("properties", {}))
+    findings: list[str] = []
+    suggested: set[str] = set()
+    for error in sorted(errors, key=lambda error: str(error.kind.name) not in UNKNOWN_KINDS):
+        path = ".".join(str(part) for part in error.instance_path)
+        if error.kind.name in UNKNOWN_KINDS:
+            for name in error.kind.unexpected[:MAX_FINDINGS]:
+                near = None if path else closest(name, names)
+                suggested.update([near] if near else [])
+                where = _quote(f"{path}.{name}" if path else name)
+                listed = "" if path else f" ({noun}s: {', '.join(names) or 'none'})"
+                findings.append(f"no {noun} {where}{f'; did you mean {_quote(near)}?' if near else listed}")
+        elif error.kind.name == "required":
+            name = error.kind.property
+            if path or name not in suggested:
+                findings.append(f"{noun} {_quote(f'{path}.{name}' if path else name)} is missing")
+        else:
+            what = _format_mismatch(error, is_masked)
+            findings.append(f"{noun} {_quote(path)}{what}" if path else f"the {noun}s{what}")
+    return "; ".join(findings[:MAX_FINDINGS])
+
+
+def _format_mismatch(error: Any, is_masked: bool) -> str:
+    """Say what a value must be, or why it does not fit. A masked value is too large to be shown."""
+    kind, name = error.kind, error.kind.name
+    value = "" if is_masked else _shorten(_to_json(error.instance))
+    if name == "type":
+        wanted = " or ".join(TYPE_NOUNS.get(each, each) for each in kind.types)
+        return f" must be {wanted}{f', not {value}' if value else ''}"
+    if name == "enum":
+        options = ", ".join(_quote(each) if isinstance(each, str) else str(each) for each in kind.options)
+        return f": {value or 'the value'} is not one of {options[:MAX_OPTIONS]}"
+    if name in COMBINED_KINDS:
+        return f" has a value that is not allowed{f': {value}' if value else ''}"
+    return f": {_shorten(str(error.message))}"
+
+
+def _to_json(value: Any) -> str:
+    import json  # msgspec writes no integer of more than 64 bits
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _quote(name: str) -> str:
+    return f'"{name[:MAX_SHOWN]}"'
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN * 2 else f"{text[:MAX_SHOWN]} … {text[-MAX_SHOWN:]}"
 
 
 def _refuse(uri: str) -> Any:

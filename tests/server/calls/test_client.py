@@ -189,9 +189,9 @@ def test_the_state_is_opaque_and_survives_a_restart(probe: Start) -> None:
 # -- what a form comes back with
 
 ILL = [
-    ({"name": 7}, "field 'name': 7 is not of type \"string\""),
-    ({}, '"name" is a required property (fields: name)'),
-    ({"name": None}, "field 'name': null is not of type \"string\""),
+    ({"name": 7}, 'field "name" must be a string, not 7'),
+    ({}, 'field "name" is missing'),
+    ({"name": None}, 'field "name" must be a string, not null'),
 ]
 
 
@@ -217,7 +217,7 @@ def test_a_retry_with_what_the_form_has_no_place_for_ends_the_call(
 def test_several_questions_are_each_held_against_their_own_form(connect: Start) -> None:
     answers = {**ANSWERS, "elicitation/create": {"action": "accept", "content": {"name": ["Ada"]}}}
     server = connect(capabilities=ALL, answer=lambda method, _: answers[method])
-    assert "field 'name': [\"Ada\"] is not of type" in server.error("ask_together")
+    assert 'field "name" must be a string, not ["Ada"]' in server.error("ask_together")
 
 
 MOST_TRIES = 3  # a machine that is busy may take a quarter of a second over what takes a hundredth

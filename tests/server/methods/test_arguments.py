@@ -68,11 +68,11 @@ def test_a_null_for_an_optional_argument_of_the_thirteen_counts_as_left_out(
 
 def test_a_null_for_a_required_argument_is_refused_by_name(connect: Start) -> None:
     told = connect().error("TaskManager", {"action": "list", "query": None})
-    assert told.startswith("TaskManager: argument 'query': null is not of type")
+    assert told.startswith('TaskManager: argument "query" must be a string, not null')
 
 
 def test_a_null_for_an_argument_that_does_not_exist_is_refused(connect: Start) -> None:
-    assert "'colour'" in connect().error("TaskManager", {"action": "list", "query": "", "colour": None})
+    assert 'no argument "colour"' in connect().error("TaskManager", {"action": "list", "query": "", "colour": None})
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_of_a_raw_schema_a_null_is_dropped_only_where_the_schema_has_no_place_fo
 
 def test_a_null_inside_an_argument_stays(plugin: Server) -> None:
     told = plugin.error("typed", {"count": 1, "names": ["a", None]})
-    assert told.startswith("typed: argument 'names.1': null is not of type")
+    assert told.startswith('typed: argument "names.1" must be a string, not null')
 
 
 # -- control characters

@@ -49,7 +49,7 @@ def test_a_raw_schema_reaches_clients_verbatim_and_is_what_is_checked(connect: S
     assert schema["$defs"] == {"word": {"type": "string", "pattern": "^[a-z]+$"}}
     assert schema["x-anything"] == {"kept": True}
     assert server.text("raw", {"word": "fine"}) == "fine"
-    assert "'word'" in server.error("raw", {"word": "FINE"})
+    assert '"word"' in server.error("raw", {"word": "FINE"})
 
 
 def test_values_arrive_as_the_types_they_were_declared_with(connect: Start) -> None:
@@ -62,16 +62,16 @@ def test_values_arrive_as_the_types_they_were_declared_with(connect: Start) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, ["count", "required"]),
-        ({"count": "three"}, ["'count'", "integer"]),
-        ({"count": 1.5}, ["'count'", "integer"]),
-        ({"count": True}, ["'count'", "integer"]),
-        ({"count": None}, ["'count'", "integer"]),
-        ({"count": 1, "kind": "z"}, ["'kind'", "a", "b"]),
+        ({}, ['"count" is missing']),
+        ({"count": "three"}, ['"count"', "integer"]),
+        ({"count": 1.5}, ['"count"', "integer"]),
+        ({"count": True}, ['"count"', "integer"]),
+        ({"count": None}, ['"count"', "integer"]),
+        ({"count": 1, "kind": "z"}, ['"kind"', '"z" is not one of "a", "b"']),
         ({"count": 1, "tags": [1]}, ["tags.0", "string"]),
         ({"count": 1, "point": {"x": 1}}, ["point", "y"]),
         ({"count": 1, "colour": "red"}, ["colour", "count, ratio, kind, tags, point"]),
-        ({"count": "x" * 100_000}, ["'count'", "integer"]),
+        ({"count": "x" * 100_000}, ['"count"', "integer"]),
     ],
 )
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", STATELESS])
@@ -250,3 +250,36 @@ def test_a_call_that_is_cancelled_while_others_are_held_leaves_them_alone(connec
     server.notify("notifications/cancelled", {"requestId": one})
     assert "took too long" in server.result(other)["content"][0]["text"]
     assert not [message for message in server.messages if message.get("id") == one]
+
+
+COMMAND = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string"},
+        "timeout": {"type": "integer", "maximum": 9},
+        "action": {"enum": ["create", "add", "list", "pending"]},
+        "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    },
+    "required": ["command"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        ({"cmd": "ls"}, 'no argument "cmd"; did you mean "command"?'),
+        ({"command": "ls", "zzz": 1}, 'no argument "zzz" (arguments: command, timeout, action, either)'),
+        ({}, 'argument "command" is missing'),
+        ({"command": 2**80}, f'argument "command" must be a string, not {2**80}'),
+        ({"command": "", "timeout": 10}, 'argument "timeout": 10 is greater than the maximum of 9'),
+        (
+            {"command": "", "action": "delete"},
+            'argument "action": "delete" is not one of "create", "add", "list", "pending"',
+        ),
+        ({"command": "", "either": 1.5}, 'argument "either" has a value that is not allowed: 1.5'),
+        ([], "the arguments must be an object, not []"),
+    ],
+)
+def test_a_finding_names_the_argument_and_what_it_takes(arguments: Any, finding: str) -> None:
+    assert compile_check(COMMAND)(arguments) == finding

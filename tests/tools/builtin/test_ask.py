@@ -160,19 +160,19 @@ def test_an_answer_to_several_is_options_and_the_persons_own_words(
 @pytest.mark.parametrize(
     ("question", "content", "told"),
     [
-        (DATABASE, {"question_1": "Oracle"}, "field 'question_1': \"Oracle\" is not one of"),
-        (DATABASE, {"question_1": 7}, "field 'question_1': 7 is not"),
-        (DATABASE, {"question_1": ["PostgreSQL"]}, "field 'question_1': [\"PostgreSQL\"] is not"),
+        (DATABASE, {"question_1": "Oracle"}, 'field "question_1": "Oracle" is not one of'),
+        (DATABASE, {"question_1": 7}, 'field "question_1" must be a string, not 7'),
+        (DATABASE, {"question_1": ["PostgreSQL"]}, 'field "question_1" must be a string, not ["PostgreSQL"]'),
         (
             DATABASE,
             {"question_1": "SQLite", "question_1_other": {"a": 1}},
-            "field 'question_1_other': {\"a\":1} is not",
+            'field "question_1_other" must be a string, not {"a": 1}',
         ),
         (DATABASE, {"colour": "blue", "sure": True}, "the form came back with 'colour', which is no field of it"),
-        (CHECKS, {"question_1": ["lint", "fuzzing"]}, "field 'question_1.1': \"fuzzing\" is not one of"),
-        (CHECKS, {"question_1": "types"}, 'field \'question_1\': "types" is not of type "array"'),
-        (CHECKS, {"question_1": ["lint", None]}, "field 'question_1.1': null is not"),
-        (CHECKS, {"question_1": ["a"] * 100_000}, "field 'question_1.0': \"a\" is not one of"),
+        (CHECKS, {"question_1": ["lint", "fuzzing"]}, 'field "question_1.1": "fuzzing" is not one of'),
+        (CHECKS, {"question_1": "types"}, 'field "question_1" must be a list, not "types"'),
+        (CHECKS, {"question_1": ["lint", None]}, 'field "question_1.1"'),
+        (CHECKS, {"question_1": ["a"] * 100_000}, 'field "question_1.0": "a" is not one of'),
     ],
 )
 def test_an_answer_that_does_not_fit_the_form_is_told_as_none_with_its_field_and_the_questions(
@@ -189,7 +189,7 @@ def test_an_answer_that_does_not_fit_the_form_is_told_as_none_with_its_field_and
 def test_without_multi_select_a_box_is_ticked_or_not(tmp_path: Path) -> None:
     output = asked(tmp_path, [CHECKS], accepting({"question_1_option_1": "true"}, frozenset()))
     assert data(output)["outcome"] == "unanswered"
-    assert 'field \'question_1_option_1\': "true" is not of type "boolean"' in said(output)
+    assert 'field "question_1_option_1" must be true or false, not "true"' in said(output)
 
 
 def test_declined_cancelled_and_unanswered_are_told_apart(tmp_path: Path) -> None:
