@@ -60,10 +60,13 @@ log = logging.getLogger("toolgate.http")
 
 
 class HttpApp:
-    """The transports of one server on one port, and what they share. `access(public_url)` opens what people sign in
-    with; None where nobody has to. `leave(principal)` ends what a person has going on that is no request's, `overview`
-    shows it; `every` is how many seconds pass between two looks at who may still come; `sandbox` the level that
-    commands have."""
+    """The transports and pages of one server on one port.
+
+    - `access(public_url)` opens what people sign in with; None for `--auth none`.
+    - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
+    - `revocation_interval`: seconds between two checks for revoked people and grants.
+    - `sandbox`: the level that commands have.
+    """
 
     def __init__(
         self,
@@ -176,8 +179,10 @@ class HttpApp:
         )
 
     def listen(self) -> None:
-        """Have clients wait for `serve`, rather than be refused. Raises UsageError when the port can't be had, and when
-        commands could sign in as anybody."""
+        """Have clients wait for `serve`, rather than be refused.
+
+        Raises UsageError when the port can't be had, and when commands could sign in as any person.
+        """
         if self._open is not None:
             from toolgate.server.auth import setup as access  # start-up
 
@@ -199,9 +204,9 @@ class HttpApp:
         where = ", on the socket that was handed over" if self._is_handed else ""
         log.info("serving %s%s", " and ".join(base + row.path for row in self._config.transports), where)
         if self._config.is_public and self._sandbox == "none":
-            log.warning("--sandbox none: whoever may use the shell has all that this process has")
+            log.warning("--sandbox none: commands may do all that this process may do")
         if self._config.approve and self._open is None and can_reach_machine(self._config, self._sandbox):
-            log.warning("--approve: with --auth none commands that reach this port can answer for the person")
+            log.warning("--approve: with --auth none, commands that reach this port can approve their own calls")
         try:
             application = self.application(self._config.public_url or _base_url(self._config.host, port))
             await self._offer_pairing()
@@ -221,20 +226,22 @@ class HttpApp:
                 await self._access.close()
 
     async def _recall_sessions(self) -> None:
-        """The sessions of before; who connects meanwhile waits. Without them clients begin anew."""
+        """Recall the sessions of earlier processes, while clients wait. Without them clients initialize anew."""
         for transport in self._transports.values():
-            await _retry(transport.sessions.recall, "sessions from before this start can't go on yet")
+            await _retry(transport.sessions.recall, "sessions of earlier processes can't be recalled yet")
 
     async def _offer_pairing(self) -> None:
-        """Where there is no account yet."""
+        """Offer a pairing code, if there is no account yet."""
         if self._access is not None and self._access.sign_in is not None:
-            failing = "whether there is an account can't be told, and no pairing code is offered"
+            failing = "the accounts can't be read, and no pairing code is offered"
             await _retry(self._access.sign_in.offer_pairing, failing)
 
     @contextlib.asynccontextmanager
     async def _watch_revocations(self) -> AsyncGenerator[None]:
-        """Meanwhile, what belongs to those who may not come any more is ended. Where an outside issuer says who may,
-        nothing is known of it but when tokens end."""
+        """Meanwhile, end what belongs to revoked people and grants.
+
+        Of an external issuer's revocations the server learns nothing: there only the tokens' expiry ends access.
+        """
         authorization = self._access.authorization if self._access is not None else None
         if self._access is None or authorization is None:
             yield
@@ -255,15 +262,14 @@ class HttpApp:
                 await task
 
     def _open_rights(self) -> Iterator[GrantKey]:
-        """By which something is open."""
+        """By which sessions, calls, tasks and questions are open."""
         for transport in self._transports.values():
             yield from transport.rights()
         yield from self._server.call_tasks.rights()
         yield from self._server.questions.rights()
 
     async def _end_rights(self, rights: Collection[GrantKey]) -> None:
-        """End all that is open by these: sessions with their streams and calls, calls of no session, and what calls
-        left behind."""
+        """End all that these opened: sessions with their streams and calls, calls of no session, tasks and questions."""
         for transport in self._transports.values():
             transport.end_by_rights(rights)
         self._server.questions.drop_rights(rights)
@@ -380,7 +386,7 @@ def can_reach_machine(config: Config, level: str) -> bool:
 
 
 def check_http(config: Config) -> None:
-    """Raise UsageError for what can't be served, and for what must not: a shell to whoever comes by."""
+    """Raise UsageError for options that can't be served, and for those that would give strangers a shell."""
     if config.metrics_token is not None:
         read_token(config.metrics_token)
     if config.auth != "none":
@@ -396,16 +402,18 @@ def check_http(config: Config) -> None:
     if not config.is_public:
         return
     if config.public_url is None:
-        raise UsageError("--public-url: off loopback it must be said under which https URL clients reach this server")
+        raise UsageError(
+            "--public-url: off loopback it is required: the https URL under which clients reach this server"
+        )
     if config.sandbox_level == "none" and not config.accept_unsandboxed:
         raise UsageError(
-            "--sandbox: who signs in may run commands, and none keeps them from nothing that this process may do; off "
-            "loopback it needs --accept-unsandboxed too"
+            "--sandbox none: people who sign in could do all that this process may do; off loopback it needs "
+            "--accept-unsandboxed too"
         )
 
 
 async def _retry(work: Callable[[], Awaitable[object]], failing: str) -> None:
-    """Do `work`, as soon as the state can be used; `failing` says in the log what does not work without."""
+    """Do `work`, as soon as the state can be used. After TRIES failures log `failing`."""
     for left in reversed(range(TRIES)):
         try:
             await work()

@@ -39,9 +39,9 @@ FLUSH_TIME = 0.3  # seconds a client gets to read the last answers at the end
 
 
 def take_descriptors() -> tuple[int, int]:
-    """Take the protocol's two descriptors out of everybody's way, and give (input, output).
+    """Return the protocol's descriptors (input, output), moved away from 0 and 1.
 
-    From then on descriptor 0 is empty and descriptor 1 is standard error, for us, for plugins and for children.
+    From then on descriptor 0 is empty and descriptor 1 is standard error, for the server, plugins and children.
     """
     taken = os.dup(0), os.dup(1)  # not inheritable
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -254,7 +254,7 @@ class StdioConnection:
             await taken.wait()
 
     def _feed_from_file(self, data: bytes, taken: asyncio.Event) -> None:
-        """`_take`, in a callback: it starts tasks, which a task can't do (eager.start)."""
+        """`_feed`, in a callback: it starts tasks at once, which a task can't do (eager_task)."""
         self._feed(data)
         taken.set()
 
@@ -314,7 +314,7 @@ class StdioConnection:
         elif output.is_full or self._size_in_work >= MAX_IN_WORK:
             self._pause()
         elif self._lines:
-            self._start_tasks_soon()  # the pipe took enough meanwhile: nobody else would come back for them
+            self._start_tasks_soon()  # the pipe took enough meanwhile, and no callback would start them
 
     def _finish_task(self, task: "asyncio.Task[Any]") -> None:
         self._size_in_work -= self._tasks.pop(task)

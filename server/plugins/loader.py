@@ -153,7 +153,7 @@ class Generation:
 
 
 def _count_calls(function: Function, generation: Generation, blocking: LoopWatchdog) -> Callable[..., Any]:
-    """The function's call, during which its generation is entered. What is plain runs in threads and blocks nobody."""
+    """Return the function's call, which enters its generation meanwhile. Plain functions run in threads and block none."""
     call = function.call
 
     async def stream(*words: Any, **keywords: Any) -> AsyncIterator[Any]:

@@ -260,8 +260,8 @@ class PluginReloader:
             log.error("plugin %s: %s; %s", plugin.file, told, still)
 
     def _filter_yielding(self, yielding: Iterable[Part], owners: Mapping[Key, Part]) -> list[Part]:
-        """Those that no plugin claims: what a skill adds may come from anybody who writes in the workspace, plugins
-        are the operator's."""
+        """Return those that no plugin claims. A skill may come from any writer in the workspace, a plugin only from the
+        operator."""
         kept: list[Part] = []
         before, self._left_out = self._left_out, {}
         for part in yielding:
@@ -295,8 +295,10 @@ class PluginReloader:
 def _find_conflict(
     chosen: Mapping[PluginFile, LoadedPlugin | None], built_in: Mapping[Key, Part]
 ) -> tuple[PluginFile, Part, Part] | None:
-    """The first plugin that claims what is another's, what it claims, and who has it. What is served already has the
-    better claim, then what comes first."""
+    """Return the first plugin that claims what is another's, what it claims, and the part that has it.
+
+    What is served already has the better claim, then what comes first.
+    """
     owners = dict(built_in)
     claims = [(plugin, part) for plugin, loaded in chosen.items() if loaded is not None for part in loaded.parts]
     senior = {plugin: _keys(plugin.serving) for plugin in chosen}

@@ -25,7 +25,7 @@ def take_socket(handed: Mapping[str, str], host: str, port: int) -> socket.socke
     if int(process) != os.getpid() or int(count) == 0:
         return None
     if int(count) != 1:
-        raise UsageError(f"LISTEN_FDS: {count} sockets were handed over, and one is served: one ListenStream=")
+        raise UsageError(f"LISTEN_FDS: {count} sockets were handed over: use one ListenStream=")
     taken = _open_listening_socket()
     try:
         _check_address(taken, host, port)
@@ -49,7 +49,7 @@ def _open_listening_socket() -> socket.socket:
     is_tcp = taken.family in (socket.AF_INET, socket.AF_INET6) and taken.type == socket.SOCK_STREAM
     if not is_tcp or not taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         taken.close()
-        raise UsageError("LISTEN_FDS: what was handed over is no TCP socket that listens: ListenStream= and Accept=no")
+        raise UsageError("LISTEN_FDS: descriptor 3 is no listening TCP socket: use ListenStream= and Accept=no")
     return taken
 
 

@@ -54,7 +54,7 @@ class BodyReader:
         self._slow = DeadlineTimer(slow)
 
     async def read_or_refuse(self, principal: str, headers: Headers, receive: Receive, send: Send) -> Body | None:
-        """The body; None when the request has been refused for it, or nobody is there any more."""
+        """Return the body, or None when the request has been refused or its client has hung up."""
         try:
             return await self.read(principal, headers, receive)
         except BodyTooLargeError:  # the rest is read and thrown away, or the client would not see why

@@ -65,7 +65,7 @@ class EventStream:
     `id` is unique within its session, of earlier processes too; event ids are `id-number`, and end in ANSWERED where
     the event answers the request, or the batch, that the stream is of. `numbered` says whether events carry ids at all.
     `wanted` is the scopes it takes to be told again what is on it. `claim` holds its events in a budget, and is offered
-    while nobody reads: `forget` is called when it has ended.
+    while it has no reader: `forget` is called when it has ended.
     """
 
     can_ask = True
@@ -204,7 +204,7 @@ class EventStream:
         return self._events[max(0, cursor + 1 - self._first) :]
 
     def forget(self, cursor: int) -> None:
-        """Drop what up to number `cursor` nobody will ask for again."""
+        """Drop the events up to number `cursor`: no reader asks for them again."""
         while self._events and self._first <= cursor:
             self._drop()
 
@@ -235,7 +235,7 @@ class EventStream:
         return True
 
     def _offer(self) -> None:
-        """Let others have what it holds, as nobody reads it; all of it where it is closed."""
+        """Offer what it holds to other streams, as it has no reader; release all of it where it is closed."""
         if self.claim is None or self.reader is not None:
             return
         if self._is_closed:

@@ -35,7 +35,7 @@ class PostReply:
         self._make = make
         self.answer: Any = None
         self.stream: EventStream | None = None
-        self._turned: asyncio.Future[None] | None = None  # only where somebody has to wait: few answers take a while
+        self._turned: asyncio.Future[None] | None = None  # only where the answer takes a while: few do
 
     def send(self, message: Outbound) -> None:
         if self.stream is None:

@@ -98,7 +98,7 @@ class HttpSession:
     def use(self, principal: Principal) -> bool:
         """Go on with another token of the owner, and with what that may do. False: tokens of too many grants did.
 
-        Each of these grants ends the session: whoever takes one back is not asked which of its tokens came last.
+        Revoking any of these grants ends the session, whichever of its tokens came last.
         """
         if principal.grant_key not in self.rights and len(self.rights) >= MAX_RIGHTS:
             return False
@@ -130,7 +130,7 @@ class HttpSession:
         return made
 
     def open_get_stream(self, scopes: frozenset[str] | None = None) -> EventStream:
-        """The stream of a GET request by whoever has these scopes: one that waits for such a reader, or a new one.
+        """Return the stream of a GET request with these scopes: one that waits for such a reader, or a new one.
         Where there are enough of them, the oldest: its reader is sent away, and what it has not got goes to the next.
         """
         for stream in self._get_streams:
@@ -168,11 +168,11 @@ class HttpSession:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody reads what no request asked for."""
+        """Whether a GET stream has a reader."""
         return any(stream.reader is not None for stream in self._get_streams)
 
     def send(self, message: Outbound) -> None:
-        """Take what no request asked for: on the newest stream that somebody reads, never on two."""
+        """Send what no request asked for: on the newest GET stream that has a reader, never on two."""
         for stream in reversed(self._get_streams):
             if stream.reader is not None:
                 self._add(stream, message)
@@ -180,7 +180,7 @@ class HttpSession:
         self._add(self.open_get_stream(), message)
 
     def _add(self, stream: EventStream, message: Outbound) -> None:
-        """Send it on a stream of a GET request: who is told it again has to have what the client has now."""
+        """Send it on a GET stream: resuming that stream takes the scopes that the client has now."""
         stream.wanted |= self.session.scopes or NOTHING
         stream.send(message)
 
@@ -244,7 +244,7 @@ class HttpSession:
         return stream, number
 
     def forget(self, stream: EventStream) -> None:
-        """Have it end, with all that is in it: nobody can come back to it."""
+        """End a stream, with all that is in it: it can't be resumed any more."""
         stream.close()
         self.streams.pop(stream.id, None)
         self._get_streams = [other for other in self._get_streams if other is not stream]
@@ -262,7 +262,7 @@ class HttpSession:
         return stream
 
     def _make_room(self) -> None:
-        """Forget streams nobody reads, oldest first: finished ones, and if that is not enough others."""
+        """Forget streams without a reader, oldest first: finished ones, and if that is not enough others."""
         finished = [stream for stream in self.streams.values() if stream.ended and stream.reader is None]
         kept = sum(stream.size for stream in finished)
         for stream in finished:
@@ -294,7 +294,7 @@ class HttpSession:
                 await records.update(self.record_key, data)
         except StateError as error:
             self.is_recorded = not is_new
-            log.warning("a session is not written down, and does not outlive this process as it is: %s", error)
+            log.warning("a session is not saved, and does not outlive this process as it is: %s", error)
         else:
             self._saved_data, self.session.place.saved_cwd = data, cwd
 

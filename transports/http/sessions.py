@@ -22,7 +22,7 @@ from toolgate.transports.http.session import HttpSession
 IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
 MAX_PER_OWNER = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
-MAX_PER_PERSON = 300  # of one person, through however many clients: anybody may register more of those
+MAX_PER_PERSON = 300  # of one person, through any number of clients: strangers may register more of those
 NOTE = 60.0  # seconds between two notes of which sessions were used: after kill -9 they seem idle for that much longer
 RETRY = 1.0  # seconds between two tries to recall sessions
 MAX_UNDELIVERED = 32 * 2**20  # bytes of messages that all sessions leave to the next process
@@ -204,7 +204,7 @@ class Sessions:
             if self._undropped:
                 await self._records.remove(self._undropped)
         except StateError as error:
-            log.warning("what sessions leave to the next process is lost: %s", error)
+            log.warning("undelivered messages of sessions are not saved for the next process: %s", error)
         for held in list(self._sessions.values()):
             self._remove(held)
             if isinstance(held, HttpSession):
@@ -215,7 +215,7 @@ class Sessions:
         """Raises StateError where it is too soon: a client that was told there is no such session would not come
         back."""
         if time.monotonic() - tried < RETRY:
-            raise StateError("the sessions of before can't be looked up: try again")
+            raise StateError("the sessions of earlier processes can't be read: try again")
         await self.recall()
 
     async def _wake_dormant(self, id: str, dormant: DormantSession, principal: Principal) -> None:
@@ -348,7 +348,7 @@ class Sessions:
         return (self._of_owner, held.owner), (self._of_person, held.principal.name)
 
     def _evict_largest(self, principal: Principal) -> bool:
-        """All is taken: whoever has most gives way, and nobody who has less than this principal."""
+        """End an idle session of the person with most sessions, or of another with no fewer than this principal."""
         own = len(self._of_person.get(principal.name, {}))
         largest = sorted(self._of_person.values(), key=len, reverse=True)
         return any(self._evict_idle(among) for among in largest if len(among) >= max(own, 1))
@@ -374,4 +374,4 @@ def _create_dormant(found: StoredSession, now: float) -> DormantSession:
 
 def _log_failure(done: "asyncio.Future[None]") -> None:
     if not done.cancelled() and done.exception() is not None:
-        log.warning("which sessions were used is not written down: %s", done.exception())
+        log.warning("the times of the sessions' last use are not saved: %s", done.exception())

@@ -158,7 +158,7 @@ async def _as_task(flight: CallState, given: api.AsTaskArguments) -> Any:
 
 
 async def _change(flight: CallState, given: api.WatchArguments) -> Any:
-    """Whether there was another change of the file; not so when nobody finds out."""
+    """Whether the file changed again; False where changes can't be watched."""
     if given.number not in flight.changes and len(flight.changes) >= MAX_CHANGES:
         raise OverflowError(f"more than {MAX_CHANGES} files watched by one call")
     changes = flight.changes.setdefault(given.number, flight.context.watch_path(given.path))

@@ -121,7 +121,7 @@ PartData = ToolData | PromptData | ResourceData
 
 
 class ContextData(msgspec.Struct, frozen=True):
-    """Who calls and what the caller's end can do: all of a Context that is data."""
+    """All of a Context that is data: the principal, and what its client can do."""
 
     principal: str
     place: str

@@ -133,7 +133,7 @@ def test_commands_inherit_neither_the_socket_nor_what_was_said_of_it(manager: Ma
 @pytest.mark.parametrize(
     ("count", "more", "said"),
     [
-        ("2", {}, "2 sockets were handed over, and one is served"),
+        ("2", {}, "2 sockets were handed over: use one ListenStream="),
         ("x", {}, "must be numbers"),
         ("", {}, "must be numbers"),
         ("1", {"LISTEN_PID": "me"}, "must be numbers"),
