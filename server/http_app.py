@@ -269,7 +269,7 @@ class HttpApp:
         yield from self._server.questions.rights()
 
     async def _end_rights(self, rights: Collection[GrantKey]) -> None:
-        """End all that these opened: sessions with their streams and calls, calls of no session, tasks and questions."""
+        """End all that these opened: sessions, their calls, calls of no session, tasks and questions."""
         for transport in self._transports.values():
             transport.end_by_rights(rights)
         self._server.questions.drop_rights(rights)

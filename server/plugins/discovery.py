@@ -26,7 +26,7 @@ SPACE = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokeni
 
 @dataclass(frozen=True, slots=True)
 class PluginContent:
-    """What a plugin consisted of when it was looked at: `full` are the files that were not empty."""
+    """The content of a plugin at one moment: a digest, the files with content and the empty ones."""
 
     digest: bytes
     full: frozenset[Path] = frozenset()
@@ -34,8 +34,10 @@ class PluginContent:
 
 
 def find_plugins(folders: Iterable[Path], complain: Callable[[str], object]) -> Iterator[Path]:
-    """The plugin files: every `.py` and every package below, in order, each once; names that begin with `.` or `_` are
-    not. Links are followed, but nowhere twice."""
+    """Yield the plugin files: every `.py` and every package below, in order, each once.
+
+    Names that begin with `.` or `_` are left out. Links are followed, but nowhere twice.
+    """
     seen: set[tuple[int, int]] = set()
     for folder in folders:
         if not os.path.isdir(folder):
@@ -82,7 +84,7 @@ def _list_folder(folder: Path, complain: Callable[[str], object]) -> Iterator[Pa
 
 
 def read_sources(file: Path) -> dict[Path, bytes]:
-    """What a plugin consists of: its file, or every `.py` of its package. Raises OSError."""
+    """Return the source of a plugin by path: its file, or every `.py` of its package. Raises OSError."""
     if file.name != "__init__.py":
         return {file: _read_file(file, MAX_SOURCE)}
     found: dict[Path, bytes] = {}
@@ -135,7 +137,7 @@ def _read_file(file: Path, limit: int) -> bytes:
 
 
 def hash_sources(found: Mapping[Path, bytes]) -> PluginContent:
-    """What tells one version from another."""
+    """Return what tells one version of a plugin from another."""
     digest = hashlib.sha256()
     for path, data in found.items():
         digest.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape"))
@@ -145,7 +147,7 @@ def hash_sources(found: Mapping[Path, bytes]) -> PluginContent:
 
 
 def wants_isolation(file: Path) -> bool:
-    """Whether the file says `__isolate__ = True` in a statement of its own, in none that holds others. Raises OSError.
+    """Whether the file has the statement `__isolate__ = True`, outside all blocks. Raises OSError.
 
     Seen in its tokens: compiling holds up the server, and `ast.parse` is not safe in threads (CPython 3.11).
     """
@@ -162,7 +164,7 @@ def wants_isolation(file: Path) -> bool:
 
 
 def _split_statements(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[list[str]]:
-    """What is outside all blocks, a statement at a time."""
+    """Yield the words of each statement outside all blocks."""
     level, statement = 0, list[str]()
     for token in tokens:
         level += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
@@ -180,7 +182,7 @@ def _is_isolate_statement(statement: Sequence[str]) -> bool:
 
 
 def find_watched_folders(folders: Iterable[Path], complain: Callable[[str], object]) -> list[Path]:
-    """The folders whose entries decide what plugins there are and what is in them, or the nearest there are."""
+    """Return the folders whose entries decide which plugins there are and what is in them, or their nearest parents."""
     found: set[Path] = set()
     for folder in folders:
         for path in (folder, Path(os.path.realpath(folder))):  # it may be a link
@@ -192,8 +194,10 @@ def find_watched_folders(folders: Iterable[Path], complain: Callable[[str], obje
 
 
 def _walk_folders(folder: Path) -> set[Path]:
-    """The folders at and below `folder`, and those that files in them are linked from; at most a few more than
-    MAX_FOLDERS."""
+    """Return the folders at and below `folder`, and those of files that are linked into them.
+
+    At most a few more than MAX_FOLDERS.
+    """
     found: set[Path] = set()
     seen: set[str] = set()
     waiting = [folder]

@@ -44,11 +44,11 @@ class PluginHangsError(PluginLoadError):
 
 
 class TooManyLoadsError(PluginHangsError):
-    """Others have not ended; when they have, it may be loaded."""
+    """Other imports have not ended; when they have, this plugin may be loaded."""
 
 
 class LoadedPlugin(Protocol):
-    """A plugin that can be called."""
+    """A plugin whose parts can be called."""
 
     @property
     def parts(self) -> Sequence[Part]: ...
@@ -153,7 +153,7 @@ class Generation:
 
 
 def _count_calls(function: Function, generation: Generation, blocking: LoopWatchdog) -> Callable[..., Any]:
-    """Return the function's call, which enters its generation meanwhile. Plain functions run in threads and block none."""
+    """Return the function's call; while it runs, its generation is entered. Plain functions run in threads."""
     call = function.call
 
     async def stream(*words: Any, **keywords: Any) -> AsyncIterator[Any]:
@@ -175,7 +175,7 @@ def _count_calls(function: Function, generation: Generation, blocking: LoopWatch
 
 
 class SourceLoader(SourceFileLoader):
-    """Makes a module of bytes that were read before. Neither reads nor writes bytecode."""
+    """Compiles a module from bytes that were read before. Reads and writes no bytecode."""
 
     def __init__(self, fullname: str, path: str, data: bytes) -> None:
         super().__init__(fullname, path)
@@ -268,7 +268,7 @@ class PluginLoader:
 
 
 def _retire_late(loading: "asyncio.Task[Generation | BaseException]") -> None:
-    """It came too late."""
+    """Retire a generation that was loaded too late."""
     if not loading.cancelled() and loading.exception() is None:
         made = loading.result()
         if isinstance(made, Generation):

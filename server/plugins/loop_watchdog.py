@@ -17,8 +17,10 @@ PAUSE = 1.0  # seconds between two questions, so that short calls cost one wake-
 
 
 class LoopWatchdog:
-    """A context: while it is entered, in the loop's thread and as often as calls begin, the loop is asked. `prefix` is
-    how the names of modules begin whose code is a plugin's."""
+    """A context that calls enter in the loop's thread; meanwhile the loop is probed.
+
+    `prefix` begins the names of plugins' modules.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -45,7 +45,7 @@ Key = tuple[str, str]  # kind and key of a part
 
 @dataclass(eq=False, slots=True)
 class PluginFile:
-    """One plugin file. `serving` is the last good version, `waiting` a newer one that is not served yet."""
+    """One plugin file. `serving` is the last good version, `pending` a newer one that is not served yet."""
 
     file: Path
     content: PluginContent = field(default_factory=lambda: PluginContent(b""))
@@ -65,7 +65,7 @@ class PluginFile:
 
 
 class PluginReloader:
-    """What is loaded now from `folders`. `changed` is called when `registry` gives another registry.
+    """The plugins that are loaded from `folders`. `on_change` is called when `registry` returns another registry.
 
     `load` loads a plugin into this process, `isolated` into one of its own: where the file says `__isolate__ = True`,
     or all of them when `isolate`.
@@ -112,8 +112,10 @@ class PluginReloader:
                 self._retire(plugin)
 
     def registry(self, built_in: Registry, yielding: Iterable[Part] = ()) -> Registry:
-        """`built_in`, then those of `yielding` that no plugin claims, then the plugins, sorted by name. A plugin that
-        claims what is taken is left out or stays what it was, and the log says so."""
+        """Return `built_in`, then those of `yielding` that no plugin claims, then the plugins, sorted by name.
+
+        A plugin that claims what is taken is left out, or stays at its last good version; the log says so.
+        """
         chosen = {plugin: plugin.pending or plugin.serving for plugin in self._plugins.values()}
         owners: Mapping[Key, Part] = {(part.kind, part.key): part for part in built_in.parts}
         while (refused := _find_conflict(chosen, owners)) is not None:
@@ -277,7 +279,7 @@ class PluginReloader:
         return kept
 
     def _retire(self, what: LoadedPlugin | PluginFile) -> None:
-        """What it was made of goes round in circles, and the collector seldom comes by here (App.serve_stdio)."""
+        """Retire a plugin and collect it soon: modules form cycles, and collections are rare (App.serve_stdio)."""
         if isinstance(what, PluginFile):
             what.end()
         else:

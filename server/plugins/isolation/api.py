@@ -43,7 +43,7 @@ CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
 
 
 class ApiMethod(NamedTuple):
-    """`given` reads the arguments, `gives` the result; `brings`: it brings data, as much as it is asked for."""
+    """A method and the decoders of its arguments and result. `returns_data`: as many bytes as the caller wants."""
 
     signature: inspect.Signature
     arguments: "msgspec.json.Decoder[Any]"
@@ -109,7 +109,7 @@ class WatchArguments(msgspec.Struct):
 
 @functools.cache
 def find_method(name: str) -> ApiMethod | None:
-    """The method called `owner.name`, or None for what is not lent."""
+    """Return the method called `owner.name`, or None for one that is not offered."""
     owner, _, attribute = name.partition(".")
     kind = next((kind for held, kind, names in CONTEXT_METHODS if held == owner and attribute in names), None)
     if kind is None:

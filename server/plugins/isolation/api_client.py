@@ -20,7 +20,8 @@ from toolgate.tools.workspace import files
 
 
 class QuestionAskedError(BaseException):
-    """Ends the call with a question; `number` is the request's. No Exception: as in the server's own process."""
+    """Ends the call with the question of request `number`. No Exception, as in the server's own process: no plugin
+    catches it by mistake."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -28,14 +29,14 @@ class QuestionAskedError(BaseException):
 
 
 class ServerLink(Protocol):
-    """The way to the server."""
+    """Sends notes and requests to the server."""
 
     def note(self, id: int, name: str, given: Any, *, news: bool = False) -> None:
-        """Tell something. `news` may be dropped when the server is slow."""
+        """Send a note. `news` may be dropped when the server is slow."""
         ...
 
     async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
-        """Ask for something. Raises what it raises there, and Asked."""
+        """Send a request and return its result. Raises what it raises there, and QuestionAskedError."""
         ...
 
 
@@ -83,13 +84,13 @@ class RemotePeer:
         self._when_changed.append(tell)
 
     def update(self, held: bool, wants_progress: bool) -> None:
-        """The server says so."""
+        """Take what the server says has changed."""
         self.held, self.wants_progress = held, wants_progress
         for tell in self._when_changed:
             tell()
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        """A question that ends the call waits for those asked beside it: all of them go to the client at once."""
+        """Ask the client. A question that ends the call waits for those beside it: all go to the client at once."""
         self._asking += 1
         self._no_questions.clear()
         try:
@@ -126,12 +127,12 @@ class RemotePeer:
             self._no_questions.set()
 
     def _tell(self, name: str, given: msgspec.Struct, *, news: bool = False) -> None:
-        """Checked here, where the plugin hears of it: what does not fit its shape would cost the process."""
+        """Send a note after checking its shape here: a malformed one would end the process."""
         self._line.note(self._id, name, msgspec.convert(msgspec.structs.asdict(given), type(given)), news=news)
 
 
 class RemoteObject:
-    """What the caller owns: its methods run in the server. See server/plugins/isolation/api.py for those there are."""
+    """An object of the Context whose methods run in the server: those of CONTEXT_METHODS (api.py)."""
 
     def __init__(self, line: ServerLink, id: int, owner: str) -> None:
         self._line = line
@@ -153,7 +154,7 @@ class RemoteObject:
 
 
 class RemoteWorkspace(RemoteObject):
-    """With what is data, and what needs no server."""
+    """The workspace; its data and what needs no server are here."""
 
     def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
         super().__init__(line, id, "workspace")
@@ -193,7 +194,7 @@ class ContextFactory:
         return Context(belongings, peer)
 
     def update(self, news: ContextUpdate) -> None:
-        """Nothing happens when the call is over."""
+        """Take a change of a call's data; nothing happens when the call is over."""
         if news.id in self._peers:
             self._peers[news.id].update(news.held, news.wants_progress)
 
@@ -202,7 +203,7 @@ class ContextFactory:
         self._peers.pop(id, None)
 
     def _skills_in(self, folders: Sequence[str]) -> Skills:
-        """They are files: read here, without the server's cache."""
+        """Return the skills in `folders`: their files are read here, without the server's cache."""
         if folders not in self._skills:
             self._skills[folders] = Skills([Path(folder) for folder in folders])
         return self._skills[folders]

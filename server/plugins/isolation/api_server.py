@@ -35,7 +35,7 @@ MAX_CHANGES = 64  # files watched by one call
 
 
 class CallState(Protocol):
-    """The call on whose behalf it is."""
+    """The call on whose behalf notes and requests come."""
 
     context: Context
     questions: dict[int, InputRequired]
@@ -44,7 +44,7 @@ class CallState(Protocol):
 
 
 def context_data(context: Context) -> ContextData:
-    """All of a Context that is data."""
+    """Return all of a Context that is data."""
     place, workspace = context.caller_state, context.workspace
     return ContextData(
         principal=context.principal,
@@ -62,12 +62,12 @@ def context_data(context: Context) -> ContextData:
 
 
 def context_update(id: int, context: Context) -> ContextUpdate:
-    """What of it may have changed."""
+    """Return what of a Context's data may have changed."""
     return ContextUpdate(id, context.hold is not None, context.wants_progress)
 
 
 def move_caller(context: Context, cwd: str) -> None:
-    """The caller stands elsewhere now: the plugin's word, as it would be in this process."""
+    """Move the caller to the folder that the plugin moved it to, as a plugin in this process could."""
     if cwd.startswith("/") and "\0" not in cwd:
         context.caller_state.cwd = Path(cwd)
 
@@ -75,32 +75,32 @@ def move_caller(context: Context, cwd: str) -> None:
 # -- notes
 
 
-async def _progress(flight: CallState, given: api.ProgressNote) -> None:
-    await flight.context.progress(given.progress, given.total, given.message)
+async def _progress(call: CallState, given: api.ProgressNote) -> None:
+    await call.context.progress(given.progress, given.total, given.message)
 
 
-async def _log(flight: CallState, given: api.LogNote) -> None:
-    await flight.context.log(given.level, given.data, given.logger)
+async def _log(call: CallState, given: api.LogNote) -> None:
+    await call.context.log(given.level, given.data, given.logger)
 
 
-async def _note_update(flight: CallState, given: api.UriNote) -> None:
-    flight.context.updated(given.uri)
+async def _note_update(call: CallState, given: api.UriNote) -> None:
+    call.context.updated(given.uri)
 
 
-async def _list_changed(flight: CallState, given: api.EmptyNote) -> None:
-    flight.context.list_changed()
+async def _list_changed(call: CallState, given: api.EmptyNote) -> None:
+    call.context.list_changed()
 
 
-async def _close_stream(flight: CallState, given: api.EmptyNote) -> None:
-    flight.context.close_stream()
+async def _close_stream(call: CallState, given: api.EmptyNote) -> None:
+    call.context.close_stream()
 
 
-async def _note_change(flight: CallState, given: api.EmptyNote) -> None:
-    flight.news.set()
+async def _note_change(call: CallState, given: api.EmptyNote) -> None:
+    call.news.set()
 
 
-async def _note_run(flight: CallState, given: api.RunNote) -> None:
-    flight.context.service(Workspace).drop_notice(given.run)
+async def _note_run(call: CallState, given: api.RunNote) -> None:
+    call.context.service(Workspace).drop_notice(given.run)
 
 
 NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any], Awaitable[None]]]] = {
@@ -114,11 +114,11 @@ NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any], A
 }
 
 
-async def take_note(flight: CallState, name: str, given: msgspec.Raw) -> None:
-    """Take a note. Raises Malformed."""
+async def take_note(call: CallState, name: str, given: msgspec.Raw) -> None:
+    """Handle a note. Raises MalformedFrameError."""
     try:
         decoder, take = NOTES[name]
-        await take(flight, decoder.decode(given))
+        await take(call, decoder.decode(given))
     except Exception as error:  # noqa: BLE001  # a number beyond all bounds, a level that is none, …
         raise MalformedFrameError(f"a note that is none, {name!r}: {error!r}"[:300]) from None
 
@@ -130,38 +130,38 @@ class _UnknownKeyError(Exception):
     """Nothing is remembered under the key."""
 
 
-async def _ask(flight: CallState, given: api.AskArguments) -> Any:
-    return await flight.context.ask(given.requests, timeout=given.timeout)
+async def _ask(call: CallState, given: api.AskArguments) -> Any:
+    return await call.context.ask(given.requests, timeout=given.timeout)
 
 
-async def _recall(flight: CallState, given: api.RecallArguments) -> Any:
-    """What `once` has remembered: in a list, which is empty when that is nothing."""
+async def _recall(call: CallState, given: api.RecallArguments) -> Any:
+    """Return what `once` has remembered, in a list: empty when that is nothing."""
 
     async def unknown() -> Any:
         raise _UnknownKeyError
 
     try:
-        return [await flight.context.once(given.key, unknown)]
+        return [await call.context.once(given.key, unknown)]
     except _UnknownKeyError:
         return []
 
 
-async def _keep(flight: CallState, given: api.KeepArguments) -> Any:
+async def _keep(call: CallState, given: api.KeepArguments) -> Any:
     async def value() -> Any:
         return given.value
 
-    return await flight.context.once(given.key, value)
+    return await call.context.once(given.key, value)
 
 
-async def _as_task(flight: CallState, given: api.AsTaskArguments) -> Any:
-    return await flight.context.as_task(required=given.required)
+async def _as_task(call: CallState, given: api.AsTaskArguments) -> Any:
+    return await call.context.as_task(required=given.required)
 
 
-async def _change(flight: CallState, given: api.WatchArguments) -> Any:
+async def _change(call: CallState, given: api.WatchArguments) -> Any:
     """Whether the file changed again; False where changes can't be watched."""
-    if given.number not in flight.changes and len(flight.changes) >= MAX_CHANGES:
+    if given.number not in call.changes and len(call.changes) >= MAX_CHANGES:
         raise OverflowError(f"more than {MAX_CHANGES} files watched by one call")
-    changes = flight.changes.setdefault(given.number, flight.context.watch_path(given.path))
+    changes = call.changes.setdefault(given.number, call.context.watch_path(given.path))
     async for _ in changes:
         return True
     return False
@@ -177,29 +177,29 @@ REQUESTS: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any]
 
 
 def returns_data(name: str) -> bool:
-    """Whether the answer holds data, as much as was asked for."""
+    """Whether the answer to a request holds as many bytes of data as the plugin wants."""
     method = api.find_method(name)
     return method is not None and method.returns_data
 
 
-async def answer_request(flight: CallState, request: ApiRequest) -> ApiAnswer:
-    """Do what is asked, and say what came of it. Raises nothing but CancelledError."""
+async def answer_request(call: CallState, request: ApiRequest) -> ApiAnswer:
+    """Perform a request and return its answer. Raises nothing but CancelledError."""
     try:
-        result = messages.encode_raw(await _perform(flight, request))
+        result = messages.encode_raw(await _perform(call, request))
         if len(bytes(result)) > messages.MAX_FRAME - 100:
             raise OverflowError(f"the answer is larger than {messages.MAX_FRAME:,} bytes")
         return ApiAnswer(request.number, result)
     except InputRequired as questions:
-        flight.questions[request.number] = questions
+        call.questions[request.number] = questions
         return ApiAnswer(request.number, ends=True)
     except Exception as error:  # noqa: BLE001  # it is told; a fault of ours is logged
         return ApiAnswer(request.number, error=messages.error_to_data(error) or _log_fault(request.name))
 
 
-async def _perform(flight: CallState, request: ApiRequest) -> Any:
+async def _perform(call: CallState, request: ApiRequest) -> Any:
     if request.name in REQUESTS:
         decoder, work = REQUESTS[request.name]
-        return await work(flight, decoder.decode(request.arguments))
+        return await work(call, decoder.decode(request.arguments))
     method = api.find_method(request.name)
     if method is None:
         raise LookupError(f"{request.name} can't be had in a plugin's own process"[:200])
@@ -208,7 +208,7 @@ async def _perform(flight: CallState, request: ApiRequest) -> Any:
         given.limit = min(given.limit, MAX_DATA)
     owner, _, name = request.name.partition(".")
     keywords = {field: getattr(given, field) for field in given.__struct_fields__}
-    return await getattr(getattr(flight.context, owner), name)(**keywords)
+    return await getattr(getattr(call.context, owner), name)(**keywords)
 
 
 def _log_fault(name: str) -> ErrorData:

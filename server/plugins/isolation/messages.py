@@ -152,7 +152,7 @@ class CancelCall(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
 
 
 class ContextUpdate(msgspec.Struct, frozen=True, tag="changed", array_like=True):
-    """What of the call's Standing is different now: it has become a task, or can't."""
+    """What of a call's data has changed: it has become a task, or can't."""
 
     id: int
     held: bool
@@ -160,7 +160,7 @@ class ContextUpdate(msgspec.Struct, frozen=True, tag="changed", array_like=True)
 
 
 class ApiAnswer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
-    """To the request `number`. `ends`: by a question to the person, which the call may not outlive."""
+    """The answer to the request `number`. `ends`: the request is a question that ends the call."""
 
     number: int
     result: msgspec.Raw = NOTHING
@@ -176,7 +176,7 @@ class PluginReady(msgspec.Struct, frozen=True, tag="ready", array_like=True):
 
 
 class LoadFailure(msgspec.Struct, frozen=True, tag="unready", array_like=True):
-    """Why the plugin is not loaded; `raised`: by itself, with its traceback."""
+    """Why the plugin is not loaded; `by_plugin`: it raised that itself, and `fault` is the traceback."""
 
     fault: str
     by_plugin: bool = False
@@ -189,7 +189,7 @@ class CancelReceived(msgspec.Struct, frozen=True, tag="heard", array_like=True):
 
 
 class ApiNote(msgspec.Struct, frozen=True, tag="note", array_like=True):
-    """Something that needs no answer."""
+    """A message that needs no answer."""
 
     id: int
     name: str
@@ -197,7 +197,7 @@ class ApiNote(msgspec.Struct, frozen=True, tag="note", array_like=True):
 
 
 class ApiRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
-    """Something that does; `number` is unique in the process."""
+    """A message that needs one; `number` is unique in the process."""
 
     id: int
     number: int
@@ -206,7 +206,7 @@ class ApiRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
 
 
 class RequestWithdrawn(msgspec.Struct, frozen=True, tag="withdrawn", array_like=True):
-    """Nobody waits for the answer any more."""
+    """The call does not wait for the answer any more."""
 
     id: int
     number: int
@@ -231,7 +231,7 @@ FROM_WORKER = msgspec.json.Decoder(
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON; what UTF-8 can't hold is replaced, as it would be on its way to the client. Raises TypeError."""
+    """Return a value as JSON; what UTF-8 can't hold is replaced, as on the way to the client. Raises TypeError."""
     try:
         return msgspec.json.encode(value, enc_hook=_encode_path)
     except UnicodeEncodeError:
@@ -247,7 +247,7 @@ def create_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
 
 
 def encode_frame(message: msgspec.Struct) -> bytes:
-    """Raises OverflowError for what is larger than a frame may be."""
+    """Return a message with its length before it. Raises OverflowError for one that no frame may hold."""
     data = encode(message)
     if len(data) > MAX_FRAME:
         raise OverflowError(f"{len(data):,} bytes, over {MAX_FRAME:,}")
@@ -255,7 +255,7 @@ def encode_frame(message: msgspec.Struct) -> bytes:
 
 
 async def read_frame(source: FrameReader, words: "msgspec.json.Decoder[T]") -> T:
-    """The next message. Raises Malformed, and at the end EOFError or ConnectionError."""
+    """Return the next message. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
     (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
     if size > MAX_FRAME:
         raise MalformedFrameError(f"a message of {size:,} bytes, over {MAX_FRAME:,}")
@@ -267,7 +267,7 @@ async def read_frame(source: FrameReader, words: "msgspec.json.Decoder[T]") -> T
 
 
 def error_to_data(error: BaseException) -> ErrorData | None:
-    """The error as the other end can raise it; None for one the API does not name."""
+    """Return the error as the other end can raise it, or None for one the API does not name."""
     for kind in type(error).__mro__:
         if TOOL_ERRORS.get(kind.__name__) is kind:
             assert isinstance(error, ToolError)
@@ -279,7 +279,7 @@ def error_to_data(error: BaseException) -> ErrorData | None:
 
 
 def data_to_error(error: ErrorData) -> Exception:
-    """Its counterpart."""
+    """Return the exception that `error_to_data` was given, as far as it was sent."""
     kind = TOOL_ERRORS.get(error.name)
     if kind is None:
         return PYTHON_ERRORS.get(error.name, RuntimeError)(*error.arguments)

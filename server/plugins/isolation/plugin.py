@@ -43,7 +43,7 @@ class PluginLostError(ToolError):
 
 
 class Isolation:
-    """All plugins with processes of their own. `environment` is what the processes get; `rest`: see REST."""
+    """All plugins with processes of their own, which get `environment`. `rest`: see REST."""
 
     def __init__(
         self, environment: Mapping[str, str], *, verbose: bool = False, style: str = "text", rest: float = REST
@@ -56,7 +56,7 @@ class Isolation:
         self.is_closed = False
 
     async def load(self, file: Path) -> "IsolatedPlugin":
-        """Load a plugin in a process of its own. Raises LoadError."""
+        """Load a plugin in a process of its own. Raises PluginLoadError."""
         plugin = IsolatedPlugin(file, self)
         try:
             await plugin.open()
@@ -72,10 +72,10 @@ class Isolation:
     async def close(self) -> None:
         """End all processes, and wait until they are gone. None is started from now on."""
         self.is_closed = True
-        for host in self.processes:
-            host.kill("the server stopped")
+        for process in self.processes:
+            process.kill("the server stopped")
         if self.processes:
-            await asyncio.wait([host.exited for host in self.processes], timeout=2.0)
+            await asyncio.wait([process.exited for process in self.processes], timeout=2.0)
 
 
 class IsolatedPlugin:
@@ -94,7 +94,7 @@ class IsolatedPlugin:
         self._rest_until = 0.0  # when it may be started again
 
     async def open(self) -> None:
-        """Start the process and learn of the parts."""
+        """Start the process and create the parts it describes."""
         self.parts = [create_remote_part(told, self) for told in await self._start()]
         for each in self.parts:
             each.verify()
@@ -105,20 +105,20 @@ class IsolatedPlugin:
         self._end_if_unused()
 
     async def call(self, verb: str, kind: str, key: str, given: Any, context: Context, gives: type[T] | Any) -> Any:
-        """Have the process do something with a part, and give what comes of it.
+        """Have the process perform `verb` with a part, and return its result.
 
-        Raises what the plugin raises: ToolError and its kinds, InputRequired, and Fault for everything else.
+        Raises what the plugin raises: ToolError and its kinds, InputRequired, and PluginFaultError for everything else.
         """
         with self._count_call():
-            host, flight = await self._begin(verb, kind, key, given, context)
+            process, call = await self._begin(verb, kind, key, given, context)
             try:
-                await _wait_ended(host, flight)
-                return self._outcome(host, flight, gives)
+                await _wait_ended(process, call)
+                return self._outcome(process, call, gives)
             finally:
-                host.release(flight)
+                process.release(call)
 
     async def watch(self, key: str, variables: Mapping[str, str], context: Context) -> AsyncIterator[object]:
-        """Gives something each time the resource has changed, and once when its process had to be started again."""
+        """Yield each time the resource has changed, and once when its process had to be started again."""
         with self._count_call():
             while not self._retired:
                 try:
@@ -131,18 +131,18 @@ class IsolatedPlugin:
                 yield None
 
     async def _watch_once(self, key: str, variables: Mapping[str, str], context: Context) -> AsyncIterator[object]:
-        host, flight = await self._begin("watch", "resources", key, dict(variables), context)
+        process, call = await self._begin("watch", "resources", key, dict(variables), context)
         try:
             while True:
-                await flight.news.wait()
-                flight.news.clear()
-                if flight.result.done():
-                    self._outcome(host, flight, None)
+                await call.news.wait()
+                call.news.clear()
+                if call.result.done():
+                    self._outcome(process, call, None)
                     return
                 yield None
         finally:
-            host.cancel(flight)
-            host.release(flight)
+            process.cancel(call)
+            process.release(call)
 
     # -- calls
 
@@ -158,25 +158,25 @@ class IsolatedPlugin:
     async def _begin(
         self, verb: str, kind: str, key: str, given: Any, context: Context
     ) -> tuple[PluginProcess, PluginCall]:
-        host = await self._running_process()
+        process = await self._running_process()
         try:
-            return host, await host.begin(verb, kind, key, given, context)
+            return process, await process.begin(verb, kind, key, given, context)
         except ConnectionError:
-            raise self._lost_error(host) from None
+            raise self._lost_error(process) from None
         except OverflowError as error:
             raise ToolError(f"that is too much for a plugin's own process: {error}") from None
 
-    def _outcome(self, host: PluginProcess, flight: PluginCall, gives: Any) -> Any:
-        ended = flight.result.result()
+    def _outcome(self, process: PluginProcess, call: PluginCall, gives: Any) -> Any:
+        ended = call.result.result()
         if ended is None:
-            raise self._lost_error(host)
+            raise self._lost_error(process)
         if ended.cwd is not None:
-            api_server.move_caller(flight.context, ended.cwd)
+            api_server.move_caller(call.context, ended.cwd)
         if ended.error is not None:
             error = messages.data_to_error(ended.error)
             raise error if isinstance(error, ToolError) else PluginFaultError(repr(error))
         if ended.questions:
-            raise _to_questions(flight, ended)
+            raise _to_questions(call, ended)
         if ended.is_cancelled:
             raise asyncio.CancelledError
         if ended.fault is not None:
@@ -186,27 +186,27 @@ class IsolatedPlugin:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PluginFaultError(f"plugin {self.name} gave what is no {gives}: {error}") from None
 
-    def _lost_error(self, host: PluginProcess) -> PluginLostError:
-        if host.kill_reason is not None:
-            return PluginLostError(f"plugin {self.name!r} was stopped: {host.kill_reason}")
-        return PluginLostError(f"plugin {self.name!r} crashed ({host.status or 'its process ended'})")
+    def _lost_error(self, process: PluginProcess) -> PluginLostError:
+        if process.kill_reason is not None:
+            return PluginLostError(f"plugin {self.name!r} was stopped: {process.kill_reason}")
+        return PluginLostError(f"plugin {self.name!r} crashed ({process.status or 'its process ended'})")
 
     # -- the process
 
     async def _running_process(self) -> PluginProcess:
-        host = self._process
-        if host is None or not host.is_alive:
+        process = self._process
+        if process is None or not process.is_alive:
             try:
                 await self._start()
             except PluginNotLoadedError as error:  # what it was loaded from is gone, or another
                 log.error("plugin %s can't be started again: %s", self.file, error)
                 raise PluginLostError(f"plugin {self.name!r} could not be started again") from None
-            host = self._process
-            assert host is not None
-        return host
+            process = self._process
+            assert process is not None
+        return process
 
     async def _start(self) -> Sequence[PartData]:
-        """Start the process, unless another call just did. Raises Lost and Unloaded."""
+        """Start the process, unless another call just did. Raises PluginLostError and PluginNotLoadedError."""
         async with self._starting:
             if self._process is not None and self._process.is_alive:
                 return ()
@@ -216,32 +216,32 @@ class IsolatedPlugin:
                     f"plugin {self.name!r} crashed {self._deaths} times in a row: not started for {left:.0f} s"
                 )
             async with self._isolation.starts:
-                host = self._create_process()
-                told = await host.load()
-            self._process = host
+                process = self._create_process()
+                told = await process.load()
+            self._process = process
             return told
 
     def _create_process(self) -> PluginProcess:
         if self._isolation.is_closed:
             raise PluginLostError(f"plugin {self.name!r}: the server is shutting down")
         try:
-            host = PluginProcess(
+            process = PluginProcess(
                 self.file, self._isolation.environment, self._isolation.log_arguments, self._handle_exit
             )
         except OSError as error:
             raise PluginLostError(f"plugin {self.name!r}: no process can be started ({error.strerror})") from None
-        self._isolation.processes.add(host)
-        return host
+        self._isolation.processes.add(process)
+        return process
 
-    def _handle_exit(self, host: PluginProcess) -> None:
-        self._isolation.processes.discard(host)
-        if host.kill_reason is None:
-            log.error("plugin %s: its process %d crashed: %s", self.file, host.pid, host.status)
+    def _handle_exit(self, process: PluginProcess) -> None:
+        self._isolation.processes.discard(process)
+        if process.kill_reason is None:
+            log.error("plugin %s: its process %d crashed: %s", self.file, process.pid, process.status)
         elif not (self._retired or self._isolation.is_closed):
-            log.warning("plugin %s: its process %d was stopped: %s", self.file, host.pid, host.kill_reason)
-        if host.answered_calls:
+            log.warning("plugin %s: its process %d was stopped: %s", self.file, process.pid, process.kill_reason)
+        if process.answered_calls:
             self._deaths = 0
-        elif host.kill_reason is None or not host.is_loaded:
+        elif process.kill_reason is None or not process.is_loaded:
             self._deaths += 1
             if self._deaths >= MAX_DEATHS:
                 self._rest_until = time.monotonic() + self._isolation.rest
@@ -252,21 +252,21 @@ class IsolatedPlugin:
             self._process.kill("the plugin was changed or removed")
 
 
-async def _wait_ended(host: PluginProcess, flight: PluginCall) -> None:
-    """Wait for the end of a call. Cancelled, have it cancelled there: its function may clean up, and even answer."""
+async def _wait_ended(process: PluginProcess, call: PluginCall) -> None:
+    """Wait for the end of a call. When this is cancelled, the process cancels the call, which may yet answer."""
     try:
-        await asyncio.wait([flight.result])
+        await asyncio.wait([call.result])
     except asyncio.CancelledError:
-        host.cancel(flight)
-        await asyncio.wait([flight.result], timeout=UNWIND)
-        if not flight.result.done() or flight.result.result() is None:
+        process.cancel(call)
+        await asyncio.wait([call.result], timeout=UNWIND)
+        if not call.result.done() or call.result.result() is None:
             raise
 
 
-def _to_questions(flight: PluginCall, ended: CallResult) -> BaseException:
-    """What asks the client, all at once: only what was asked through the server."""
+def _to_questions(call: PluginCall, ended: CallResult) -> BaseException:
+    """Return the error that asks the client all questions at once: those that were asked through the server."""
     requests: dict[str, dict[str, Any]] = {}
     for number in ended.questions:
-        if number in flight.questions:
-            requests |= flight.questions[number].requests
+        if number in call.questions:
+            requests |= call.questions[number].requests
     return InputRequired(requests) if requests else PluginFaultError("a call ended by a question that was not asked")

@@ -51,7 +51,7 @@ MAX_DATA_REQUESTS = 4  # requests for data at once: each may hold MAX_BROUGHT a 
 
 
 class PluginNotLoadedError(Exception):
-    """The plugin could not be loaded; the text says why: with a traceback where it was `raised` by the plugin."""
+    """The plugin could not be loaded; the text says why: a traceback where the plugin raised (`by_plugin`)."""
 
     def __init__(self, text: str, *, by_plugin: bool = False) -> None:
         super().__init__(text)
@@ -74,7 +74,7 @@ class PluginCall:
 
 
 class PluginProcess:
-    """One process. `logged` are words on how it logs; `on_end(host)` is called when it is gone, all its calls told."""
+    """One process, with its arguments for logging; `on_end(process)` is called when it and its calls have ended."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class PluginProcess:
         return self.kill_reason is None and not self.exited.done() and self._cleanup is None
 
     async def load(self) -> Sequence[PartData]:
-        """Wait until the plugin is loaded; what it told of its parts. Raises Unloaded with what went wrong."""
+        """Wait until the plugin is loaded and return its parts. Raises PluginNotLoadedError."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._socket, limit=CHUNK)
         self._reading = asyncio.create_task(self._read(reader, self._writer))
         either: list[asyncio.Future[Any]] = [self._loaded, self.exited]
@@ -150,36 +150,36 @@ class PluginProcess:
         return parts
 
     async def begin(self, verb: str, kind: str, key: str, given: Any, context: Context) -> PluginCall:
-        """Hand a call over. Whoever does, calls `release` in the end. Raises ConnectionError and OverflowError."""
+        """Begin a call; `release` ends it. Raises ConnectionError and OverflowError."""
         assert self._writer is not None
         await self._writer.drain()  # a process that does not read is sent no more
         self._last_id += 1
-        flight = PluginCall(self._last_id, context)
+        call = PluginCall(self._last_id, context)
         data = messages.encode_frame(
-            BeginCall(flight.id, verb, kind, key, messages.encode_raw(given), api_server.context_data(context))
+            BeginCall(call.id, verb, kind, key, messages.encode_raw(given), api_server.context_data(context))
         )
         if not self.is_alive:
             raise ConnectionResetError
-        self._calls[flight.id] = flight
+        self._calls[call.id] = call
         self._writer.write(data)
-        context.when_changed(lambda: self._send_update(flight))
-        return flight
+        context.when_changed(lambda: self._send_update(call))
+        return call
 
-    def _send_update(self, flight: PluginCall) -> None:
-        if flight.id in self._calls:
-            self._send(api_server.context_update(flight.id, flight.context))
+    def _send_update(self, call: PluginCall) -> None:
+        if call.id in self._calls:
+            self._send(api_server.context_update(call.id, call.context))
 
-    def cancel(self, flight: PluginCall) -> None:
-        """Tell the process that the call is called off. If it does not hear of that, it is killed."""
-        if self.is_alive and not flight.result.done() and flight.id not in self._cancel_timers:
-            self._send(messages.CancelCall(flight.id))
+    def cancel(self, call: PluginCall) -> None:
+        """Cancel the call. A process that does not confirm that in time is killed."""
+        if self.is_alive and not call.result.done() and call.id not in self._cancel_timers:
+            self._send(messages.CancelCall(call.id))
             why = "a call in it did not react to being cancelled"
-            self._cancel_timers[flight.id] = asyncio.get_running_loop().call_later(CANCEL_TIME, self.kill, why)
+            self._cancel_timers[call.id] = asyncio.get_running_loop().call_later(CANCEL_TIME, self.kill, why)
 
-    def release(self, flight: PluginCall) -> None:
-        """Nobody is interested in the call any more: nothing is done for it from here on."""
-        self._calls.pop(flight.id, None)
-        for task in flight.requests.values():
+    def release(self, call: PluginCall) -> None:
+        """Forget the call: nothing is done for it from here on."""
+        self._calls.pop(call.id, None)
+        for task in call.requests.values():
             task.cancel()
 
     def kill(self, why: str) -> None:
@@ -188,7 +188,7 @@ class PluginProcess:
         self._end_process()
 
     def _end_process(self) -> None:
-        """Have the guard end the process and what it started."""
+        """Have the reaper end the process and what it started."""
         if self._reaper_socket.fileno() >= 0:
             self._reaper_socket.close()
             self._send_signal(signal.SIGTERM)  # ends one that has not come to stand guard yet; others are deaf to it
@@ -196,13 +196,13 @@ class PluginProcess:
             asyncio.get_running_loop().call_later(LATE, self._kill_tree)
 
     def _kill_tree(self) -> None:
-        """Do the work of a guard that was stopped."""
+        """Do the work of a reaper that was stopped."""
         if self._cleanup is None:
             supervisor.kill(lambda: supervisor.below(self._process.pid))
             self._send_signal(signal.SIGCONT)
 
     def _send_signal(self, number: signal.Signals) -> None:
-        """Its id is its own until `_bury` has waited for it."""
+        """Signal the process: its id is its own until `_clean_up` has waited for it."""
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._process.pid, number)
@@ -235,8 +235,8 @@ class PluginProcess:
         self.exited.set_result(None)
         for timer in self._cancel_timers.values():
             timer.cancel()
-        for flight in list(self._calls.values()):
-            self._end(flight, None)
+        for call in list(self._calls.values()):
+            self._end(call, None)
         self._on_end(self)
 
     # -- what it says
@@ -256,8 +256,8 @@ class PluginProcess:
             log.error("plugin %s: its process sent %s", self.file, fault)
             self.kill(f"its process sent {fault}")
         except Exception:
-            log.exception("plugin %s: what its process said can't be dealt with", self.file)
-            self.kill("what its process said can't be dealt with")
+            log.exception("plugin %s: a message of its process can't be handled", self.file)
+            self.kill("a message of its process can't be handled")
 
     async def _take(self, message: Any) -> None:
         match message:
@@ -279,48 +279,48 @@ class PluginProcess:
             case CancelReceived(id):
                 self._stop_cancel_timer(id)
             case _:
-                log.debug("plugin %s: ignored what its process said of no call under way", self.file)
+                log.debug("plugin %s: ignored a message of its process about no running call", self.file)
 
     def _stop_cancel_timer(self, id: int) -> None:
         overdue = self._cancel_timers.pop(id, None)
         if overdue is not None:
             overdue.cancel()
 
-    def _end(self, flight: PluginCall, ended: CallResult | None) -> None:
-        if not flight.result.done():
-            flight.result.set_result(ended)
-            flight.news.set()
+    def _end(self, call: PluginCall, ended: CallResult | None) -> None:
+        if not call.result.done():
+            call.result.set_result(ended)
+            call.news.set()
 
     def _request(self, request: ApiRequest) -> None:
-        flight = self._calls.get(request.id)
-        if flight is None or flight.result.done():
+        call = self._calls.get(request.id)
+        if call is None or call.result.done():
             self._send(messages.ApiAnswer(request.number, error=messages.ErrorData("ToolError", "the call is over")))
             return
-        if request.number in flight.requests:
+        if request.number in call.requests:
             raise MalformedFrameError("a request of a number that is taken")
         size = len(bytes(request.arguments))
         self._request_size += size
         count = sum(len(each.requests) for each in self._calls.values())
         if count >= MAX_REQUESTS or self._request_size > MAX_REQUESTED:
             raise MalformedFrameError("too many requests at once")
-        task = asyncio.get_running_loop().create_task(self._answer(flight, request))
-        flight.requests[request.number] = task
-        task.add_done_callback(lambda task: self._finish_request(task, flight, request.number, size))
+        task = asyncio.get_running_loop().create_task(self._answer(call, request))
+        call.requests[request.number] = task
+        task.add_done_callback(lambda task: self._finish_request(task, call, request.number, size))
 
-    def _finish_request(self, task: "asyncio.Task[None]", flight: PluginCall, number: int, size: int) -> None:
+    def _finish_request(self, task: "asyncio.Task[None]", call: PluginCall, number: int, size: int) -> None:
         self._request_size -= size
-        del flight.requests[number]
+        del call.requests[number]
         if not task.cancelled() and task.exception() is not None:  # the process ended meanwhile
             log.debug("plugin %s: an answer was not delivered", self.file, exc_info=task.exception())
 
-    async def _answer(self, flight: PluginCall, request: ApiRequest) -> None:
+    async def _answer(self, call: PluginCall, request: ApiRequest) -> None:
         if api_server.returns_data(request.name):
             async with self._data_requests:
-                self._send(await api_server.answer_request(flight, request))
+                self._send(await api_server.answer_request(call, request))
                 if self._writer is not None:
                     await self._writer.drain()
         else:
-            self._send(await api_server.answer_request(flight, request))
+            self._send(await api_server.answer_request(call, request))
 
     def _send(self, message: msgspec.Struct) -> None:
         if self._writer is None or not self.is_alive:

@@ -16,7 +16,7 @@ from toolgate.tools.workspace.supervisor import IGNORED_SIGNALS, Supervisor
 
 
 class PluginReaper(Supervisor):
-    """Its tree ends with its first process, too; `code` is how that ended."""
+    """A supervisor whose tree also ends with its first process; `code` is that one's exit code."""
 
     code = 0
 
@@ -52,7 +52,7 @@ def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
 
 
 def _exit_like(code: int) -> None:
-    """As the child has, with no core of our own."""
+    """Exit as the child did, without another core dump."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):

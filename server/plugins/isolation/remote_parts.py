@@ -19,7 +19,7 @@ from toolgate.tools.api.tool import Tool
 
 
 class RemotePlugin(Protocol):
-    """Where the originals are."""
+    """Calls the original parts."""
 
     async def call(self, verb: str, kind: str, key: str, given: Any, context: Context, gives: Any) -> Any: ...
 
@@ -42,13 +42,13 @@ class RemoteFunction(Function):
 
 
 class RemoteTool(Tool):
-    def __init__(self, told: ToolData, plugin: RemotePlugin) -> None:
-        function = RemoteFunction(told.source, has_context=told.has_context)
-        words = (told.name, told.title, told.description, told.annotations)
+    def __init__(self, data: ToolData, plugin: RemotePlugin) -> None:
+        function = RemoteFunction(data.source, has_context=data.has_context)
+        words = (data.name, data.title, data.description, data.annotations)
         super().__init__(
-            function, *words, None, told.output, told.scope, told.icons, told.meta, told.as_task, told.lean
+            function, *words, None, data.output, data.scope, data.icons, data.meta, data.as_task, data.lean
         )
-        self.input = told.input  # verified and compiled over there
+        self.input = data.input  # verified and compiled over there
         self._plugin = plugin
 
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
@@ -62,10 +62,10 @@ class RemoteTool(Tool):
 
 
 class RemotePrompt(Prompt):
-    def __init__(self, told: PromptData, plugin: RemotePlugin) -> None:
-        function = RemoteFunction(told.source)
-        words = (told.name, told.title, told.description, told.role, told.scope)
-        super().__init__(function, *words, told.icons, told.meta, told.arguments)
+    def __init__(self, data: PromptData, plugin: RemotePlugin) -> None:
+        function = RemoteFunction(data.source)
+        words = (data.name, data.title, data.description, data.role, data.scope)
+        super().__init__(function, *words, data.icons, data.meta, data.arguments)
         self.completions = RemoteCompletions(self, plugin)
         self._plugin = plugin
 
@@ -77,13 +77,13 @@ class RemotePrompt(Prompt):
 
 
 class RemoteResource(Resource):
-    def __init__(self, told: ResourceData, plugin: RemotePlugin) -> None:
-        function = RemoteFunction(told.source)
-        words = (told.uri, told.name, told.title, told.description, told.mime_type, told.scope)
-        super().__init__(function, *words, told.annotations, told.icons, told.meta)
+    def __init__(self, data: ResourceData, plugin: RemotePlugin) -> None:
+        function = RemoteFunction(data.source)
+        words = (data.uri, data.name, data.title, data.description, data.mime_type, data.scope)
+        super().__init__(function, *words, data.annotations, data.icons, data.meta)
         self.completions = RemoteCompletions(self, plugin)
-        self.lists = function if told.lists else None
-        self._is_watched = told.watches
+        self.lists = function if data.lists else None
+        self._is_watched = data.watches
         self._plugin = plugin
 
     async def read(self, uri: str, variables: Mapping[str, str], context: Context) -> list[Contents]:
@@ -105,11 +105,11 @@ class RemoteResource(Resource):
         return self._plugin.watch(self.uri, variables, context) if self._is_watched else None
 
     def _verify_parameters(self, function: Function) -> None:
-        """Those of the original are verified over there."""
+        """Do nothing: the plugin's process verifies the original's."""
 
 
 class RemoteCompletions(Completions):
-    """Of a part, whose names are asked for over there."""
+    """The completions of a remote part."""
 
     def __init__(self, part: RemotePrompt | RemoteResource, plugin: RemotePlugin) -> None:
         super().__init__(_never_called, tuple)
@@ -124,15 +124,15 @@ class RemoteCompletions(Completions):
         return to_completion(completion)  # over there nothing is sure
 
 
-def create_remote_part(told: PartData, plugin: RemotePlugin) -> Part:
-    """The part that stands for the one that was told of."""
-    match told:
+def create_remote_part(data: PartData, plugin: RemotePlugin) -> Part:
+    """Return the part that stands for the one that `data` describes."""
+    match data:
         case ToolData():
-            return RemoteTool(told, plugin)
+            return RemoteTool(data, plugin)
         case PromptData():
-            return RemotePrompt(told, plugin)
+            return RemotePrompt(data, plugin)
         case ResourceData():
-            return RemoteResource(told, plugin)
+            return RemoteResource(data, plugin)
 
 
 async def _never_called() -> Any:

@@ -83,7 +83,7 @@ VERBS: dict[str, Callable[[Any, Any, Context], Awaitable[Any]]] = {
 
 
 class PluginWorker:
-    """The calls of one plugin. `note` and `request` are the calls' way to the server."""
+    """Runs the calls of one plugin; `note` and `request` are their link to the server."""
 
     def __init__(self, channel: socket.socket, file: Path) -> None:
         self._channel = channel
@@ -160,7 +160,7 @@ class PluginWorker:
                     waiting.set_result(message)
 
     async def _work(self, begin: BeginCall, context: Context) -> CallResult:
-        """Do what is asked. Whatever the plugin raises, it costs this call alone."""
+        """Run one call and return its end. Whatever the plugin raises ends this call alone."""
         try:
             ended = CallResult(begin.id, messages.encode_raw(await self._verb(begin, context)))
         except asyncio.CancelledError:
@@ -214,7 +214,7 @@ class PluginWorker:
 
 
 def describe_part(part: Part) -> PartData:
-    """The part, as the server needs it."""
+    """Return a part as the server needs it."""
     words = (part.name, part.title, part.description)
     match part:
         case Tool():
@@ -242,7 +242,7 @@ def describe_part(part: Part) -> PartData:
 
 
 def find_questions(error: BaseException) -> list[int]:
-    """The questions that an error, or a group of errors, holds."""
+    """Return the numbers of the questions in an error or a group of errors."""
     if isinstance(error, QuestionAskedError):
         return [error.number]
     if isinstance(error, BaseExceptionGroup):
@@ -259,7 +259,7 @@ def _plain(value: Any) -> Any:
 
 
 def watch_server(channel: socket.socket) -> None:
-    """In a thread: when the server is gone, so is this process and all that it started."""
+    """In a thread: end this process and all that it started when the server has ended."""
     ends = select.poll()
     ends.register(channel.fileno(), getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
     while not ends.poll():
@@ -275,8 +275,7 @@ def kill_group() -> None:
 
 
 def die_with_server() -> None:
-    """On Linux: end with the server even when nothing of Python runs any more, and before anything else when memory is
-    short."""
+    """On Linux: end with the server even when no Python runs any more, and first of all when memory is short."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     if sys.platform == "linux":
