@@ -1,7 +1,7 @@
 """Limit how often strangers do what costs or leaves something, by their address and the blocks around it.
 
-Whoever rents one machine has a /64 of IPv6 addresses, and often a /48: a count by address alone limits nobody there.
-So each try counts for the address and for every block in `prefixes`. Nobody's count can use up the total: a block may
+One rented machine has a /64 of IPv6 addresses, and often a /48: a count by address alone limits nothing there. So each
+try counts for the address and for every block in `prefixes`. No count can use up the total: a block may
 have no more than a fixed part of what is left of it, so the fuller the minute is, the less the greedy get, and a block
 that has had nothing gets its turn until thousands of blocks take part.
 Source: Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
@@ -32,7 +32,7 @@ def prefixes(address: str) -> tuple[str, ...]:
 
 class AddressLimiter:
     """At most `each` in any minute for one address (IPv6: one /64), twice that for each wider block, and `all` for
-    everybody; of those the widest block gets no more than a `SHARE`-th of what is left."""
+    everybody; of those the widest block gets no more than a `BLOCK_SHARE`-th of what is left."""
 
     def __init__(self, each: int, all: int, now: Callable[[], float]) -> None:
         self._each = each

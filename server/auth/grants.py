@@ -23,7 +23,7 @@ class GrantSummary:
 
     id: str
     client: OAuthClient
-    person: str  # the name; "" where nobody knows it any more
+    person: str  # the name; "" once it is forgotten
     issuer: str  # who signs them in; "" as above
     scopes: tuple[str, ...]
     made_at: float
@@ -62,12 +62,14 @@ class Grants:
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
         def look(connection: "Connection") -> list[GrantSummary]:
-            return [self._granted(connection, grant) for grant in grant_rows.list_used_grants(connection, subject, now)]
+            return [
+                self._summarize(connection, grant) for grant in grant_rows.list_used_grants(connection, subject, now)
+            ]
 
         return await self._store.transact(look)
 
     async def revoke_grant(self, person: "Person | None", id: str) -> bool:
-        """End one of a person's grants, or with None anybody's: its tokens die, and the client is asked about anew,
+        """End one of a person's grants, or with None any grant: its tokens die, and the client has to ask again,
         also where it has a code that it did not redeem yet. False: there is no such one."""
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
@@ -143,7 +145,7 @@ class Grants:
         self._deny(denied or ())
         return denied is not None
 
-    def _granted(self, connection: "Connection", grant: grant_rows.Grant) -> GrantSummary:
+    def _summarize(self, connection: "Connection", grant: grant_rows.Grant) -> GrantSummary:
         gone = OAuthClient(grant.client, "dynamic", "a client that is gone", (grant.redirect_uri,))
         person = grant_rows.find_person(connection, grant.subject)
         return GrantSummary(

@@ -17,7 +17,7 @@ async def own_name_only(principal: str) -> frozenset[str]:
 
 
 class PrincipalNames:
-    """Names once found hold for good: a subject is never given to somebody else, nor an account renamed."""
+    """A name once found never changes: no subject is given away, no account renamed."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
@@ -32,7 +32,7 @@ class PrincipalNames:
         return self._known[principal]
 
     async def _look_up(self, principal: str) -> frozenset[str]:
-        """Nobody else's tokens are ours: a person is in the database before there is one."""
+        """Look for the person in the database: they are there before they have a token."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
         from toolgate.server.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
         from toolgate.server.state import grant_rows

@@ -12,16 +12,19 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.state.store import StateError
 
-CHECK_INTERVAL = 10.0  # seconds between two looks: what was taken back ends within that and a few moments
-AGAIN = 2  # looks at which somebody who is gone is ended: elsewhere their tokens die seconds later (`tokens.FRESH`)
+CHECK_INTERVAL = 10.0  # seconds: what a revoked grant has open ends within that and a few moments
+END_TIMES = 2  # checks that end a barred person: their tokens die seconds later elsewhere (`access_tokens.FRESH`)
 
 log = logging.getLogger("toolgate.auth")
 
 
 class RevocationWatch:
-    """`stand(rights)` gives those that still hold; `see_off()` takes their access tokens from people who could not sign
-    in any more, and gives their subjects; both may raise StateError. `rights()` are those by which something is open
-    here; `end(rights)` ends that, `leave(name)` what a person has going on besides."""
+    """Ends what is open by grants that are no longer valid.
+
+    `find_valid(keys)` returns the grants that are valid; `revoke_barred_people()` revokes the access tokens of people
+    who could no longer sign in, and returns their subjects; both may raise StateError. `list_open()`: the grants by
+    which something is open here; `end_grants(keys)` ends that, `end_person(name)` what else a person has running.
+    """
 
     def __init__(
         self,
@@ -32,35 +35,35 @@ class RevocationWatch:
         end_grants: Callable[[Collection[GrantKey]], Awaitable[None]],
         end_person: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._stand = find_valid
-        self._see_off = revoke_barred_people
-        self._rights = list_open
-        self._end = end_grants
-        self._leave = end_person
-        self._left: dict[str, int] = {}  # names of people who are gone → how often they were ended
+        self._find_valid = find_valid
+        self._revoke_barred_people = revoke_barred_people
+        self._list_open = list_open
+        self._end_grants = end_grants
+        self._end_person = end_person
+        self._barred: dict[str, int] = {}  # names of barred people → how often they were ended
 
     async def run(self, every: float) -> None:
-        """Look at once, since somebody may have been taken off while nothing was served, and then every so many
-        seconds, until cancelled."""
+        """Check now, since access may have been revoked while no server ran, then every so many seconds until
+        cancelled."""
         while True:
             try:
                 await self.check_once()
             except StateError as error:
-                log.warning("whose access has ended can't be told now, all goes on: %s", error)
+                log.warning("the check for revoked access could not read the state, nothing is ended: %s", error)
             except Exception:
-                log.exception("whose access has ended could not be told, all goes on")
+                log.exception("the check for revoked access failed, nothing is ended")
             await asyncio.sleep(every)
 
     async def check_once(self) -> None:
-        """End now what has to end: tokens first, so that nothing begins any more."""
-        gone = {Principal(OWN_ISSUER, subject, "").name for subject in await self._see_off()}
-        open_now = frozenset(self._rights())
-        ended = open_now.difference(await self._stand(open_now)) if open_now else None
+        """End now what has to end: tokens first, so that nothing new starts."""
+        barred = {Principal(OWN_ISSUER, subject, "").name for subject in await self._revoke_barred_people()}
+        open_now = frozenset(self._list_open())
+        ended = open_now.difference(await self._find_valid(open_now)) if open_now else None
         if ended:
-            log.info("ended what was open by %d grants, which have ended", len(ended))
-            await self._end(ended)
-        self._left = {name: self._left.get(name, 0) for name in gone}  # who came back may go again
-        for name, times in self._left.items():
-            if times < AGAIN:
-                await self._leave(name)
-                self._left[name] = times + 1
+            log.info("ended the sessions, streams and commands of %d revoked grants", len(ended))
+            await self._end_grants(ended)
+        self._barred = {name: self._barred.get(name, 0) for name in barred}  # barred once more: end again
+        for name, times in self._barred.items():
+            if times < END_TIMES:
+                await self._end_person(name)
+                self._barred[name] = times + 1

@@ -22,18 +22,18 @@ SENTENCES: Mapping[str, str] = {  # what the consent page says each one lets a c
     "output of your background commands.",
     WEB: "Search the web and fetch pages from it.",
     WORKFLOW: "Keep tasks, plans and reminders for you, ask you questions, and load skills.",
-    PLUGINS: "Use the extra tools, prompts and resources that whoever runs this server has installed.",
+    PLUGINS: "Use the extra tools, prompts and resources that the operator of this server has installed.",
     SHELL: "Run any command in a shell on this server, in the background too: read, change and delete files, and start "
     "and stop programs. This is as much as a person at a terminal can do.",
 }
 SERVED = tuple(SENTENCES)
-IMPLIED: Mapping[str, frozenset[str]] = {SHELL: frozenset((READ,))}  # whoever has a shell can read what a shell can
+IMPLIED: Mapping[str, frozenset[str]] = {SHELL: frozenset((READ,))}  # a shell can read the workspace
 SCOPE_PATTERN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749 section 3.3, of a sensible length
 NOTHING: frozenset[str] = frozenset()
 
 
 def has_scopes(granted: frozenset[str] | None, wanted: frozenset[str]) -> bool:
-    """Whether whoever was `granted` these may do what needs those; None is everything."""
+    """Whether the granted scopes allow what needs the wanted ones; None is everything."""
     return granted is None or wanted <= granted or wanted <= expand_scopes(granted)
 
 
@@ -44,7 +44,7 @@ def expand_scopes(granted: frozenset[str]) -> frozenset[str]:
 
 
 def usable_scopes(granted: frozenset[str] | None) -> frozenset[str] | None:
-    """All that whoever was granted these may use; None is everything."""
+    """Return the granted scopes with all that they imply; None is everything."""
     return None if granted is None else expand_scopes(granted)
 
 

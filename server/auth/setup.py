@@ -45,7 +45,7 @@ class Access:
 def open_access(
     config: Config, public_url: str, state: Path, store: Store, served: Callable[[], Sequence[str]], web: Web
 ) -> Access:
-    """Access to the server reached at `public_url`; `served()` gives the scopes there are. Raises UsageError."""
+    """Build access to the server at `public_url`; `served()` returns the scopes there are. Raises UsageError."""
     own = config.auth == "oauth"
     paths = [row.path for row in config.transports]
     issuer: str = public_url if own else config.auth
@@ -67,8 +67,8 @@ def _own(
     ways = _sign_in(config, resource.issuer, store, web)
     if resource.issuer.startswith("https:") and is_loopback(config.host) and not ways.proxies:
         log.warning(
-            "%s is reached through a proxy, and --trusted-proxies does not name it: who guesses at passwords can't be "
-            "told from others; where it is on this machine, --trusted-proxies 127.0.0.1 is right",
+            "%s is reached through a proxy that --trusted-proxies does not name, so failed sign-ins can't be counted "
+            "by address; for a proxy on this machine use --trusted-proxies 127.0.0.1",
             resource.issuer,
         )
     strangers = Web(client_fetch_hosts(config.allow_private, resource.issuer), config.refuse_networks)
@@ -95,7 +95,7 @@ def _own(
 
 
 def client_fetch_hosts(allow_private: Sequence[str], public_url: str) -> list[str]:
-    """What may be fetched although it is not public, where whoever asks names the address: documents and keys of
+    """What may be fetched although it is not public, where a caller names the address: documents and keys of
     clients. `--allow-private` is for the tools, whose callers were let in; but a server that only this machine reaches
     may fetch from this machine (draft-ietf-oauth-client-id-metadata-document section 6)."""
     is_local = is_loopback(urlsplit(public_url).hostname or "")
@@ -103,7 +103,7 @@ def client_fetch_hosts(allow_private: Sequence[str], public_url: str) -> list[st
 
 
 def check_config(config: Config) -> None:
-    """Raise UsageError for what `opened` would refuse, before anything listens."""
+    """Raise UsageError for what `open_access` would refuse, before anything listens."""
     if config.auth == "oauth":
         if config.clients is not None:
             clients_file.read_clients(config.clients)
@@ -111,7 +111,7 @@ def check_config(config: Config) -> None:
 
 
 def describe_forgeable_header(config: Config) -> str:
-    """Say who could sign in as anybody by the header of `--login header=NAME`, or ""."""
+    """Return how a local process could sign in as any person by the header of `--login header=NAME`, or ""."""
     if config.auth != "oauth" or config.login_header_secret is not None:
         return ""
     if not any(parse_method(way)[0] is HEADER for way in config.login):
@@ -126,7 +126,7 @@ PROVE_PROXY = (
 
 
 def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None:
-    """Raise UsageError where commands could sign in as anybody (`reached`: they reach this machine's own network); warn
+    """Raise UsageError where commands, which reach this machine's own network, could sign in as any person; warn
     where other processes could."""
     forged = describe_forgeable_header(config)
     if forged and can_commands_reach_host:
@@ -179,7 +179,7 @@ def _credentials(config: Config) -> dict[str, tuple[str, str]]:
 
 
 def _outside(resource: ProtectedResource, allow_private: Sequence[str]) -> Access:
-    """The issuer was named by whoever started this, so that its host may be a private one."""
+    """The operator named the issuer, so its host may be a private one."""
     web = Web([*allow_private, urlsplit(resource.issuer).hostname or ""])
     tokens = ExternalTokens(resource.issuer, resource.audience, web.fetch)
 

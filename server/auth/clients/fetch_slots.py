@@ -22,7 +22,7 @@ class FetchSlots:
 
     @asynccontextmanager
     async def acquire(self, key: str) -> AsyncGenerator[None, None]:
-        """A slot, for as long as the context lasts. Raises Full."""
+        """A slot, for as long as the context lasts. Raises NoFreeSlotError."""
         try:
             async with asyncio.timeout(self._wait), self._freed:
                 await self._freed.wait_for(lambda: self._held[key] < self._each and self._held.total() < self._all)

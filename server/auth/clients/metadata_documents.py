@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DOCUMENT, KEY_SET = "the client's metadata document", "the client's key set"
 MAX_DOCUMENT = 5 * 1024  # bytes: what the draft recommends (section 6.6)
-MAX_DOCUMENTS = 10_000  # kept; those nobody approved give way, none of them within the time a question waits
+MAX_DOCUMENTS = 10_000  # kept; those no person approved give way, none within the time a consent request lasts
 MAX_KEYS = 64 * 1024  # bytes of a key set
 WITHIN = 5.0  # seconds for one fetch: a person waits
 HOST_AT_ONCE, AT_ONCE = 2, 16  # fetches of one host, which may be slow on purpose, and in all
@@ -48,7 +48,7 @@ NEW, ALL_NEW = 60, 600  # fetches a minute of what is not held: for one address,
 RETRY = 5.0  # seconds after which one may try again
 FLOOR, USUAL, CEILING = 60.0, 600.0, 86_400.0  # seconds a document is kept: at least, when it doesn't say, at most
 OLD = 86_400.0  # seconds that a document which can't be had any more goes on to hold, for who has used it
-PAUSE = 30.0  # seconds between two fetches of a key set for the sake of a key nobody knows
+PAUSE = 30.0  # seconds between two fetches of a key set because of an unknown key
 KEYS = 600.0  # seconds a key set is kept
 MAX_REMEMBERED = 1_000  # key sets in memory
 MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
@@ -69,7 +69,7 @@ class KeySet:
 
 class MetadataDocuments:
     """`hosts`: whose documents are taken, with all below them; none given: everybody's. `served` as for
-    Authorization. `well_known`: URL → copy of what is published there; `meanwhile` as for Reachability."""
+    Authorization. `well_known`: URL → copy of what is published there; `consequence` as for Reachability."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class MetadataDocuments:
         """Have the document of the client `id` in the database, when `id` is the URL of one. `address` is the caller's.
 
         With `old`, one that is overdue will do: it is fetched anew meanwhile. One that could not be had for a day
-        does not. Raises Rejected, Unavailable.
+        does not. Raises ClientRejectedError, TemporarilyUnavailableError.
         """
         if not model.is_document_url(id):
             return
@@ -124,7 +124,7 @@ class MetadataDocuments:
 
     async def find_client_keys(self, client: OAuthClient, assertion: str, address: str) -> list[JoseKey]:
         """The keys that `client` signs with, those of `jwks_uri` fetched; anew, when `assertion` names one that is not
-        among them. `address` is the caller's. Raises Rejected, Unavailable."""
+        among them. `address` is the caller's. Raises ClientRejectedError, TemporarilyUnavailableError."""
         if client.jwks_uri is None:
             return _public_keys(client.jwks) if client.jwks is not None else []
         url, now = client.jwks_uri, self._now()
@@ -145,17 +145,18 @@ class MetadataDocuments:
         await self.reachability.close()
 
     def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
-        """The fetch of `url`, begun if none is under way. Raises Unavailable to who wants too much that is not held."""
+        """Return the fetch of `url`, started if none is running. Raises TemporarilyUnavailableError above the rate for
+        what is not cached."""
         key = load, url
         task = self._under_way.get(key)
         if task is None:
             if not held and not self._fetches.take(address):
                 raise TemporarilyUnavailableError(SPAN)
             task = self._under_way[key] = asyncio.get_running_loop().create_task(load(url))
-            task.add_done_callback(partial(self._ended, key))
+            task.add_done_callback(partial(self._on_fetched, key))
         return task
 
-    def _ended(self, key: tuple[Load, str], task: "asyncio.Task[None]") -> None:
+    def _on_fetched(self, key: tuple[Load, str], task: "asyncio.Task[None]") -> None:
         del self._under_way[key]
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ClientRejectedError | TemporarilyUnavailableError | StateError):

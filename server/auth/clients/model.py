@@ -104,9 +104,9 @@ class OAuthClient:
 
 
 def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str, Any], str | None]:
-    """What is kept of a registration request (it is also the answer), and the secret, for a client that gets one.
+    """Return what is stored of a registration request, which is also the answer, and the secret if the client gets one.
 
-    What is asked too much is left out (RFC 7591 section 2: the server may replace what it was given). Raises Rejected.
+    What can't be had is left out (RFC 7591 section 2). Raises ClientRejectedError.
     """
     if not isinstance(body, dict):
         raise ClientRejectedError("invalid_client_metadata", "the body is not a JSON object")
@@ -122,8 +122,8 @@ def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str,
 
 
 def parse_metadata_document(body: object, id: str, served: Collection[str]) -> dict[str, Any]:
-    """What is kept of the metadata document found at `id`. Of its redirect URIs those that are taken: a document is for
-    all servers, and other ones may take more. Raises Rejected."""
+    """Return what is stored of the metadata document at `id`. Redirect URIs that are not taken here are left out: the
+    document is for all servers. Raises ClientRejectedError."""
     if not isinstance(body, dict) or body.get("client_id") != id:
         raise ClientRejectedError(
             "invalid_client", "the client's metadata document does not name the URL it was found at"
@@ -155,7 +155,7 @@ def find_client(connection: "Connection", configured: Mapping[str, OAuthClient],
 
 
 def client_from_row(row: Any) -> OAuthClient:
-    """The client of a row, which `registered` or `documented` made."""
+    """The client of a row, which `parse_registration` or `parse_metadata_document` made."""
     said = msgspec.json.decode(row.metadata)
     return OAuthClient(
         id=row.id,

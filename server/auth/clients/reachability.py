@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from toolgate.tools.api.errors import ToolError
 
 PAUSE = 60.0  # seconds between two tries: strangers can cause fetches that fail
-AGAIN = 600.0  # seconds after which hosts that did not answer are tried again, when somebody reads the metadata
+AGAIN = 600.0  # seconds after which hosts that did not answer are tried again, when the metadata is read
 
 Ask = Callable[[str], Awaitable[object]]
 
@@ -21,8 +21,8 @@ log = logging.getLogger("toolgate.auth")
 
 
 class Reachability:
-    """`urls` are tried with `ask`, which raises ToolError where nothing answers. `meanwhile` says in the log what holds
-    as long as documents are out of reach."""
+    """`urls` are tried with `fetch`, which raises ToolError where nothing answers. `consequence` says in the log what
+    follows while documents are unreachable."""
 
     def __init__(
         self, urls: Collection[str], fetch: Ask, consequence: str, now: Callable[[], float] = time.time
@@ -62,9 +62,9 @@ class Reachability:
             return
         self._tried_at = now
         self._trying = asyncio.get_running_loop().create_task(self._try())
-        self._trying.add_done_callback(self._ended)
+        self._trying.add_done_callback(self._on_tried)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _on_tried(self, task: "asyncio.Task[None]") -> None:
         self._trying = None
         error = None if task.cancelled() else task.exception()
         if error is not None:

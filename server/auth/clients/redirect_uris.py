@@ -15,7 +15,7 @@ LOOPBACK = re.compile(r"http://(?P<host>localhost|127\.0\.0\.1|\[::1\])(?::(?P<p
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*\.?")
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(.+)")
-BROWSER_SCHEMES = frozenset(  # schemes that run or show something in the browser itself, whoever lists them
+BROWSER_SCHEMES = frozenset(  # schemes that run or show something in the browser itself, even if listed
     (
         "javascript",
         "data",

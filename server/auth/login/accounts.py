@@ -25,7 +25,7 @@ TYPED = 2  # times as many may be typed, before they are counted in one spelling
 COST: Mapping[str, Any] = {}  # of a hash, where it is not to be argon2-cffi's own (RFC 9106's low-memory choice)
 AT_ONCE = 2  # hashes computed at a time: each takes 64 MiB and a core for a while
 
-# A wait has to end soon for whoever owns the name, since others may try it too; an address may wait long.
+# A name's wait is short, since its owner waits too while others guess; an address may wait long.
 NAME_BACKOFF = Backoff(free=5, longest=60)
 ADDRESS_BACKOFF = Backoff(free=10, longest=900)
 TOTAL_BACKOFF = Backoff(free=100, longest=5, forget=60)
@@ -43,7 +43,7 @@ class Person:
 
 
 class SignInError(Exception):
-    """A name or a password that won't do; the text says why, and can be shown."""
+    """A sign-in or an account that is refused; the text says why, for the person."""
 
 
 class Accounts:
@@ -54,18 +54,18 @@ class Accounts:
         self._guesses = GuessLimiter(throttle or Throttle(), NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
         self._now = now
         self._hashing = asyncio.Semaphore(AT_ONCE)
-        self._nobody = ""  # a hash no password fits, for names that are not there
+        self._dummy_hash = ""  # a hash no password fits, for names that are not there
 
     async def verify_password(self, name: str, password: str, address: str, device: str = "") -> Person | None:
         """Who signs in; None when name and password don't belong together, after the same time whether there is such
-        a name or not. `address` is "" where nobody knows it; `device` what the browser has of `device`. Raises
-        Throttled."""
+        a name or not. `address` is "" where it is unknown; `device` what the browser has of `device`. Raises
+        ThrottledError."""
         known = normalize_name_or_empty(name)
         row = await self._store.transact(lambda connection: people_rows.find_account(connection, known))
         attempt = self._guesses.take(known, address, device if row is not None and _is_of(device, row.password) else "")
-        if not self._nobody:
-            self._nobody = await self._hashed(secrets.token_urlsafe())
-        right = await self._verified(self._nobody if row is None else row.password, password)
+        if not self._dummy_hash:
+            self._dummy_hash = await self._hash_password(secrets.token_urlsafe())
+        right = await self._matches(self._dummy_hash if row is None else row.password, password)
         if row is None or not right:
             return None
         self._guesses.forgive(attempt)
@@ -82,16 +82,16 @@ class Accounts:
         return base64.urlsafe_b64encode(nonce + _mark(nonce, row.password)).decode().rstrip("=")
 
     async def is_empty(self) -> bool:
-        """Whether there is no account yet."""
+        """Whether there is no account."""
         return not await self._store.transact(people_rows.has_accounts)
 
     async def add(self, name: str, password: str, *, first: bool = False) -> Person:
-        """Make an account; with `first` only if there is none at all. Raises Refused."""
+        """Make an account; with `first` only if there is none at all. Raises SignInError."""
         known = normalize_name(name)
         row = {
             "name": known,
-            "subject": secrets.token_hex(16),  # not the name: who gets it later is somebody else
-            "password": await self._hashed(_usable(password, known)),
+            "subject": secrets.token_hex(16),  # not the name, which another person may get later
+            "password": await self._hash_password(_check_password(password, known)),
             "made_at": self._now(),
         }
 
@@ -121,11 +121,11 @@ class Accounts:
 
     async def remove(self, name: str) -> Person:
         """Remove an account and sign it out everywhere; gives who it was, whose grants are to go as well. Raises
-        Refused."""
+        SignInError."""
         known = normalize_name(name)
 
         def take(connection: "Connection") -> Person:
-            row = _there(connection, known)
+            row = _require_account(connection, known)
             people_rows.remove_account(connection, known)
             people_rows.end_logins(connection, BUILT_IN, row.subject)
             return Person(BUILT_IN, row.subject, known)
@@ -133,37 +133,37 @@ class Accounts:
         return await self._store.transact(take)
 
     async def set_password(self, name: str, password: str) -> Person:
-        """Give an account a new password, and sign it out everywhere. Raises Refused."""
+        """Give an account a new password, and sign it out everywhere. Raises SignInError."""
         known = normalize_name(name)
-        hashed = await self._hashed(_usable(password, known))
+        hashed = await self._hash_password(_check_password(password, known))
 
         def put(connection: "Connection") -> Person:
-            row = _there(connection, known)
+            row = _require_account(connection, known)
             people_rows.set_password(connection, known, hashed)
             people_rows.end_logins(connection, BUILT_IN, row.subject)
             return Person(BUILT_IN, row.subject, known)
 
         return await self._store.transact(put)
 
-    async def _hashed(self, password: str) -> str:
+    async def _hash_password(self, password: str) -> str:
         from argon2 import PasswordHasher  # start-up
 
         async with self._hashing:
             return await asyncio.to_thread(PasswordHasher(**COST).hash, password)
 
-    async def _verified(self, hashed: str, password: str) -> bool:
+    async def _matches(self, hashed: str, password: str) -> bool:
         from argon2 import PasswordHasher  # start-up
         from argon2.exceptions import VerificationError
 
         try:
             async with self._hashing:  # also for what no account has: it takes as long
-                return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, _composed(password) or "")
+                return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, _compose(password) or "")
         except (VerificationError, UnicodeError):
             return False
 
 
 def normalize_name(name: str) -> str:
-    """One spelling of a name, whatever the keyboard (RFC 8265 section 3.3, by and large). Raises Refused."""
+    """One spelling of a name, whatever the keyboard (RFC 8265 section 3.3, by and large). Raises SignInError."""
     if len(name) > TYPED * MAX_NAME:  # before all else: what sorts marks takes the square of their number
         raise SignInError(f"a name has 1 to {MAX_NAME} characters")
     known = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
@@ -175,16 +175,16 @@ def normalize_name(name: str) -> str:
 
 
 def normalize_name_or_empty(name: str) -> str:
-    """`normalised`, or "" for what is no name."""
+    """`normalize_name`, or "" for what is no name."""
     try:
         return normalize_name(name)
     except SignInError:
         return ""
 
 
-def _usable(password: str, name: str) -> str:
-    """The password in one spelling (RFC 8265 section 4.2). Raises Refused."""
-    plain = _composed(password)
+def _check_password(password: str, name: str) -> str:
+    """The password in one spelling (RFC 8265 section 4.2). Raises SignInError."""
+    plain = _compose(password)
     if plain is None or len(plain) > MAX_PASSWORD:
         raise SignInError(f"a password has at most {MAX_PASSWORD} characters")
     if not plain.isascii() and any("\ud800" <= character <= "\udfff" for character in plain):
@@ -214,7 +214,7 @@ def _mark(nonce: bytes, password: str) -> bytes:
     return hmac.new(password.encode(), b"device" + nonce, hashlib.sha256).digest()[:16]
 
 
-def _composed(password: str) -> str | None:
+def _compose(password: str) -> str | None:
     """The password in one spelling; None for one that is too long."""
     return unicodedata.normalize("NFC", password) if len(password) <= TYPED * MAX_PASSWORD else None
 
@@ -223,7 +223,7 @@ def _is_mark(character: str) -> bool:
     return unicodedata.category(character) in ("Mn", "Mc")
 
 
-def _there(connection: "Connection", name: str) -> Any:
+def _require_account(connection: "Connection", name: str) -> Any:
     row = people_rows.find_account(connection, name)
     if row is None:
         raise SignInError(f"there is no account {name!r}")

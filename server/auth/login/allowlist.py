@@ -11,8 +11,8 @@ class UserAllowlist:
     """From `--allow-users`: `*`, `@example.com` (a domain), `ada@example.com` (an e-mail address), or a subject, as
     `github:583231`, `oidc:…`, `header:…`; the prefix may be left out where there is one provider only.
 
-    An e-mail address counts only when its provider has verified it. Raises ValueError for what lets nobody in, and for
-    a subject that does not say whose, where `providers` are several: the same one may be somebody else's at the other.
+    An e-mail address counts only when its provider has verified it. Raises ValueError for an entry that admits no
+    person, and for a subject without its provider where `providers` are several: another has it elsewhere.
     """
 
     def __init__(self, entries: Iterable[str], providers: Iterable[str]) -> None:
@@ -57,7 +57,7 @@ class UserAllowlist:
         return email.lower() in self._emails
 
     def permits_email(self, email: str | None) -> bool:
-        """Whether this address, a verified one, lets whoever has it in."""
+        """Whether this address, a verified one, admits its owner."""
         if not email:
             return False
         lowered = email.lower()

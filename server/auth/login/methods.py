@@ -36,8 +36,8 @@ log = logging.getLogger("toolgate.auth")
 
 @dataclass(frozen=True, slots=True)
 class SignInMethods:
-    """`accounts` and `pairing` are None where nobody has a password here; `trusted` where no proxy says who it is.
-    `enterprise`: the issuers that say themselves for whom a client may come (ID-JAG)."""
+    """`accounts` and `pairing` are None without the built-in login, `trusted_header` where no proxy signs people in.
+    `enterprise_issuers`: those that name by themselves the people a client may call for (ID-JAG)."""
 
     sessions: LoginSessions
     pending_logins: PendingLogins
@@ -58,11 +58,11 @@ class SignInMethods:
 
     @property
     def has_page(self) -> bool:
-        """Whether a person can sign in here by themselves, and not only by a proxy's word."""
+        """Whether a person can sign in on a page here, and not only through a proxy."""
         return self.accounts is not None or bool(self.providers)
 
     async def find_session(self, secret: str) -> LoginSession | None:
-        """Who is signed in with this secret, and may still come; who may not is signed out."""
+        """Return the session of this secret. One whose person can no longer sign in is ended."""
         found = await self.sessions.find(secret)
         if found is None or self.can_sign_in(found.person):
             return found
@@ -70,8 +70,8 @@ class SignInMethods:
         return None
 
     def can_sign_in(self, person: Person) -> bool:
-        """Whether this person could still sign in: by a way that is still offered, and allowed by it. Whether an
-        account is still there the database knows."""
+        """Whether this person could still sign in: by a method that is still offered, and on its allowlist. Whether an
+        account still exists is in the database."""
         if person.issuer == BUILT_IN:
             return self.accounts is not None
         if person.issuer == HEADER_ISSUER:
@@ -115,7 +115,7 @@ def build_sign_in(
     """From `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), its clients' ids and secrets by way,
     `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and what `--login-header-secret` holds. Raises
     ValueError, which names the option at fault."""
-    chosen = _chosen(ways)
+    chosen = _parse_ways(ways)
     external = [method.name for method in external_methods() if method.name in chosen]
     try:
         proxies = TrustedProxies(trusted_proxies)
@@ -132,13 +132,13 @@ def build_sign_in(
         proxies=proxies,
         accounts=Accounts(store, now=now) if has_accounts else None,
         pairing=PairingCode(f"{public_url}/login") if has_accounts else None,
-        providers=_providers(chosen, credentials, allowed, fetch),
-        trusted_header=_trusted(chosen, proxies, allowed, header_secret),
+        providers=_build_providers(chosen, credentials, allowed, fetch),
+        trusted_header=_build_trusted_header(chosen, proxies, allowed, header_secret),
         enterprise_issuers=frozenset(enterprise_issuers),
     )
 
 
-def _chosen(ways: Sequence[str]) -> dict[str, str]:
+def _parse_ways(ways: Sequence[str]) -> dict[str, str]:
     """Return the value of each `--login` by its name."""
     chosen: dict[str, str] = {}
     for way in ways or (PASSWORD.name,):
@@ -152,7 +152,7 @@ def _chosen(ways: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
-def _providers(
+def _build_providers(
     chosen: Mapping[str, str], credentials: Mapping[str, tuple[str, str]], allowed: UserAllowlist, fetch: Fetch
 ) -> dict[str, IdentityProvider]:
     providers: dict[str, IdentityProvider] = {}
@@ -173,7 +173,7 @@ def _providers(
     return providers
 
 
-def _trusted(
+def _build_trusted_header(
     chosen: Mapping[str, str], proxies: TrustedProxies, allowed: UserAllowlist, secret: str
 ) -> TrustedHeader | None:
     if HEADER.name not in chosen:

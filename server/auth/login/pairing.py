@@ -13,9 +13,7 @@ from toolgate.server.auth.login.throttle import Backoff, Throttle, block_backoff
 LIFETIME = 600.0  # seconds
 BYTES = 16  # 128 bits: 26 letters and digits
 ADDRESS = Backoff(free=5, longest=60)
-ALL = Backoff(
-    free=100, longest=2
-)  # short: whoever guesses must not keep the operator out, and 128 bits are not guessed
+ALL = Backoff(free=100, longest=2)  # short: guessing must not keep the operator out, and 128 bits are not guessed
 
 log = logging.getLogger("toolgate.auth")
 
@@ -35,7 +33,7 @@ class PairingCode:
         if self._now() < self._until:
             return
         code = base64.b32encode(secrets.token_bytes(BYTES)).decode().rstrip("=")
-        self._hash, self._until = _hashed(code), self._now() + LIFETIME
+        self._hash, self._until = _hash_code(code), self._now() + LIFETIME
         grouped = "-".join(code[at : at + 4] for at in range(0, len(code), 4))
         log.warning(
             "there is no account yet: open %s and make the first with the pairing code %s (within %d minutes)",
@@ -45,10 +43,10 @@ class PairingCode:
         )
 
     def verify(self, code: str, address: str) -> bool:
-        """Whether `code` is the one in the log; `address` is "" where nobody knows it. Raises Throttled."""
+        """Whether `code` is the one in the log; `address` is "" where it is unknown. Raises ThrottledError."""
         paces = [*block_backoffs(address, ADDRESS), ("all", ALL)]
         self._throttle.take(paces)
-        right = hmac.compare_digest(_hashed(code), self._hash) and self._now() < self._until
+        right = hmac.compare_digest(_hash_code(code), self._hash) and self._now() < self._until
         if right:
             self._throttle.refund(1, *(key for key, _ in paces))
         return right
@@ -58,6 +56,6 @@ class PairingCode:
         self._hash, self._until = b"", 0.0
 
 
-def _hashed(code: str) -> bytes:
+def _hash_code(code: str) -> bytes:
     """Of the code as a person may type it: in any case, with any or no separators."""
     return hashlib.sha256("".join(filter(str.isalnum, code)).upper().encode()).digest()

@@ -19,7 +19,7 @@ from toolgate.server.state import people_rows
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
-LIFETIME = 600.0  # seconds somebody may take at the other page
+LIFETIME = 600.0  # seconds a person may take at the provider
 MAX_PER_CONSENT = 8  # at a time: a person who tries again, in some tabs
 PER_ADDRESS, PER_MINUTE = 30, 600  # a minute: of one address, which many may share, and of all
 MAX_PENDING = 6_000  # of all at a time, by any number of servers: each holds a question of 4 KiB and more
@@ -31,8 +31,8 @@ class TooManyLoginsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """Why a browser was sent away: the question it has approved `scopes` of, "" when it only signs in. `anew`: as
-    somebody else than whom the provider knows it as; that is told when it leaves, and not kept."""
+    """A browser at a provider. `consent_id`: the consent request it approved `scopes` of, "" when it only signs in.
+    `select_account`: the provider is to ask which account; not stored."""
 
     provider: str
     consent_id: str
@@ -51,7 +51,7 @@ class PendingLogins:
 
     async def start(self, pending: PendingLogin, address: str = "") -> str:
         """Return the ticket for the browser's cookie. `address` is the browser's, "" where it is unknown. Raises
-        TooMany."""
+        TooManyLoginsError."""
         if address and not self._limiter.take(address):
             raise TooManyLoginsError
         ticket, now = secrets.token_urlsafe(32), self._now()

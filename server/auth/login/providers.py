@@ -175,14 +175,14 @@ class OpenIdProvider:
             raise SignInError(f"{self.title} did not say who you are")
         try:
             try:
-                return self._verified(token, await self._known_keys(metadata, METADATA_LIFETIME))
+                return self._verify(token, await self._known_keys(metadata, METADATA_LIFETIME))
             except jose.UnknownKeyError:
-                return self._verified(token, await self._known_keys(metadata, KEY_RETRY))
+                return self._verify(token, await self._known_keys(metadata, KEY_RETRY))
         except jose.InvalidTokenError as error:
             log.warning("%s sent an id_token that does not hold: %s", self.issuer, error)
             raise SignInError(f"{self.title} did not say who you are") from None
 
-    def _verified(self, token: str, keys: list[jose.JoseKey]) -> dict[str, Any]:
+    def _verify(self, token: str, keys: list[jose.JoseKey]) -> dict[str, Any]:
         return jose.verify(
             token, keys, typ=("jwt", ""), algorithms=ALGORITHMS, issuer=self.issuer, audience=(self._client,)
         )
@@ -310,7 +310,7 @@ class _ProviderClient:
 
 
 def _code(answer: Mapping[str, str], title: str) -> str:
-    """The code that came back. Raises Refused for an error: its words are the sender's, and not repeated."""
+    """The code that came back. Raises SignInError for an error: its words are the sender's, and not repeated."""
     if answer.get("error") == "access_denied":
         raise SignInError(f"you did not sign in at {title}")
     if "error" in answer or not answer.get("code"):

@@ -31,7 +31,7 @@ class LoginSessions:
         self._now = now
 
     async def start(self, person: Person, before: str) -> str:
-        """Sign in; `before` is the secret the browser came with, which is dead now. Gives the new one."""
+        """Start a session and return its secret; `previous_secret`, which the browser sent, is ended."""
         secret, now = secrets.token_urlsafe(32), self._now()
 
         def put(connection: "Connection") -> None:
@@ -65,7 +65,7 @@ class LoginSessions:
         return secret
 
     async def find(self, secret: str) -> LoginSession | None:
-        """Who is signed in with this secret."""
+        """Return the session of this secret, or None."""
         if not secret:
             return None
         now = self._now()

@@ -37,7 +37,7 @@ class Backoff:
         return 0.0 if tries < self.free else min(self.longest, 2.0 ** min(tries - self.free, 30))
 
 
-UNLIMITED = Backoff(free=2**62, longest=0.0)  # counts, and slows down nobody
+UNLIMITED = Backoff(free=2**62, longest=0.0)  # counts, and slows nothing down
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Throttle:
         self._counts: dict[str, _Count] = {}  # by when they were last tried, the earliest first
 
     def take(self, paces: Iterable[tuple[str, Backoff]]) -> None:
-        """One try for all keys. Raises Throttled when one of them has to wait: then none is counted."""
+        """One try for all keys. Raises ThrottledError when one of them has to wait: then none is counted."""
         keys, now = list(paces), self._now()
         waits = [self._wait(key, pace, now) for key, pace in keys]
         if any(wait > 0 for wait in waits):
@@ -94,11 +94,11 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class GuessAttempt:
-    """A guess that counts. `own`: keys of nobody but who made it; `shared`: those that others guess under too."""
+    """A guess that counts. `own`: keys of this guesser alone; `shared`: keys that others guess under too."""
 
     own: tuple[str, ...]
     shared: tuple[str, ...] = ()
-    mark: str = ""  # counts the guesses at this name from this address, and slows down nobody
+    mark: str = ""  # counts the guesses at this name from this address, and slows nothing down
     origin: str = ""
 
 
@@ -118,7 +118,7 @@ class GuessLimiter:
 
     def take(self, name: str, address: str, device: str = "") -> GuessAttempt:
         """Count a guess. `name` is a short one; `address` is "" where it is unknown: everybody's would let one lock
-        all out; `device` proves that the name's owner has used it, or is "". Raises Throttled."""
+        all out; `device` proves that the name's owner has used it, or is "". Raises ThrottledError."""
         origin = f"origin {name} {prefixes(address)[0]}" if address else ""
         if device or origin in self._origins:
             key = f"device {device}" if device else origin

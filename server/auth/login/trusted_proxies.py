@@ -17,7 +17,7 @@ HEADER_ISSUER = HEADER.issuer  # of those a proxy names
 PROOF_HEADER = "x-toolgate-proxy-secret"  # the header in which a proxy shows its secret
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 MAX_NAME = 256  # characters; an e-mail address has at most 254
-MAX_HOPS = 32  # looked at, from the end, of what anybody can begin: no chain of proxies is as long
+MAX_HOPS = 32  # read, from the end, of a header that any caller can begin: no chain of proxies is as long
 PORTED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?|([0-9.]+):[0-9]*")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -52,8 +52,8 @@ class TrustedProxies:
         return next((str(found.network_address) for found in trusted), "")
 
     def client_address(self, peer: str, forwarded_for: str) -> str:
-        """Where a request came from: of `X-Forwarded-For`, which anybody can begin, the last that is no proxy of
-        ours. "" where nobody can tell: it is no address, or it comes through a proxy on this machine which is not among
+        """Where a request came from: of `X-Forwarded-For`, which any caller can begin, the last that is no proxy of
+        ours. "" where it is unknown: it is no address, or it comes through a proxy on this machine which is not among
         them, as all do."""
         if not self.trusts(peer):
             if not forwarded_for or not is_loopback(peer):
@@ -70,7 +70,7 @@ class TrustedProxies:
 
 
 def _interface_addresses() -> list[str]:
-    import psutil  # start-up: only where a header says who somebody is
+    import psutil  # start-up: only where a proxy signs people in
 
     families = (socket.AF_INET, socket.AF_INET6)
     listed = (each for interface in psutil.net_if_addrs().values() for each in interface)
@@ -110,7 +110,7 @@ class TrustedHeader:
     secret: str = field(default="", repr=False)
 
     def read_person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
-        """Who the proxy says it is; None when it says nothing. Raises Refused when somebody else says it."""
+        """Return the person the proxy names, None when it names none. Raises SignInError when another peer does."""
         said = headers.get(self.header.encode())
         if said is None:
             return None
@@ -132,5 +132,5 @@ class TrustedHeader:
         return person
 
     def permits(self, person: Person) -> bool:
-        """Whether somebody the proxy names may come."""
+        """Whether a person the proxy names may sign in."""
         return self.allowlist.permits(HEADER.name, person.subject, person.email)

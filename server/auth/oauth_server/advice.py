@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 AGAIN = "Connect again from the app in a minute: it may then register itself."
 ANEW = "Remove this server in the app, add it anew and connect: the app then registers itself."
-LET_REGISTER = ("Whoever runs this server can have apps register themselves", "--registration dynamic")
-ADD = ("Whoever runs this server can add the app", "toolgate client add")
+LET_REGISTER = ("The operator of this server can let apps register themselves", "--registration dynamic")
+ADD = ("The operator of this server can add the app", "toolgate client add")
 CODEX = ("Codex", "codex mcp login NAME --oauth-client-registration dcr")
 CLAUDE_CODE = (
     "Claude Code, with the ID that “toolgate client add” prints",

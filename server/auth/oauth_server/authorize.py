@@ -52,8 +52,8 @@ def consent_request_for(grant: CodeGrant, id: str, expires_at: float) -> Consent
 
 
 def _redirect_uri(server: AuthlibServer, request: OAuthRequest) -> tuple[str, bool]:
-    """Where the answer may go, and whether the operator vouches for that. Raises a Refusal where it can't be told: of
-    two clients, or two URIs, neither."""
+    """Return the redirect URI, and whether the operator vouches for it. Raises OAuthRequestError where there is none,
+    or where there are two clients or two URIs."""
     given = request.form
     if not request.is_readable or request.is_repeated("client_id") or request.is_repeated("redirect_uri"):
         request.check()

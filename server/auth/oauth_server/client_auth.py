@@ -35,8 +35,10 @@ class TooManyGuessesError(OAuthRequestError):
 
 
 def secret_guess_limiter() -> GuessLimiter:
-    """Return what slows down guesses at the secrets of clients (RFC 6749 section 2.3.1): of one client, and of one
-    address. All together are not slowed down: each secret has its own count, and nobody is kept out by others'."""
+    """Return the limiter of guesses at clients' secrets (RFC 6749 section 2.3.1), by client and by address.
+
+    There is no limit for all together: guesses at one client never keep another one out.
+    """
     return GuessLimiter(Throttle(), SECRET, ADDRESS, UNLIMITED)
 
 
@@ -94,7 +96,7 @@ def _until(claims: Mapping[str, Any], now: float) -> float | None:
 
 
 def read_credentials(request: OAuthRequest) -> Credentials:
-    """What the request shows. Raises a Refusal for none, more than one, or two clients."""
+    """What the request shows. Raises OAuthRequestError for none, more than one, or two clients."""
     form, found = request.form, list[Credentials]()
     header = request.headers.get("authorization", "")
     if header[:6].lower() == "basic ":

@@ -1,6 +1,6 @@
 """Seal authorization requests that wait for a person's consent.
 
-The sealed request is its own id. So nothing is stored for whoever sends one, and no request displaces another.
+The sealed request is its own id. So sending one stores nothing, and no request displaces another.
 """
 
 import secrets
@@ -23,8 +23,8 @@ class ConsentRequest:
     """What a person is to be asked, for the consent page. Answered once, within ten minutes.
 
     `scopes` is what was asked and is served, in the order they are shown; with none asked, all that are served.
-    `resource` is the canonical one. `client` says who asks: `.name`, `.id`, `.kind`, `.host` (None: nobody vouches
-    for the name), `.loopback_only`.
+    `resource` is the canonical one. `client` is the one that asks: `.name`, `.id`, `.kind`, `.host` (None:
+    the name is self-asserted), `.loopback_only`.
     """
 
     id: str

@@ -1,10 +1,10 @@
 """The grants of people: what a code and a refresh token become. Each runs inside one transaction, so that a code or a
-token is redeemed once and whole, whoever races.
+token is redeemed once and whole, even in a race.
 
 Reuse of a refresh token. Redeeming one makes its successor out of it: HMAC(token, salt), the salt being in its row. So
-within `GRACE` whoever comes with the old one again (a second process, a retry, an answer that was lost) gets the
+within `GRACE` a caller that sends the old one again (a second process, a retry, a lost answer) gets the
 newest successor, the same as all the others: the family is one line and never forks. After that it is a stolen copy,
-and the whole family ends. The successor can be computed by nobody who has not both the token and the database.
+and the whole family ends. Computing the successor takes both the token and the database.
 
 Who comes late may be the one who was robbed: the thief redeemed the token first, and has gone on for days. So that the
 family ends then too, and yet no row has to be kept for each use of it, a token says what family it is of
@@ -48,7 +48,7 @@ log = logging.getLogger("toolgate.auth")
 
 
 def check_resource(grant: Any) -> None:
-    """Refuse a request for tokens of somebody else's resource (RFC 8707 section 2)."""
+    """Refuse a request for tokens of another resource (RFC 8707 section 2)."""
     if not is_own_resource(grant.request.resources, grant.server.issuer.public_url):
         raise OAuthRequestError("invalid_target")
 
@@ -128,7 +128,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         client_rows.mark_approved(connection, client.id, now)
 
     def query_authorization_code(self, code: str, client: AuthlibClient) -> StoredCode | None:
-        """The code, when it is this client's and is, or was, a good one. One that is somebody else's stays as it is."""
+        """The code, when it is this client's and is, or was, a good one. Another client's stays as it is."""
         row = grant_rows.find_code(self.server.connection, hash_secret(code))
         if row is None:
             return None
@@ -138,7 +138,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         check_grant_resource(self.server, grant)
         if row.redeemed_at is not None:
             log.warning("a code of client %s came again: what was made of it is revoked", grant.client)
-            self.server.end_grant(grant.id)  # whoever redeemed it may be the thief (RFC 6749 section 4.1.2)
+            self.server.end_grant(grant.id)  # the one that redeemed it may be the thief (RFC 6749 section 4.1.2)
             return None
         if self.server.now >= row.expires_at or self.server.find_valid_grant(grant.id) is None:
             return None
@@ -193,7 +193,7 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
         return StoredRefreshToken(refresh_token, grant, row.redeemed_at, row.salt)
 
     def _validate_token_scope(self, token: StoredRefreshToken) -> None:
-        """No more than was granted (RFC 6749 section 6); words that are nobody's scope here do no harm."""
+        """No more than was granted (RFC 6749 section 6); words that are no scope here are ignored."""
         asked = frozenset((self.request.payload.scope or "").split()) - IDENTITY
         if not asked <= frozenset(token.grant.scope.split()):
             raise OAuthRequestError("invalid_scope")
@@ -206,7 +206,7 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
         return refresh_token.grant
 
     def issue_token(self, user: Grant, refresh_token: StoredRefreshToken) -> dict[str, Any]:
-        following = self._redeemed(refresh_token)
+        following = self._redeem(refresh_token)
         asked = (self.request.payload.scope or "").split()
         narrowed = [word for word in user.scope.split() if word in asked]
         scope = " ".join(narrowed) if any(word not in IDENTITY for word in narrowed) else user.scope
@@ -216,7 +216,7 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
     def revoke_old_credential(self, refresh_token: StoredRefreshToken) -> None:
         """That was done as it was redeemed."""
 
-    def _redeemed(self, presented: StoredRefreshToken) -> str:
+    def _redeem(self, presented: StoredRefreshToken) -> str:
         """The token that takes its place. See the head of this file."""
         now, connection = self.server.now, self.server.connection
         if presented.redeemed_at is None:

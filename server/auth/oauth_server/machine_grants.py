@@ -105,8 +105,8 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
         return is_own_resource(named, self.server.issuer.public_url)
 
     def _scope(self, client: model.OAuthClient) -> str:
-        """Of what the provider granted what was asked and is served (RFC 7521 section 4.1). One that says nothing of
-        scopes has granted the least there is: nobody was asked whether it may be more."""
+        """Of what the provider granted what was asked and is served (RFC 7521 section 4.1). One that names no
+        scopes has granted the least there is: no person was asked for more."""
         granted = self.claims.get("scope", READ)
         words = granted.split() if isinstance(granted, str) else []
         asked = scopes_for(client, self.request.payload.scope or " ".join(words), self.server.served)

@@ -23,7 +23,7 @@ def build_document(
     registers: bool,
     takes_documents: bool,
 ) -> dict[str, Any]:
-    """`grants` and `methods`: the grant types, and ways of a client to prove itself, that somebody can use here;
+    """`grants` and `methods`: the grant types and client authentication methods that can be used here;
     `registers`: clients may register dynamically; `takes_documents`: they may have metadata documents."""
     told: dict[str, Any] = {
         "issuer": public_url,

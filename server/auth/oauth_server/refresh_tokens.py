@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def first_token(grant: Grant) -> str:
-    return _marked(secrets.token_urlsafe(32), grant)
+    return _format_token(secrets.token_urlsafe(32), grant)
 
 
 def derive_successor(token: str, salt: bytes, grant: Grant) -> str:
     """The token that follows `token`: as unguessable as that is."""
-    return _marked(_mac(token.encode(), salt), grant)
+    return _format_token(_mac(token.encode(), salt), grant)
 
 
 def find_grant_by_mark(connection: "Connection", token: str) -> Grant | None:
@@ -31,11 +31,11 @@ def find_grant_by_mark(connection: "Connection", token: str) -> Grant | None:
     grant = grant_rows.find_grant(connection, id)
     if grant is None:
         return None
-    marked = _marked(rest.partition(".")[0], grant)
+    marked = _format_token(rest.partition(".")[0], grant)
     return grant if hmac.compare_digest(marked.encode(), token.encode()) else None
 
 
-def _marked(secret: str, grant: Grant) -> str:
+def _format_token(secret: str, grant: Grant) -> str:
     return f"{grant.id}.{secret}.{_mac(grant.family.encode(), secret.encode())}"
 
 

@@ -83,7 +83,7 @@ class OAuthRequest(OAuth2Request):  # type: ignore[misc]  # as above
         return self._names[name] > 1
 
     def check(self) -> None:
-        """Raise a Refusal where something came twice, or is no text."""
+        """Raise OAuthRequestError where something came twice, or is no text."""
         if len(self.resources) > MAX_PAIRS or any(times > 1 for times in self._names.values()):
             raise OAuthRequestError("invalid_request", "A parameter is repeated.")
         if not self.is_readable:

@@ -14,8 +14,8 @@ NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 secti
 class Redirect:
     """Send the browser to `location` (302; 303 after a POST). It carries `iss`, and `state` where one came.
 
-    `host`: where that is, to be named on a page first, with what is wrong: whoever registers could send people on from
-    here by a link otherwise. "" where a person has answered, or the operator vouches for the client.
+    `host`: where that is, to be named on a page first, with what is wrong: else any client that registers could send
+    people on from here by a link. "" where a person has answered, or the operator vouches for the client.
     """
 
     location: str

@@ -93,8 +93,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
     def authenticate_client(
         self, request: OAuthRequest, methods: Sequence[str], endpoint: str = "token"
     ) -> AuthlibClient:
-        """The client, by the one way in which it proves who it is. Raises a Refusal: invalid_client is answered with
-        401, which makes hosted platforms register anew."""
+        """Return the client that authenticates, in exactly one way. Raises OAuthRequestError: invalid_client is
+        answered with 401, which makes hosted platforms register again."""
         shown = read_credentials(request)
         caller = self.query_client(shown.client)
         if caller is None or shown.method not in methods or not self._is_proven(caller.client, shown):
@@ -110,7 +110,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         """Anything may be asked for: what can be had of it is decided by `Caller.get_allowed_scope`."""
 
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Nobody listens."""
+        """Ignore Authlib's signals."""
 
     def generate_token(
         self,
@@ -161,7 +161,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
     # What our grants need
 
     def mint(self, client: str, subject: str, scope: str, grant: Grant | None = None) -> dict[str, Any]:
-        """An access token, its row with it; `grant` is what it is made of."""
+        """Issue an access token and store its row; `grant` is what it is issued for."""
         assert self.inputs.signing is not None
         words = scope.split()
         made_of = {} if grant is None else {GRANT_CLAIM: grant.id}
@@ -184,8 +184,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
 
     def check_token_limit(self, subject: str, client: str) -> None:
-        """Raise a Refusal where so many tokens of these two hold that one more would be too many. To be asked before
-        anything is redeemed, so that the client may come again with the same."""
+        """Raise OAuthRequestError where one more valid token of these two would be too many. Call it before anything is
+        redeemed, so that the client can retry with the same."""
         held = grant_rows.count_access_tokens(self.connection, subject, self.now)
         most = MAX_TOKENS if subject == client else MAX_CLIENT_TOKENS
         if held.get(client, 0) >= most or sum(held.values()) >= MAX_TOKENS:
@@ -197,7 +197,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         self.denied += grant_rows.revoke_grant(self.connection, id, self.now)
 
     def find_valid_grant(self, id: str) -> Grant | None:
-        """The grant, when it holds and its person may still come. One whose person is gone is ended."""
+        """Return the grant if it is valid and its person can still sign in. One whose person can't is ended."""
         grant = grant_rows.find_grant(self.connection, id)
         if grant is None or not grant.is_valid(self.now):
             return None
@@ -207,7 +207,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return None
 
     def find_valid_keys(self, rights: Collection[GrantKey]) -> set[GrantKey]:
-        """Those of these that still hold: see `Authorization.standing`."""
+        """Return those that are still valid: see `AuthorizationService.find_valid_keys`."""
         pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
         held = grant_rows.find_valid_grants(self.connection, subjects, self.now)
@@ -233,7 +233,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return row is not None and self.can_sign_in(_person(row))
 
     def revoke_barred_people(self) -> list[str]:
-        """See `Authorization.see_off`."""
+        """See `AuthorizationService.revoke_barred_people`."""
         accounts = {row.subject for row in people_rows.list_accounts(self.connection)}
         known = [(row.subject, _person(row)) for row in grant_rows.list_people(self.connection)]
         gone = [
@@ -267,7 +267,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return shown.method == "none" or self._has_secret(client, shown)
 
     def _has_secret(self, client: OAuthClient, shown: Credentials) -> bool:
-        """Whether a guess at a client's secret is right. Raises a Refusal when it comes too soon after wrong ones."""
+        """Whether a client's secret is right. Raises OAuthRequestError when it comes too soon after wrong ones."""
         try:
             attempt = self.issuer.secrets.take(client.id, self.inputs.address)
         except ThrottledError as error:
@@ -278,7 +278,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return is_right
 
     def use_assertion(self, word: Assertion, client: str) -> bool:
-        """Whether an assertion that `client` came with is new. From now on it is not. Raises a Refusal where too many
+        """Mark an assertion of `client` as used; False if it was used before. Raises OAuthRequestError where too many
         of one client would have to be remembered."""
         if grant_rows.count_used_assertions(self.connection, client, self.now) >= MAX_USED:
             raise OAuthRequestError("temporarily_unavailable", "The client sends too many assertions: slow down.")

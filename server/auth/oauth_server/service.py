@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 SWEEP = 600.0  # seconds between two sweeps of what is over
 REGISTRATIONS = 60  # a minute and address: a hosted platform has a few addresses for all of its users
 ALL_REGISTRATIONS = 3_000  # a minute: the oldest give way (`MAX_CLIENTS`) after one has had the time to sign in
-MALFORMED, ALL_MALFORMED = 600, 6_000  # a minute of those that store nothing: they cost nobody else anything
+MALFORMED, ALL_MALFORMED = 600, 6_000  # a minute of those that store nothing
 KINDS = {  # --registration → the kinds of clients taken
     "open": frozenset(("configured", "document", "dynamic")),
     "metadata": frozenset(("configured", "document")),
@@ -172,7 +172,8 @@ class AuthorizationService:
         return await self._act_or_report_busy(act)
 
     async def _check_document(self, id: str, address: str) -> None:
-        """Fetch the metadata document of a client whose `id` is the URL of one. Raises Rejected, Unavailable."""
+        """Fetch the metadata document of a client whose `id` is the URL of one. Raises ClientRejectedError,
+        TemporarilyUnavailableError."""
         if "document" in self._issuer.client_kinds:
             await self._documents.refresh(id, address)
         elif is_document_url(id):
@@ -304,8 +305,8 @@ class AuthorizationService:
         return "dynamic" in self._issuer.client_kinds
 
     async def _methods(self) -> Sequence[str]:
-        """The ways in which clients can prove who they are: where nobody comes but the operator's, those of theirs,
-        since clients that find "none" among them don't use their secret."""
+        """Return the ways in which clients may authenticate. Where only the operator's clients are taken, these are
+        theirs: clients that find "none" among them don't use their secret."""
         if self._issuer.client_kinds & {"dynamic", "document"}:
             return AUTH_METHODS
         added = await self._store.transact(client_rows.list_clients)
@@ -348,7 +349,7 @@ class AuthorizationService:
 
     async def revoke_barred_people(self) -> list[str]:
         """The subjects of people who have been here, and could not sign in any more. Their access tokens are denied:
-        here at once, elsewhere within `tokens.FRESH`. Raises StateError."""
+        here at once, elsewhere within `access_tokens.FRESH`. Raises StateError."""
         return await self._act(lambda server: server.revoke_barred_people())
 
     async def close(self) -> None:

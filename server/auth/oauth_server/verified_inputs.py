@@ -93,7 +93,7 @@ class InputVerifier:
 
     async def prepare(self, request: OAuthRequest, address: str) -> VerifiedInputs:
         """All that must be had, and every signature verified, before the transaction begins: everybody waits for that.
-        Raises a Refusal, Rejected, Unavailable, StateError."""
+        Raises OAuthRequestError, ClientRejectedError, TemporarilyUnavailableError, StateError."""
         credentials, form = read_credentials(request), request.form
         if "document" in self._issuer.client_kinds and credentials.client not in self._issuer.configured_clients:
             await self._documents.refresh(credentials.client, address, accept_stale=True)
@@ -137,7 +137,7 @@ class InputVerifier:
         return await self._verify(partial(verify_assertion, assertion, keys, issuer, audience, ID_JAG_TYPE))
 
     async def _verify(self, verify: Callable[[float], Assertion | None]) -> Assertion | None:
-        """What `verify(now)` gives, in a thread of a few: whoever sends signatures holds up nobody else."""
+        """Return `verify(now)`, in one of a few threads: many signatures of one caller delay no other request."""
         now = self._now()
         try:
             async with asyncio.timeout(SIGNATURE_WAIT), self._turns:

@@ -33,13 +33,13 @@ LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps
 EXPIRY_MARGIN = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
 LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas have one clock, nearly
 FRESH = 5.0  # seconds after which keys and denials are looked at again
-RETRY = 1.0  # seconds between two looks because of a key nobody knows: anyone can name one
+RETRY = 1.0  # seconds between two reads because of an unknown key: anyone can name one
 MAX_VERIFIED = 10_000  # tokens remembered, about 10 MiB; one is in use per client and hour
 MAX_NAME = 1_024  # characters of a subject or client
 
 
 class TemporarilyUnavailableError(Exception):
-    """Whether the token is good can't be told now; ask again after `wait` seconds."""
+    """The keys to verify with can't be fetched now; try again after `wait` seconds."""
 
     def __init__(self, wait: float) -> None:
         super().__init__("the keys to verify tokens with can't be had")
@@ -47,19 +47,20 @@ class TemporarilyUnavailableError(Exception):
 
 
 class TokenVerifier(Protocol):
-    """Whoever can tell who a token stands for."""
+    """Names the principal behind a token."""
 
     def find_cached(self, token: bytes) -> Principal | None:
-        """Who calls, if that was found out lately; None says nothing. The way of nearly every request: no await."""
+        """Return the principal if the token was verified lately, else None. Nearly every request takes this way: no
+        await."""
         ...
 
     async def verify(self, token: str) -> Principal:
-        """Who calls. Raises InvalidToken, Unavailable."""
+        """Return the principal. Raises InvalidTokenError, TemporarilyUnavailableError."""
         ...
 
 
 class SigningKeySource(Protocol):
-    """Where our own keys are kept."""
+    """The store of our own keys."""
 
     async def active(self) -> JoseKey: ...
 
@@ -68,7 +69,7 @@ class SigningKeySource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CachedToken:
-    """A token found good: by which key, and until when."""
+    """A token that was verified: by which key, and until when it is valid."""
 
     principal: Principal
     until: float
@@ -77,7 +78,7 @@ class CachedToken:
 
 
 class TokenCache:
-    """Tokens found good, by their hash: the longest unused gives way. Keeps no token."""
+    """Verified tokens by their hash; the least recently used is dropped. Stores no token."""
 
     def __init__(self, most: int = MAX_VERIFIED) -> None:
         self._most = most
@@ -110,7 +111,7 @@ class TokenCache:
         self._of_jti.clear()
 
     def keep(self, kids: Collection[str]) -> None:
-        """Forget what other keys signed."""
+        """Forget tokens that other keys signed."""
         for key in [key for key, held in self._held.items() if held.kid not in kids]:
             self._drop(key)
 
@@ -163,8 +164,8 @@ class OwnTokens:
         self._denied: set[str] = set()
         self.minted_count = 0  # tokens, ever
         self._verified = TokenCache()
-        self._looked = float("-inf")  # when keys and denials were last looked at
-        self._looking = asyncio.Lock()
+        self._refreshed_at = float("-inf")  # when keys and denials were last looked at
+        self._refreshing = asyncio.Lock()
 
     async def mint(self, subject: str, client: str, granted: Iterable[str]) -> AccessToken:
         """A new token, by the active key."""
@@ -173,7 +174,7 @@ class OwnTokens:
     def mint_with_key(
         self, key: JoseKey, subject: str, client: str, granted: Iterable[str], **more: Any
     ) -> AccessToken:
-        """A new token, by `key`: for whoever is in the middle of a transaction and can't wait. `more` claims may not
+        """A new token, by `key`: inside a transaction, which can't wait. `more` claims may not
         replace ours."""
         issued, jti = int(self._now()), secrets.token_urlsafe(16)
         claims = {
@@ -197,7 +198,7 @@ class OwnTokens:
 
     def find_cached(self, token: bytes) -> Principal | None:
         now = self._now()
-        return self._verified.find(token, now) if 0 <= now - self._looked < FRESH else None
+        return self._verified.find(token, now) if 0 <= now - self._refreshed_at < FRESH else None
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)
@@ -212,14 +213,14 @@ class OwnTokens:
         return principal
 
     async def claims(self, token: str) -> dict[str, Any]:
-        """All that a good token of ours says. Raises InvalidToken, Unavailable."""
-        await self._look(FRESH)
+        """Return the claims of a valid token of ours. Raises InvalidTokenError, TemporarilyUnavailableError."""
+        await self._refresh(FRESH)
         if not self._keys:
             raise TemporarilyUnavailableError(RETRY)
         try:
             claims = self._read(token)
         except UnknownKeyError:
-            await self._look(RETRY)  # it may be as new as this second
+            await self._refresh(RETRY)  # it may be as new as this second
             claims = self._read(token)
         if self._now() >= claims["exp"]:  # no leeway here: what is denied need be known no longer than this
             raise InvalidTokenError("the token has expired")
@@ -246,8 +247,8 @@ class OwnTokens:
         )
 
     def _check_issued(self, claims: dict[str, Any], kid: str) -> None:
-        """Refuse what we can't have issued, though a key of ours signed it: whoever got hold of a key that has retired
-        makes no token with it that holds longer than the last one we made."""
+        """Refuse what we can't have issued, though a key of ours signed it: a stolen key that has retired makes no
+        token that is valid longer than the last one we made."""
         issued = claims.get("iat")
         if issued is None or claims["exp"] - issued > self.lifetime + LEEWAY:
             raise InvalidTokenError("the token holds longer than any of ours")
@@ -255,29 +256,29 @@ class OwnTokens:
         if any(issued > moment + LEEWAY for moment in retired):
             raise InvalidTokenError("the token is younger than the end of its key")
 
-    async def _look(self, age: float) -> None:
+    async def _refresh(self, age: float) -> None:
         """Look at keys and denials again, unless that was done less than `age` seconds ago. When the state can't be
         read, what was known goes on to hold."""
-        async with self._looking:
+        async with self._refreshing:
             now = self._now()
-            if 0 <= now - self._looked < age:  # a clock may be set back
+            if 0 <= now - self._refreshed_at < age:  # a clock may be set back
                 return
             try:
                 keys, denied = await self._source.public(), set(await self._list_denied())
             except Exception:
                 log.exception("keys and revoked tokens could not be read: those known go on to hold")
-                self._looked = now - FRESH + RETRY  # soon again, but not for every request
+                self._refreshed_at = now - FRESH + RETRY  # soon again, but not for every request
                 return
             fresh, kids = denied - self._denied, {key.kid for key in keys}
             if kids != {key.kid for key in self._keys}:
                 self._verified.keep(kids)
             self._verified.deny(fresh)
             self._keys, self._denied = keys, denied
-            self._looked = self._now()
+            self._refreshed_at = self._now()
 
 
 def principal_from_claims(claims: dict[str, Any]) -> Principal:
-    """Whom the claims of a verified token are about. Raises InvalidToken."""
+    """Return the principal that the claims of a verified token are about. Raises InvalidTokenError."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_NAME:
         raise InvalidTokenError("the token says not whom it stands for")

@@ -88,7 +88,7 @@ class ExternalTokens:
 
 
 def _check_kind(claims: Mapping[str, Any]) -> None:
-    """Raise InvalidToken for a token that was made for something else than access."""
+    """Raise InvalidTokenError for a token that was made for something else than access."""
     if not OTHER_TOKENS.isdisjoint(claims):
         raise InvalidTokenError("not an access token")
     if any(claims.get(name) in kinds for name, kinds in OTHER_KINDS.items() if isinstance(claims.get(name), str)):

@@ -26,9 +26,7 @@ ALGORITHMS = {  # what may be verified: algorithm → the key type and curve it 
     "EdDSA": ("OKP", "Ed25519"),
     "Ed25519": ("OKP", "Ed25519"),
 }
-PRIVATE_MEMBERS = frozenset(
-    ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
-)  # members of a JWK that are nobody else's business
+PRIVATE_MEMBERS = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))  # private members of a JWK
 
 
 class InvalidTokenError(Exception):
@@ -72,7 +70,7 @@ class JoseKey:
 
 def generate_key() -> JoseKey:
     """A new key of ours; its id is its thumbprint (RFC 7638)."""
-    from joserfc.jwk import ECKey  # start-up: only where somebody signs in
+    from joserfc.jwk import ECKey  # start-up: only where people sign in
 
     held = ECKey.generate_key("P-256", private=True)
     return JoseKey(held.thumbprint(), SIGNING_ALGORITHM, held)
@@ -141,8 +139,8 @@ def verify(
     """The claims of `token`, when all of it is right.
 
     `typ`: the types its header may name, in lower case and without "application/"; "" stands for none; None is any.
-    `audience`: the token must be for one of these and for nobody else, save those in `also`. It must say until when it
-    holds, and which of several keys it is signed with. Raises UnknownKey, InvalidToken.
+    `audience`: the token must be for one of these, and for no other except `own_audiences`. It must say until when
+    it is valid, and which of several keys it is signed with. Raises UnknownKeyError, InvalidTokenError.
     """
     header = check_header(token, typ, algorithms, issuer)
     algorithm, kid = header["alg"], header.get("kid")
@@ -159,14 +157,14 @@ def verify(
 
 def check_header(token: str, typ: Collection[str] | None, algorithms: Collection[str], issuer: str) -> dict[str, Any]:
     """The header of a token that could be the issuer's, of these types and algorithms: what can be told without any
-    key, none of it verified. Raises InvalidToken."""
+    key, none of it verified. Raises InvalidTokenError."""
     header = read_header(token)
     if header["alg"] not in algorithms or header["alg"] not in ALGORITHMS:
         raise InvalidTokenError("the algorithm is not one used here")
     if typ is not None and _typ(header) not in typ:
         raise InvalidTokenError("the type is another")
     try:
-        claims = msgspec.json.decode(_unpacked(token.split(".")[1]))
+        claims = msgspec.json.decode(_decode_base64url(token.split(".")[1]))
     except (ValueError, RecursionError):
         raise InvalidTokenError("the claims can't be read") from None
     if not isinstance(claims, dict) or claims.get("iss") != issuer:
@@ -176,14 +174,14 @@ def check_header(token: str, typ: Collection[str] | None, algorithms: Collection
 
 def read_header(token: str) -> dict[str, Any]:
     """The header of a compact JWS, none of it verified, but nothing in it that could lead astray. Raises
-    InvalidToken."""
+    InvalidTokenError."""
     if len(token) > MAX_TOKEN:
         raise InvalidTokenError("the token is too long")
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
         raise InvalidTokenError("not a signed token")
     try:
-        header = msgspec.json.decode(_unpacked(parts[0]))
+        header = msgspec.json.decode(_decode_base64url(parts[0]))
     except (ValueError, RecursionError):
         raise InvalidTokenError("the header can't be read") from None
     if not isinstance(header, dict) or not ALLOWED_HEADERS.issuperset(header):
@@ -236,10 +234,10 @@ def _check_rsa(jwk: Mapping[str, Any]) -> None:
     modulus, exponent = str(jwk.get("n")), str(jwk.get("e"))
     if max(len(modulus), len(exponent)) > longest:
         raise ValueError(f"an RSA key of more than {MAX_RSA} bits")
-    bits = int.from_bytes(_unpacked(modulus)).bit_length()
+    bits = int.from_bytes(_decode_base64url(modulus)).bit_length()
     if not MIN_RSA <= bits <= MAX_RSA:
         raise ValueError(f"an RSA key of less than {MIN_RSA} or more than {MAX_RSA} bits")
-    if int.from_bytes(_unpacked(exponent)) > MAX_EXPONENT:
+    if int.from_bytes(_decode_base64url(exponent)) > MAX_EXPONENT:
         raise ValueError("an RSA key with a large exponent")
 
 
@@ -271,7 +269,7 @@ def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e11
 
 
-def _unpacked(part: str) -> bytes:
+def _decode_base64url(part: str) -> bytes:
     """Base64url as RFC 7515 has it: no padding, no other alphabet, no white space."""
     try:
         return base64.b64decode(part.encode("ascii") + b"=" * (-len(part) % 4), altchars=b"-_", validate=True)

@@ -21,7 +21,7 @@ from toolgate.tools.web.page import Page
 log = logging.getLogger("toolgate.auth")
 
 RENEW = 600.0  # seconds after which keys are fetched anew: a removed one is refused no later than this and a fetch
-PAUSE = 30.0  # seconds between two fetches for a key nobody knows: anyone can name one
+PAUSE = 30.0  # seconds between two fetches because of an unknown key: anyone can name one
 RETRY = 5.0  # seconds between two fetches while there are no keys at all
 FETCH_TIME = 5.0  # seconds for one document
 MAX_WANTED = 1_000  # ids of keys remembered as looked for: anyone can name them
@@ -43,7 +43,7 @@ class DocumentError(Exception):
 class IssuerKeys:
     """One issuer's keys, by what its metadata says.
 
-    They hold as long as there are no others: an issuer that can't be reached stops nobody who has a token. They are
+    They are used until there are others, so an unreachable issuer does not make tokens invalid. They are
     fetched again every `RENEW` seconds while tokens come, and at most every `PAUSE` for a key that is not known.
     """
 
@@ -65,7 +65,7 @@ class IssuerKeys:
         return not self._tried_within(RENEW, now)
 
     async def ensure_keys(self) -> None:
-        """Have keys, and have them renewed when it is time. Raises Unavailable."""
+        """Have keys, and have them renewed when it is time. Raises TemporarilyUnavailableError."""
         if self.keys:
             if self.is_due(self._now()):
                 self._renew()  # meanwhile those held are good
@@ -81,7 +81,7 @@ class IssuerKeys:
         await asyncio.shield(self._renew())
 
     async def seek_key(self, kid: str) -> None:
-        """Look for a key nobody knows. Raises Unavailable when it is too soon for that."""
+        """Look for an unknown key. Raises TemporarilyUnavailableError when it is too soon for that."""
         now = self._now()
         if self._renewing is None and self._tried_within(PAUSE, now):
             if kid in self._absent:
@@ -105,10 +105,10 @@ class IssuerKeys:
             self._tried = self._now()
             self._absent, self._wanted = self._wanted, set()
             self._renewing = asyncio.get_running_loop().create_task(self._load())
-            self._renewing.add_done_callback(self._renewed)
+            self._renewing.add_done_callback(self._on_renewed)
         return self._renewing
 
-    def _renewed(self, task: "asyncio.Task[None]") -> None:
+    def _on_renewed(self, task: "asyncio.Task[None]") -> None:
         self._renewing = None
         self.fetch_count += 1
         if not task.cancelled() and task.exception() is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
 AGE = 30 * 86_400.0  # seconds after which a new key follows
-CACHED = 300  # seconds a key set may be cached by whoever fetched it: what its Cache-Control says
+CACHED = 300  # seconds a fetched key set may be cached: what its Cache-Control says
 LOOK = 5.0  # seconds between two looks at the database: another process may have rotated
 ANNOUNCE_TIME = CACHED + LOOK  # seconds a key is published before it signs
 KEEP = CACHED + 3_600.0  # seconds a retired key stays known: longer than a token lives
@@ -54,8 +54,8 @@ class SigningKeys:
         return (await self._fresh()).active
 
     async def public(self) -> list[jose.JoseKey]:
-        """All keys that tokens in use may be signed with, looked up anew; the active one first. One that another takes
-        the place of says when (`retired_at`)."""
+        """Return all keys that valid tokens may be signed with, read again from the database, the active one first. A
+        key that is being replaced says when (`retired_at`)."""
         self._held = await self._store.transact(self._load)
         return list(self._held.known)
 
@@ -64,14 +64,14 @@ class SigningKeys:
         return jose.format_jwks((await self._fresh()).known)
 
     async def rotate(self, *, drop_old: bool = False) -> str:
-        """Make a new key. Gives its id. It signs in `ANNOUNCED` seconds, when the one before retires; with `drop_old`
-        at once, and all others are gone: no token they signed is good any more."""
+        """Make a new key and return its id. It signs in `ANNOUNCE_TIME` seconds, when the one before retires. With
+        `drop_old` it signs at once, and the others are dropped: the tokens they signed are invalid."""
 
         def add(connection: "Connection") -> tuple[str, _KeyState]:
             now = self._now()
             if drop_old:
                 key_rows.remove_all_keys(connection)
-            is_first = self._known(connection, now) is None
+            is_first = self._read_keys(connection, now) is None
             kid = self._add(connection, now, takes_over=now if is_first else now + ANNOUNCE_TIME)
             return kid, self._load(connection)
 
@@ -87,20 +87,20 @@ class SigningKeys:
     def _load(self, connection: "Connection") -> _KeyState:
         now = self._now()
         key_rows.remove_retired_keys(connection, now - KEEP)
-        held = self._known(connection, now)
+        held = self._read_keys(connection, now)
         if held is None:
             self._add(connection, now, takes_over=now)
         elif now >= held.due and held.active.retired_at is None:
             self._add(connection, now, takes_over=now + ANNOUNCE_TIME)
         else:
             return held
-        made = self._known(connection, now)
+        made = self._read_keys(connection, now)
         assert made is not None
         return made
 
-    def _known(self, connection: "Connection", now: float) -> _KeyState | None:
+    def _read_keys(self, connection: "Connection", now: float) -> _KeyState | None:
         """What the rows say now. None: nothing there can sign."""
-        opened = [(row, key) for row in key_rows.list_keys(connection) if (key := self._opened(row)) is not None]
+        opened = [(row, key) for row in key_rows.list_keys(connection) if (key := self._open_key(row)) is not None]
         open = [(row, key) for row, key in opened if row.retired_at is None or now < row.retired_at]
         if not open:
             return None
@@ -115,7 +115,7 @@ class SigningKeys:
         log.info("a new key signs access tokens%s: %s", "" if takes_over <= now else " in minutes", key.kid)
         return key.kid
 
-    def _opened(self, row: Any) -> jose.JoseKey | None:
+    def _open_key(self, row: Any) -> jose.JoseKey | None:
         try:
             return replace(jose.load_key(self._seal.unseal(row.sealed, PURPOSE, row.kid)), retired_at=row.retired_at)
         except (InvalidParams, ValueError):
