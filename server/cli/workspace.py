@@ -49,7 +49,7 @@ async def archive(store: Store, _config: Config, *, who: str) -> None:
     if archive is None:
         print(f"{name} had nothing in its workspace: nothing is archived")
         return
-    text = f"your workspace was archived by the operator, and a new one begun: {archive}"
+    text = f"your workspace was archived by the operator, and you have a new one: {archive}"
     LastUsed(store.folder / "uses").leave_message(name, text)
     print(f"archived: {archive.path}{archive.omission and f', {archive.omission}'}")
 
@@ -78,7 +78,7 @@ async def remove(store: Store, _config: Config, *, who: str) -> None:
         aside = held.set_aside(name)
         held.mark_for_removal(aside)
         held.remove(aside)
-    LastUsed(store.folder / "uses").leave_message(name, "your workspace, with all in it, was removed by the operator")
+    LastUsed(store.folder / "uses").leave_message(name, "your workspace and all its files were removed by the operator")
     print(f"removed: the workspace of {name}")
 
 

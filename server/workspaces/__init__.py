@@ -1,1 +1,4 @@
-"""What becomes of the folders of people who are gone, or have not called for long."""
+"""Give each principal a workspace and a sandbox, and archive or remove the workspaces of people who left.
+
+Enter by workspaces.Workspaces and sandboxing.Sandboxing; retention.WorkspaceCleaner runs beside the server.
+"""

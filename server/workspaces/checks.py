@@ -1,6 +1,4 @@
-"""What must not lie where sandboxed commands can get at it, and where they must not work. Knows the options; changes
-nothing. A part of the composition root.
-"""
+"""Check that a workspace exposes no secret of the server, and no system folder, to sandboxed commands."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,21 +11,20 @@ from toolgate.server.protocol.errors import UsageError
 if TYPE_CHECKING:
     from toolgate.tools.sandbox.levels import Sandbox
 
-NO_WORKSPACE = ("/", "/tmp", "/var", "/usr", "/opt")  # noqa: S108  # what is below them may be one
+NO_WORKSPACE = ("/", "/tmp", "/var", "/usr", "/opt")  # noqa: S108  # folders below them may be workspaces
 SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib")
 
 
 def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
-    """What no command is to see, though it may lie where commands may look."""
-    ours = (config.file, config.clients, config.search_keys, config.logs)
+    """Return the paths that no command may read, even inside a readable folder."""
+    optional = (config.file, config.clients, config.search_keys, config.logs)
     clients = (getattr(config, method.client_key) for method in provider_methods())
-    named = (*ours, *clients, config.metrics_token, config.login_header_secret)
+    named = (*optional, *clients, config.metrics_token, config.login_header_secret)
     return [path.resolve() for path in (state, *named) if path is not None]
 
 
 def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:
-    """Raise UsageError where the workspace that was given is what a sandbox keeps away, or holds code that the server
-    runs or what it keeps."""
+    """Raise UsageError where --workspace is a system folder, or contains plugins or secrets of the server."""
     root: Path | None = config.workspace or (None if config.is_remote else Path.cwd())
     if sandbox.level == "none" or root is None:
         return
@@ -37,21 +34,23 @@ def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:
 
 def _refusals(config: Config, state: Path, sandbox: "Sandbox", root: Path) -> Iterator[str]:
     if str(root) in NO_WORKSPACE or any(root.is_relative_to(tree) for tree in SYSTEM_ALONE):
-        yield f"--workspace: {root} is the system's, and sandboxed commands could change it: name a folder"
+        yield f"--workspace: {root} is a system folder, which sandboxed commands could change: name another folder"
     if sandbox.uids is not None and root.stat().st_uid == 0:
         yield (
-            f"--workspace: {root} belongs to root, and sandboxed commands never run as root: chown it, or say "
+            f"--workspace: {root} belongs to root, and sandboxed commands never run as root: chown it, or use "
             "--sandbox none"
         )
     if sandbox.level == "uid":
         yield (
-            f"--workspace: at level uid commands would run as the owner of {root}, with all that is that user's: leave "
-            "it out, and each has a folder and a user of its own; or have bubblewrap"
+            f"--workspace: at level uid commands would run as the owner of {root}, with all files of that user: omit "
+            "it, and each person gets a folder and a user; or install bubblewrap"
         )
-    kept = [folder.resolve() for folder in (state, config.logs) if folder is not None]  # folders, whose cover holds
+    server_folders = [
+        folder.resolve() for folder in (state, config.logs) if folder is not None
+    ]  # they are covered as folders
     for hidden in hidden_paths(config, state):
-        if hidden.is_relative_to(root) and not any(hidden.is_relative_to(folder) for folder in kept):
-            yield f"--workspace: {hidden} is inside {root}, and comes into sight when it is replaced: move it elsewhere"
+        if hidden.is_relative_to(root) and not any(hidden.is_relative_to(folder) for folder in server_folders):
+            yield f"--workspace: {hidden} is inside {root}, and readable once it is replaced: move it elsewhere"
     for folder in config.plugins:
         if folder.resolve().is_relative_to(root):
-            yield f"--plugins: {folder} is inside the workspace {root}, where sandboxed commands could write it"
+            yield f"--plugins: {folder} is inside the workspace {root}, so commands could change it: move it elsewhere"

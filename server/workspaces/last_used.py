@@ -1,9 +1,8 @@
-"""When each principal last called, by files whose times say so; and what is to be told to who comes back. Knows nothing
-of workspaces.
+"""Store when each principal last called, as the times of files, and messages for those who come back.
 
-    NAME            changed when NAME last called, to the minute
-    NAME.gone       made when NAME was first seen to be gone, since it last called
-    NAME.word       what to tell NAME
+NAME            modified when NAME last called, to the minute
+NAME.gone       created when NAME was first found to be gone, since its last call
+NAME.word       a message for NAME
 """
 
 import os
@@ -14,13 +13,13 @@ from pathlib import Path
 
 PRINCIPAL_NAME = re.compile(
     r"u-[0-9a-f]{40}"
-)  # as `Principal.name`; the local user, who has no such name, is not ours to judge
-EVERY = 60.0  # seconds between two notes of one principal's calls
+)  # as `Principal.name`; the local user has no such name and is never removed
+EVERY = 60.0  # seconds between two notes for one principal
 MAX_MESSAGE = 1_000  # bytes
 
 
 class LastUsed:
-    """`folder` is made when it is first needed. Each method does a file's work or two. Raises OSError."""
+    """The files in `folder`, which is created when it is first needed. Each method raises OSError."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -28,7 +27,7 @@ class LastUsed:
         self._noted: dict[str, float] = {}
 
     def note_call(self, name: str) -> str | None:
-        """A call of `name`, now. Gives what is to be told, once."""
+        """Note a call of `name` now. Return a message for it, once."""
         now = self._now()
         if now - self._noted.get(name, 0.0) < EVERY or not PRINCIPAL_NAME.fullmatch(name):
             return None
@@ -38,26 +37,26 @@ class LastUsed:
         return self._take_message(name)
 
     def find_last_call(self, name: str) -> float | None:
-        """When it last called, where that is known: nothing is noted by looking."""
+        """Return the time of the last call, or None; notes nothing."""
         try:
             return (self._folder / name).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def last_call(self, name: str) -> float:
-        """When it last called, in seconds since the epoch: now, where nobody knows."""
+        """Return the time of the last call, in seconds since the epoch; if unknown, note now."""
         return self._since(name)
 
     def gone_since(self, name: str) -> float:
-        """Since when it is gone: now, if that is new."""
+        """Return since when the principal is gone: now, if that is new."""
         return self._since(f"{name}.gone")
 
     def mark_present(self, name: str) -> None:
-        """It is not gone, or not any more."""
+        """Note that the principal is not gone."""
         self._remove(f"{name}.gone")
 
     def leave_message(self, name: str, text: str) -> None:
-        """Have `name` told, when it comes back; nothing else is remembered of it."""
+        """Leave a message for when `name` comes back, and remove all else about it."""
         self._private()
         for ending in ("", ".gone"):
             self._remove(name + ending)
@@ -78,11 +77,11 @@ class LastUsed:
         return text
 
     def _since(self, file: str) -> float:
-        known = self.find_last_call(file)
-        if known is None:
-            known = self._now()
-            self._touch(self._folder / file, known)
-        return known
+        time_of_call = self.find_last_call(file)
+        if time_of_call is None:
+            time_of_call = self._now()
+            self._touch(self._folder / file, time_of_call)
+        return time_of_call
 
     def _touch(self, path: Path, now: float) -> None:
         self._private()

@@ -1,6 +1,4 @@
-"""Puts away the folders of principals that are gone or long idle, as the operator wishes. Knows no people, and nothing
-of how folders are packed.
-"""
+"""Archive or delete the folders of principals that are gone or long idle, as the options say."""
 
 import asyncio
 import logging
@@ -13,7 +11,7 @@ from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceArchiv
 from toolgate.server.workspaces.last_used import LastUsed
 from toolgate.tools.api.threads import Threads
 
-EVERY = 3_600.0  # seconds between two looks
+EVERY = 3_600.0  # seconds between two runs
 KEEP, ARCHIVE, DELETE = "keep", "archive", "delete"
 
 log = logging.getLogger("toolgate.cleaning")
@@ -21,7 +19,7 @@ log = logging.getLogger("toolgate.cleaning")
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What becomes of a workspace, and after how many seconds."""
+    """What happens to a workspace, after how many seconds."""
 
     action: str = KEEP
     after: float = 0.0
@@ -31,8 +29,11 @@ class RetentionPolicy:
 
 
 class WorkspaceCleaner:
-    """`gone()` gives the names of who may never come back, None where nobody knows; `end(name)` ends what a principal
-    has running, and lets go of its folders."""
+    """Cleans the workspaces of one state.
+
+    list_gone: the principals that can't sign in any more; None where that is unknown
+    end: ends what a principal has running, and closes its folders
+    """
 
     def __init__(
         self,
@@ -51,29 +52,29 @@ class WorkspaceCleaner:
         self._who_is_gone = list_gone
         self._end = end
         self._now = now
-        self._thread = Threads(1)  # what packs for minutes must not hold up the end of the server
+        self._thread = Threads(1)  # an archive takes minutes, and must not delay the end of the server
 
     def note_call(self, name: str) -> str | None:
-        """A call of `name`, now. Gives what is to be told, once."""
+        """Note a call of `name` now. Return a message for it, once."""
         try:
             return self.uses.note_call(name)
         except OSError as error:
-            log.warning("that %s called can't be noted: %s", name, error.strerror)
+            log.warning("the call of %s can't be noted: %s", name, error.strerror)
             return None
 
     async def run(self) -> None:
-        """Look now and then, until cancelled."""
+        """Clean every hour, until cancelled."""
         while True:
             try:
                 await self.clean()
             except WorkspaceInUseError as busy:
                 log.info("%s", busy)
             except Exception:
-                log.exception("workspaces can't be put away; the next try is in %d s", EVERY)
+                log.exception("workspaces can't be cleaned; the next try is in %d s", EVERY)
             await asyncio.sleep(EVERY)
 
     async def clean(self) -> None:
-        """Put away what is due, and what was left of earlier looks. Raises InUse."""
+        """Clean what is due, and what earlier runs left. Raises WorkspaceInUseError."""
         gone = await self._who_is_gone()
         with self.folders.hold_lock():
             for aside in self.folders.list_leaving():
@@ -83,14 +84,14 @@ class WorkspaceCleaner:
                     await self._put_away(name, gone)
 
     async def _go_on(self, aside: Path) -> None:
-        """With what was broken off."""
+        """Continue a removal that was interrupted."""
         try:
             await self._finish(aside)
         except OSError as error:
-            log.warning("%s can't be put away: %s; the next try is in %d s", aside.name, error, EVERY)
+            log.warning("%s can't be archived or removed: %s; the next try is in %d s", aside.name, error, EVERY)
 
     def _due(self, name: str, gone: Collection[str] | None) -> tuple[str, str] | None:
-        """What becomes of it now, and why."""
+        """Return the action that is due now and the reason, or None."""
         now = self._now()
         last = self.uses.last_call(name)
         if gone is not None and name in gone:
@@ -105,21 +106,23 @@ class WorkspaceCleaner:
     async def _put_away(self, name: str, gone: Collection[str] | None) -> None:
         try:
             await self._end(name)
-            due = self._due(name, gone)  # it may have called meanwhile
+            due = self._due(name, gone)  # the principal may have called meanwhile
             if due is not None:
                 self._leave_message(name, *due, await self._remove_workspace(name, due[0]))
         except OSError as error:
-            log.warning("the workspace of %s can't be put away: %s; the next try is in %d s", name, error, EVERY)
+            log.warning(
+                "the workspace of %s can't be archived or removed: %s; the next try is in %d s", name, error, EVERY
+            )
 
     async def _remove_workspace(self, name: str, what: str) -> WorkspaceArchive | None:
-        """Gives the archive, where there is one. Raises OSError."""
+        """Return the archive, if there is one. Raises OSError."""
         aside = self.folders.set_aside(name)
         if what == DELETE:
             self.folders.mark_for_removal(aside)
         return await self._finish(aside)
 
     async def _finish(self, aside: Path) -> WorkspaceArchive | None:
-        """Archive what is to be archived, and remove the rest; gives the archive. Raises OSError when there is none."""
+        """Archive the workspace if it is still there, and remove the rest. Return the archive. Raises OSError."""
         archive = None
         if (aside / "workspace").exists():
             archive = await self._thread.run(lambda: self.folders.archive_workspace(aside))
@@ -131,8 +134,11 @@ class WorkspaceCleaner:
 
     def _leave_message(self, name: str, what: str, why: str, archive: WorkspaceArchive | None) -> None:
         if archive is not None:
-            text = f"your workspace was archived {why}, and a new one begun: {archive}"
+            text = f"your workspace was archived {why}, and you have a new one: {archive}"
         else:
-            text = f"your workspace, {'which was empty,' if what == ARCHIVE else 'with all in it,'} was removed {why}"
+            lost = (
+                "your workspace, which was empty, was" if what == ARCHIVE else "your workspace and all its files were"
+            )
+            text = f"{lost} removed {why}"
         self.uses.leave_message(name, text)
-        log.info("the workspace of %s was put away (%s): %s", name, what, archive or "nothing kept")
+        log.info("the workspace of %s was cleaned (%s): %s", name, what, archive or "nothing kept")

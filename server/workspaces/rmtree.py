@@ -1,8 +1,7 @@
-"""Folders that somebody hostile has filled: looked through and removed without ever following a link, whatever is in
-them and however deep. Knows nothing of whose they are. All of it blocks.
+"""Remove folders with hostile contents, however deep, without following a link. All of it blocks.
 
-Nothing here goes by a path below the folder it was given: an open folder and a name in it are all that is used, so that
-who still writes there can't lead it elsewhere.
+Below the given folder it uses no paths, only an open folder and a name in it, so that a process that still writes there
+can't redirect it.
 """
 
 import os
@@ -15,12 +14,12 @@ from pathlib import Path
 
 from toolgate.tools.workspace.safe_walk import open_folder
 
-PASSES = 64  # looks at a folder that something is put into meanwhile
+PASSES = 64  # passes over a folder that is written to meanwhile
 STAGE = ".removing-"
 
 
 class FolderBusyError(OSError):
-    """Somebody writes there faster than it can be removed."""
+    """A process writes to the folder faster than it can be removed."""
 
 
 def remove_tree(folder: Path) -> None:
@@ -30,36 +29,38 @@ def remove_tree(folder: Path) -> None:
     Folders below are moved up beside the first before they are emptied: depth costs neither descriptors nor memory.
     """
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise NotADirectoryError(f"{folder} is no folder")
+        raise NotADirectoryError(f"{folder} is not a folder")
     stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder.parent))
     try:
         folder.rename(stage / "0")
-        with open_folder(stage) as held:
-            _empty_stage(held)
+        with open_folder(stage) as descriptor:
+            _empty_stage(descriptor)
     finally:
         if not any(stage.iterdir()):
             stage.rmdir()
 
 
 def remove_stage(stage: Path) -> None:
-    """Go on with a removal that was broken off."""
-    with open_folder(stage) as held:
-        _empty_stage(held)
+    """Continue a removal that was interrupted."""
+    with open_folder(stage) as descriptor:
+        _empty_stage(descriptor)
     stage.rmdir()
 
 
 def set_mode(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700) -> None:
-    """Let us into a folder, or with `kind` a file, that its owner has closed. Nothing happens to what is none. Raises
-    OSError when it is not ours."""
+    """Set the mode of a folder, or with `kind` of a file, that its owner has closed; other kinds are left unchanged.
+
+    Raises OSError for one of another user.
+    """
     if not hasattr(os, "O_PATH"):  # macOS, whose chmod can leave a link alone
         os.chmod(name, mode, dir_fd=within, follow_symlinks=False)
         return
-    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
     try:
-        if stat.S_IFMT(os.fstat(held).st_mode) == kind:
-            os.chmod(f"/proc/self/fd/{held}", mode)
+        if stat.S_IFMT(os.fstat(descriptor).st_mode) == kind:
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _empty_stage(stage: int) -> None:
@@ -81,16 +82,16 @@ def _clear(folder: int, stage: int, numbers: Iterator[int]) -> None:
         with os.scandir(folder) as entries:
             for entry in entries:
                 found = True
-                with suppress(FileNotFoundError):  # somebody else took it away
+                with suppress(FileNotFoundError):  # another process removed it
                     _take(folder, entry, stage, numbers)
         if not found:
             return
-    raise FolderBusyError("somebody still writes there")
+    raise FolderBusyError("a process still writes there")
 
 
 def _take(folder: int, entry: "os.DirEntry[str]", stage: int, numbers: Iterator[int]) -> None:
     if entry.is_dir(follow_symlinks=False):
-        set_mode(folder, entry.name)  # who moves a folder has to be allowed to write in it
+        set_mode(folder, entry.name)  # moving a folder takes write permission in it
         os.rename(entry.name, str(next(numbers)), src_dir_fd=folder, dst_dir_fd=stage)
     else:
         os.unlink(entry.name, dir_fd=folder)

@@ -1,7 +1,7 @@
-"""Files with holes in a tar: only what is data is read and written. Knows no folders.
+"""Read and write files with holes in a tar: only their data is stored.
 
-The format is GNU's "sparse 1.0" for PAX, so that `tar` itself unpacks it: the file is as long as `GNU.sparse.realsize`
-says, and what is stored of it is a list of its pieces of data, then these, one behind the other.
+The format is GNU's "sparse 1.0" for PAX, so that `tar` unpacks it too: `GNU.sparse.realsize` is the length of the file,
+and what is stored is a map of its data, then the data itself.
 Source: https://www.gnu.org/software/tar/manual/html_section/Sparse-Formats.html#PAX-1
 """
 
@@ -11,34 +11,34 @@ import os
 import tarfile
 from typing import IO
 
-SMALLEST = 64 * 2**10  # bytes of a hole that is left out: shorter ones make a file 17 times as long at most
+SMALLEST = 64 * 2**10  # bytes of a hole that is omitted: shorter ones make a file 17 times as long at most
 MAX_PIECES = 1_000_000  # of a file: 100 MiB of memory
 MAX_SIZE = 2**44  # bytes of a file: ext4 has no longer ones
-MAX_STORED = 8 * 2**30 - 1  # bytes of list and pieces: more would need a header that contradicts the other
-MAX_DIGITS = 20  # and a line break, of a number in the list
+MAX_STORED = 8 * 2**30 - 1  # bytes of map and data: more would need a second, contradicting header
+MAX_DIGITS = 20  # of a number in the map, and a line break
 
-DataMap = list[tuple[int, int]]  # where each begins, and how long it is
+DataMap = list[tuple[int, int]]  # offset and length of each piece
 
 
 def find_data(descriptor: int, found: os.stat_result) -> DataMap | None:
-    """What of a file is data, in order; None where it has no holes worth the list. Raises OSError."""
+    """Return the map of a file's data; None where it has no holes worth it. Raises OSError."""
     if found.st_blocks * 512 >= found.st_size:
         return None
-    held: DataMap = []
+    data_map: DataMap = []
     end = 0
     while (begin := _data(descriptor, end)) is not None and begin < found.st_size:
         end = min(os.lseek(descriptor, begin, os.SEEK_HOLE), found.st_size)
-        if held and begin - sum(held[-1]) < SMALLEST:
-            held[-1] = held[-1][0], end - held[-1][0]
-        elif len(held) < MAX_PIECES:
-            held.append((begin, end - begin))
+        if data_map and begin - sum(data_map[-1]) < SMALLEST:
+            data_map[-1] = data_map[-1][0], end - data_map[-1][0]
+        elif len(data_map) < MAX_PIECES:
+            data_map.append((begin, end - begin))
         else:
             raise OSError(errno.EFBIG, "a file in it has too many holes")
-    return None if held == [(0, found.st_size)] else held
+    return None if data_map == [(0, found.st_size)] else data_map
 
 
 def _data(descriptor: int, after: int) -> int | None:
-    """Where data begins next; None: there is none."""
+    """Return where data begins next, or None."""
     try:
         return os.lseek(descriptor, after, os.SEEK_DATA)
     except OSError as error:
@@ -48,28 +48,28 @@ def _data(descriptor: int, after: int) -> int | None:
 
 
 def pax_headers(size: int) -> dict[str, str]:
-    """Those of a file of so many bytes."""
+    """Return the headers of a file of `size` bytes."""
     return {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
 
 
-def encode_map(held: DataMap, size: int) -> bytes:
-    """The list, as it is before the pieces. One of no bytes says how long the file is, as GNU's has it."""
-    whole = [*held, (size, 0)]
+def encode_map(data_map: DataMap, size: int) -> bytes:
+    """Return the map as it is stored. As in GNU's, an empty piece at the end has the length of the file."""
+    whole = [*data_map, (size, 0)]
     text = "".join(f"{number}\n" for number in (len(whole), *(each for piece in whole for each in piece)))
     return text.encode().ljust(-(-len(text) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE, b"\0")
 
 
 class SparseReader(io.RawIOBase):
-    """The list and the pieces of an open file, as one."""
+    """The map and the data of an open file, as one stream."""
 
-    def __init__(self, file: IO[bytes], held: DataMap, size: int) -> None:
+    def __init__(self, file: IO[bytes], data_map: DataMap, size: int) -> None:
         self._file = file
-        self._head = encode_map(held, size)
-        self._left = list(reversed(held))
-        self.size = len(self._head) + sum(length for _, length in held)
+        self._head = encode_map(data_map, size)
+        self._left = list(reversed(data_map))
+        self.size = len(self._head) + sum(length for _, length in data_map)
 
     def read(self, size: int = -1) -> bytes:
-        """Exactly so many bytes, unless it ends."""
+        """Return exactly `size` bytes, unless it ends."""
         data = bytearray()
         while len(data) < size and (more := self._some(size - len(data))):
             data += more
@@ -85,30 +85,30 @@ class SparseReader(io.RawIOBase):
         data = os.pread(self._file.fileno(), min(most, length), begin)
         if len(data) < length and data:
             self._left.append((begin + len(data), length - len(data)))
-        return data  # shorter than it was, where somebody cut it: tarfile complains
+        return data  # shorter where the file was truncated meanwhile: tarfile raises
 
 
 def parse_map(source: IO[bytes], stored: int, size: int) -> DataMap:
-    """The list of a file of `size` bytes, read off the front of its `stored` ones. Raises ValueError."""
+    """Return the map of a file of `size` bytes, from the front of its `stored` ones. Raises ValueError."""
     numbers = _Numbers(source, stored)
     count = numbers.next()
     if not 0 <= size <= MAX_SIZE or count > MAX_PIECES + 1:
         raise ValueError("a list of holes is too long")
-    held: DataMap = []
+    data_map: DataMap = []
     end = 0
     for _ in range(count):
         begin, length = numbers.next(), numbers.next()
         if begin < end or begin + length > size:
             raise ValueError("a list of holes is in no order")
-        held.append((begin, length))
+        data_map.append((begin, length))
         end = begin + length
-    if numbers.taken + sum(length for _, length in held) != stored:
+    if numbers.taken + sum(length for _, length in data_map) != stored:
         raise ValueError("a list of holes says another size")
-    return held
+    return data_map
 
 
 class _Numbers:
-    """The lines of the list, read block by block."""
+    """The numbers of a map, read block by block."""
 
     def __init__(self, source: IO[bytes], most: int) -> None:
         self._source = source

@@ -1,7 +1,6 @@
-"""A folder made out of what `packing` wrote. Knows nothing of whose it is. All of it blocks.
+"""Unpack an archive that server/workspaces/archive.py wrote. All of it blocks.
 
-An archive may come from somewhere else, so none is trusted: nothing leads out of the folder, and no more comes of it
-than is ever packed.
+No archive is trusted: nothing is written outside the folder, and the limits of packing hold.
 """
 
 import os
@@ -14,18 +13,18 @@ from toolgate.server.workspaces import sparse_files
 from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError, ArchiveTotals
 from toolgate.tools.workspace.safe_walk import FOLDER
 
-# What reading such an archive may raise
+# What reading an archive may raise
 DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, IndexError, OverflowError, RecursionError)
 LONGER = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 CHUNK = 1 << 16
-NEVER = "there is something in it that is never packed"
+NEVER = "it contains an entry that is never packed"
 
 
 class ArchiveEntry(tarfile.TarInfo):
-    """One whose headers, which are held in memory, have an end."""
+    """An entry whose headers, which are read into memory, have a limit."""
 
-    MAX_HEADER = 16 * 2**20  # bytes of such a header: the longest path that there is room for is shorter
+    MAX_HEADER = 16 * 2**20  # bytes of an extended header: the longest possible path is shorter
     stored_size: int | None = None  # bytes in the archive of a file with holes
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
@@ -36,7 +35,7 @@ class ArchiveEntry(tarfile.TarInfo):
         return super()._proc_member(tar)  # type: ignore[misc,no-any-return]  # what says how a header is read is not public
 
     def _refuse_sparse(self, *_: object) -> NoReturn:
-        """A list of holes is read into memory, to its end, which the archive alone knows."""
+        """Refuse a map of holes that tarfile would read into memory without a limit."""
         raise ArchiveError(NEVER)
 
     _proc_gnusparse_00 = _proc_gnusparse_01 = _refuse_sparse  # two ways to say it in a PAX header
@@ -49,26 +48,26 @@ class ArchiveEntry(tarfile.TarInfo):
 
 
 def unpack_archive(archive: Path, folder: Path, *, files_only: bool = False) -> None:
-    """Make `folder`, in which nobody else may be meanwhile. Raises OSError; `folder` may be half full then. `plain`:
-    only of its files and folders, since a server takes what is there for its own.
+    """Unpack into the new `folder`, which no other process may use meanwhile.
 
-    A folder opens to its owner again, and no file comes back set-uid.
+    `files_only`: skip all but files and folders, for a folder that the server reads. Folders get u+rwx, and no file is
+    set-uid. Raises OSError; `folder` may be incomplete then.
     """
     folder.mkdir(mode=0o700)
     try:
         with tarfile.open(archive, mode="r|gz", tarinfo=ArchiveEntry) as tar:
-            _Unpacker(tar, folder, plain=files_only).unpack()
+            _Unpacker(tar, folder, files_only=files_only).unpack()
     except DAMAGED as error:
         raise ArchiveError(f"{archive.name} is damaged: {error}") from None
 
 
 class _Unpacker:
-    """One folder is open at a time; entries come in the order in which they were packed, folder by folder."""
+    """Unpacks entries in their order, folder by folder, with one folder open at a time."""
 
-    def __init__(self, tar: tarfile.TarFile, root: Path, *, plain: bool) -> None:
+    def __init__(self, tar: tarfile.TarFile, root: Path, *, files_only: bool) -> None:
         self.tar = tar
         self.root = root
-        self.plain = plain
+        self.files_only = files_only
         self.path = ""  # of the folder that is open, with a slash behind
         self.here = -1
         self.packed = ArchiveTotals()
@@ -79,14 +78,14 @@ class _Unpacker:
             for entry in self.tar:
                 assert isinstance(entry, ArchiveEntry)
                 self._add(entry)
-                self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
+                self.tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers each otherwise
         finally:
             os.close(self.here)
 
     def _add(self, entry: ArchiveEntry) -> None:
         parent, name = self._parts(entry.name)
         self._count(entry)
-        if self.plain and not (entry.isreg() or entry.isdir()):
+        if self.files_only and not (entry.isreg() or entry.isdir()):
             return
         self._go_to(parent)
         mode = entry.mode & 0o777
@@ -104,7 +103,7 @@ class _Unpacker:
             raise ArchiveError(NEVER)
 
     def _count(self, entry: ArchiveEntry) -> None:
-        if entry.issparse() or entry.size < 0:  # with holes, a few bytes could be as long as they like
+        if entry.issparse() or entry.size < 0:  # with holes, a few bytes could become a file of any length
             raise ArchiveError(NEVER)
         self.packed.entries += 1
         self.packed.bytes += entry.size if entry.stored_size is None else entry.stored_size
@@ -114,7 +113,7 @@ class _Unpacker:
     def _file(self, entry: ArchiveEntry, name: str, mode: int) -> None:
         size, stored = entry.size, entry.stored_size
         if stored is not None:
-            entry.size = stored  # as far as may be read
+            entry.size = stored  # the bytes that may be read
         source = self.tar.extractfile(entry)
         assert source is not None  # of a regular file
         pieces = [(0, size)] if stored is None else sparse_files.parse_map(source, stored, size)
@@ -137,10 +136,10 @@ class _Unpacker:
 
     @staticmethod
     def _parts(path: str) -> tuple[str, str]:
-        """The folder, with a slash behind, and the name in it."""
+        """Return the folder, with a slash at the end, and the name in it."""
         parent, slash, name = path.rstrip("/").rpartition("/")
         if not name or {"", ".", ".."} & set(path.rstrip("/").split("/")):
-            raise ArchiveError("a name in it leads elsewhere")
+            raise ArchiveError("a name in it leads out of the folder")
         return parent + slash, name
 
     def _go_to(self, parent: str) -> None:
@@ -159,7 +158,7 @@ class _Unpacker:
 
 def _copy(source: IO[bytes], file: IO[bytes], length: int) -> None:
     while length and (chunk := source.read(min(length, CHUNK))):
-        if chunk.count(0) == len(chunk):  # a hole, or as good as one: it takes no room on the disk
+        if chunk.count(0) == len(chunk):  # zeros become a hole, which takes no room on the disk
             file.seek(len(chunk), os.SEEK_CUR)
         else:
             file.write(chunk)

@@ -1,6 +1,4 @@
-"""The workspaces of all principals of one server, each made when it is first asked for. Knows where they are; knows no
-people.
-"""
+"""Hold the workspaces of all principals of one server, each created at its first use."""
 
 import asyncio
 import stat
@@ -16,20 +14,20 @@ KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the en
 
 
 class Workspaces:
-    """`root` is where all work; None where each has a folder of its own in `state`."""
+    """The open workspaces. `root` is the folder of all; None where each principal has one in `state`."""
 
     def __init__(self, state: Path, root: Path | None, environment: Mapping[str, str], confinement: Sandboxing) -> None:
         self._state = state
         self._root = root
         self._environment = environment
         self._confinement = confinement
-        self._held: dict[str, Workspace] = {}
+        self._workspaces: dict[str, Workspace] = {}
 
     def get_or_open(self, principal: str, notices: Notices) -> Workspace:
-        held = self._held.get(principal)
-        if held is None:
+        workspace = self._workspaces.get(principal)
+        if workspace is None:
             root, spool = self._root_of(principal), self._state / "spool" / principal
-            held = self._held[principal] = Workspace(
+            workspace = self._workspaces[principal] = Workspace(
                 root,
                 spool,
                 self._environment,
@@ -37,47 +35,46 @@ class Workspaces:
                 command_environment=self._confinement.make_environment(root, spool, alone=self._root is None),
                 private=self._state,
             )
-        return held
+        return workspace
 
     def find(self, principal: str) -> Workspace | None:
-        """The principal's, if it is in use: to look at it takes none into use."""
-        return self._held.get(principal)
+        """Return the principal's workspace if it is open; opens none."""
+        return self._workspaces.get(principal)
 
     def sandbox_level(self, principal: str) -> str | None:
-        """How the principal's commands are kept apart; None where none of them ran yet."""
-        held = self._held.get(principal)
-        return held.sandbox if held is not None else None
+        """Return the sandbox level of the principal's commands; None where none ran yet."""
+        workspace = self._workspaces.get(principal)
+        return workspace.sandbox if workspace is not None else None
 
     def list_running(self) -> Iterator[Run]:
-        """What runs now, everybody's."""
-        for held in list(self._held.values()):
-            yield from held.running()
+        """Yield the running commands of all principals."""
+        for workspace in list(self._workspaces.values()):
+            yield from workspace.running()
 
     async def kill(self, principal: str) -> None:
-        """End all that a principal has running."""
-        held = self._held.get(principal)
-        if held is not None:
-            await held.kill_all()
+        """End all commands of a principal."""
+        workspace = self._workspaces.get(principal)
+        if workspace is not None:
+            await workspace.kill_all()
 
     async def forget(self, principal: str) -> bool:
-        """End all that a principal has running, and let go of its folders: at its next call they are taken anew. Was
-        there something to forget?"""
-        held = self._held.get(principal)
-        if held is None:
+        """End all commands of a principal and close its workspace. Return whether it was open."""
+        workspace = self._workspaces.get(principal)
+        if workspace is None:
             return False
-        await held.kill_all()
-        await held.close(KILL_GRACE)
-        del self._held[principal]
+        await workspace.kill_all()
+        await workspace.close(KILL_GRACE)
+        del self._workspaces[principal]
         return True
 
     async def close(self) -> None:
-        await asyncio.gather(*(held.close(KILL_GRACE) for held in self._held.values()))
+        await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
 
     def _root_of(self, principal: str) -> Path:
         if self._root is not None:
             return self._root
         own = self._state / "workspaces" / principal
         own.mkdir(mode=0o700, exist_ok=True)
-        if not stat.S_ISDIR(own.lstat().st_mode):  # a link, which no server made
-            raise NotADirectoryError(f"{own} is no folder: it was tampered with")
+        if not stat.S_ISDIR(own.lstat().st_mode):  # a link, which no server creates
+            raise NotADirectoryError(f"{own} is not a folder: it was tampered with")
         return own

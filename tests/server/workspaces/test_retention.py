@@ -113,7 +113,7 @@ def test_who_comes_back_after_long_finds_a_new_workspace_and_is_told_once_where_
         again = Signed(signed.site)
         said = text(again, again.token("ada", "two", jti="again", noted=False), "ls")
         assert "note" not in said.splitlines()[0]
-        assert f"your workspace was archived after 91 days without a call, and a new one begun: {archive}" in said
+        assert f"your workspace was archived after 91 days without a call, and you have a new one: {archive}" in said
         said = text(again, again.token("ada", "two", jti="again", noted=False), "ls -A")
         assert "archived" not in said
         assert "his" in text(again, again.token("bob", "one", jti="again", noted=False), "cat note")
@@ -284,7 +284,7 @@ def test_what_cant_be_packed_is_put_back_as_it_was_and_nobody_else_waits_for_it(
     assert house.cleaner.folders.list_names() == [ADA]
     assert (house.state / "workspaces" / ADA / "note").read_text() == ADA
     assert [name[:42] for name in archives(house.state)] == [BOB]
-    assert "too much" in caplog.text and "next try" in caplog.text
+    assert "too large" in caplog.text and "next try" in caplog.text
     monkeypatch.setattr(packing, "MAX_BYTES", 1)
     (house.state / "workspaces" / ADA / "data").unlink()
     house.look()
@@ -309,7 +309,7 @@ def test_what_a_crash_broke_off_is_gone_on_with(tmp_path: Path) -> None:
 def test_one_at_a_time_puts_away(tmp_path: Path) -> None:
     house = House(tmp_path / "state", RetentionPolicy("delete", 0))
     filled(house.state, ADA)
-    with PrincipalFolders(house.state).hold_lock(), pytest.raises(OSError, match="already"):
+    with PrincipalFolders(house.state).hold_lock(), pytest.raises(OSError, match="another process"):
         house.look()
     assert house.cleaner.folders.list_names() == [ADA]
 
@@ -324,12 +324,12 @@ def test_the_operator_archives_restores_and_removes(tmp_path: Path) -> None:
     (archive,) = archives(state)
     assert command(tmp_path, "workspace", "list").stdout.split()[5:7] == ["?", archive]
     assert LastUsed(state / "uses").note_call(ADA) == (
-        f"your workspace was archived by the operator, and a new one begun: {archive} has what was in it"
+        f"your workspace was archived by the operator, and you have a new one: {archive} has its contents"
     )
     assert command(tmp_path, "workspace", "restore", ADA).returncode == 0
     assert (state / "workspaces" / ADA / "note").read_text() == ADA
     again = command(tmp_path, "workspace", "restore", ADA)
-    assert again.returncode == 1 and "something in it" in again.stderr
+    assert again.returncode == 1 and "is not empty" in again.stderr
     assert command(tmp_path, "workspace", "remove", ADA).returncode == 0
     assert command(tmp_path, "workspace", "remove", archive).returncode == 0
     assert archives(state) == [] and len(command(tmp_path, "workspace", "list").stdout.splitlines()) == 1
@@ -344,7 +344,7 @@ def test_what_an_archive_leaves_out_is_told(tmp_path: Path) -> None:
     without = "without 1 entry (sockets, devices, files of others)"
     assert told.returncode == 0 and told.stdout.endswith(f".tar.gz, {without}\n"), told
     (archive,) = archives(state)
-    assert (LastUsed(state / "uses").note_call(ADA) or "").endswith(f": {archive}, {without}, has what was in it")
+    assert (LastUsed(state / "uses").note_call(ADA) or "").endswith(f": {archive}, {without}, has its contents")
 
 
 @pytest.mark.parametrize(
@@ -352,13 +352,13 @@ def test_what_an_archive_leaves_out_is_told(tmp_path: Path) -> None:
     [
         ([], 2, "list, archive, restore, remove"),
         (["list", "ada"], 2, "ada"),
-        (["archive"], 2, "a person's name"),
-        (["archive", "ada"], 1, "nobody here is called 'ada'"),
-        (["archive", "../../etc"], 1, "nobody here"),
-        (["remove", "local"], 1, "nobody here"),
+        (["archive"], 2, "WHO is missing"),
+        (["archive", "ada"], 1, "nobody is called 'ada'"),
+        (["archive", "../../etc"], 1, "nobody is called"),
+        (["remove", "local"], 1, "nobody is called"),
         (["remove", BOB], 1, "has no workspace"),
         (["restore", BOB], 1, "no archive"),
-        (["restore", "../archive/x.tar.gz"], 1, "nobody here"),
+        (["restore", "../archive/x.tar.gz"], 1, "nobody is called"),
     ],
 )
 def test_what_the_operator_cant_have_is_a_sentence(tmp_path: Path, words: list[str], code: int, said: str) -> None:
@@ -373,7 +373,7 @@ def test_what_a_server_has_in_use_is_not_taken_from_under_it(tmp_path: Path) -> 
         text(signed, ada, "echo hers > note; (sleep 61.4813 &) ")
         for action in ("archive", "remove"):
             told = command(tmp_path, "workspace", action, ADA)
-            assert told.returncode == 1 and "in use" in told.stderr, told
+            assert told.returncode == 1 and "a running server uses" in told.stderr, told
         assert processes_with("61.4813")
         assert "hers" in text(signed, ada, "cat note")
     assert command(tmp_path, "workspace", "archive", ADA).returncode == 0

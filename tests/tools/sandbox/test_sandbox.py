@@ -397,11 +397,11 @@ def test_what_no_supervisor_says_ends_the_sandbox(said: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--sandbox", "bwrap", "--workspace", "/"], "/ is the system's"),
-        (["--sandbox", "bwrap", "--workspace", "/proc"], "/proc is the system's"),
-        (["--sandbox", "bwrap", "--workspace", "/proc/sys"], "/proc/sys is the system's"),
-        (["--sandbox", "uid", "--workspace", "/tmp"], "/tmp is the system's"),
-        (["--sandbox", "bwrap", "--workspace", "{0}", "--search-keys", "{0}/keys"], "comes into sight"),
+        (["--sandbox", "bwrap", "--workspace", "/"], "/ is a system folder"),
+        (["--sandbox", "bwrap", "--workspace", "/proc"], "/proc is a system folder"),
+        (["--sandbox", "bwrap", "--workspace", "/proc/sys"], "/proc/sys is a system folder"),
+        (["--sandbox", "uid", "--workspace", "/tmp"], "/tmp is a system folder"),
+        (["--sandbox", "bwrap", "--workspace", "{0}", "--search-keys", "{0}/keys"], "readable once it is replaced"),
         (["--sandbox", "uid", "--workspace", "{0}", "--state", "{0}/deep/state"], "at level uid"),
     ],
 )
