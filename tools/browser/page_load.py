@@ -188,12 +188,12 @@ class PageLoad:
             kind = frame.get("mimeType", "")
             if kind not in HTML:
                 return RenderedPage(frame["url"], kind)
-            told = await _evaluate(session, frame["id"], fill_script(READ, FLAT=not self.is_source, LIMIT=MAX_HTML))
-            if told is not None:
+            values = await _evaluate(session, frame["id"], fill_script(READ, FLAT=not self.is_source, LIMIT=MAX_HTML))
+            if values is not None:
                 break
         else:
             raise PageUnreachableError(f"{shorten_url(self.url)} redirects to other pages without end")
-        status, letters, title, length, markup = told
+        status, letters, title, length, markup = values
         if letters < LITTLE and not self.is_source:
             markup = await self._with_frames(page, session, title, markup)
         self._note_limits()

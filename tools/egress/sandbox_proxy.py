@@ -91,7 +91,7 @@ class SandboxProxy:
     async def _accept(self) -> None:
         while True:
             try:
-                taken, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+                client, _ = await asyncio.get_running_loop().sock_accept(self._listener)
             except OSError as error:
                 if error.errno in GONE:
                     logger.warning("the proxy of a sandbox stopped: %s", error.strerror)
@@ -100,38 +100,38 @@ class SandboxProxy:
                     logger.warning("cannot accept a connection from a sandbox: %s", error.strerror)
                     await asyncio.sleep(REST)
                 continue
-            await self._admit(taken)
+            await self._admit(client)
 
-    async def _admit(self, taken: socket.socket) -> None:
+    async def _admit(self, client: socket.socket) -> None:
         """Serve it as soon as there is room; until then, others wait in the backlog."""
         try:
             await self._shared.enter(self._tasks)
         except BaseException:
-            taken.close()
+            client.close()
             raise
-        task = asyncio.get_running_loop().create_task(self._serve(taken))
+        task = asyncio.get_running_loop().create_task(self._serve(client))
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._on_connection_end(task, taken))
+        task.add_done_callback(lambda task: self._on_connection_end(task, client))
         await self._rate.wait_until(self._rate.charge(CONNECTION))
 
-    def _on_connection_end(self, task: asyncio.Task[None], taken: socket.socket) -> None:
+    def _on_connection_end(self, task: asyncio.Task[None], client: socket.socket) -> None:
         self._tasks.discard(task)
-        taken.close()  # one that was cancelled before it began; else it is closed
+        client.close()  # one that was cancelled before it began; else it is closed
         self._shared.exit()
 
-    async def _serve(self, taken: socket.socket) -> None:
+    async def _serve(self, client: socket.socket) -> None:
         from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection  # start-up: h11
 
-        reader, writer = await _streams(taken)
+        reader, writer = await _streams(client)
         try:
             async with asyncio.timeout(IDLE) as idle:
-                ours = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
-                connection = ProxyConnection(ours, writer, MAX_HEAD, self._on_events)
+                client_reader = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
+                connection = ProxyConnection(client_reader, writer, MAX_HEAD, self._on_events)
                 try:
                     await self._answer(connection, idle)
                 except BadProxyRequestError:
                     await connection.refuse(400, USAGE)
-                await _close_gracefully(ours, writer)
+                await _close_gracefully(client_reader, writer)
         except (OSError, EOFError):
             pass  # TimeoutError is one. What can be answered has been: the rest is the end of a connection
         finally:
@@ -149,12 +149,12 @@ class SandboxProxy:
             is_rule = isinstance(error, AddressRefusedError)
             await connection.refuse(403 if is_rule else 502, f"{error} ({RULE})" if is_rule else str(error))
             return
-        theirs = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
+        server_reader = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
         try:
             if request.is_tunnel:
-                await connection.tunnel(theirs, writer)
+                await connection.tunnel(server_reader, writer)
             else:
-                await connection.forward(request, theirs, writer)
+                await connection.forward(request, server_reader, writer)
         finally:
             writer.transport.abort()
 
@@ -173,11 +173,11 @@ class SandboxProxy:
             return await self._resolve(host, port)
 
 
-async def _streams(taken: socket.socket) -> Streams:
+async def _streams(client: socket.socket) -> Streams:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(CHUNK)
     protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_accepted_socket(lambda: protocol, taken)
+    transport, _ = await loop.connect_accepted_socket(lambda: protocol, client)
     transport.set_write_buffer_limits(0)  # nothing is left to be sent when a drain ends
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 

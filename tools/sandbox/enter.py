@@ -55,49 +55,49 @@ class SockFprog(ctypes.Structure):
 
 def main() -> None:
     stage, fd = sys.argv[1], int(sys.argv[2])
-    told = _read_config(fd)
+    config = _read_config(fd)
     if stage == "outside":
-        _run_outside(told, fd)
+        _run_outside(config, fd)
     os.close(fd)
-    _run_inside(told)
+    _run_inside(config)
 
 
 def _read_config(fd: int) -> dict[str, Any]:
     size = os.fstat(fd).st_size
-    told: dict[str, Any] = marshal.loads(os.pread(fd, size, 0))  # noqa: S302  # the server's own words
-    return told
+    config: dict[str, Any] = marshal.loads(os.pread(fd, size, 0))  # noqa: S302  # the server's own words
+    return config
 
 
-def _run_outside(told: dict[str, Any], fd: int) -> None:
+def _run_outside(config: dict[str, Any], fd: int) -> None:
     """Returns where there is no bwrap to go through."""
-    for group in told["groups"]:
+    for group in config["groups"]:
         with open(group, "wb") as file:
             file.write(b"%d" % os.getpid())
     os.nice(NICE)
-    if told["bwrap"]:
-        command = [*told["bwrap"], "--", *told["python"], "inside", str(fd)]
+    if config["bwrap"]:
+        command = [*config["bwrap"], "--", *config["python"], "inside", str(fd)]
         os.execve(command[0], command, {})  # noqa: S606  # the arguments are a list
 
 
-def _run_inside(told: dict[str, Any]) -> None:
-    supervisor = _load_module(told["supervisor"])  # now: later it may be out of reach
-    if told["uid"] >= 0:
+def _run_inside(config: dict[str, Any]) -> None:
+    supervisor = _load_module(config["supervisor"])  # now: later it may be out of reach
+    if config["uid"] >= 0:
         drop_bounding()  # now: who is not root may not
         os.setgroups([])
-        os.setresgid(told["uid"], told["uid"], told["uid"])
-        os.setresuid(told["uid"], told["uid"], told["uid"])
-    if told["namespace"]:
-        _enter_user_namespace(told["uid"])
+        os.setresgid(config["uid"], config["uid"], config["uid"])
+        os.setresuid(config["uid"], config["uid"], config["uid"])
+    if config["namespace"]:
+        _enter_user_namespace(config["uid"])
     drop_capabilities()
     os.umask(0o022)
     os.chdir("/")
-    for number, value in told["limits"]:
+    for number, value in config["limits"]:
         resource.setrlimit(number, (value, value))
-    listener = _open_listener(told["port"]) if told["port"] else None
-    if told["filter"]:
-        load_filter(told["filter"])
+    listener = _open_listener(config["port"]) if config["port"] else None
+    if config["filter"]:
+        load_filter(config["filter"])
     _call_libc("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user: they don't get to look in here
-    report = socket.socket(fileno=told["report"])
+    report = socket.socket(fileno=config["report"])
     socket.send_fds(report, [b"ready"], [listener.fileno()] if listener else [])
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 2)
@@ -105,7 +105,7 @@ def _run_inside(told: dict[str, Any]) -> None:
     report.close()
     if listener is not None:
         listener.close()
-    supervisor.serve(told["channel"])
+    supervisor.serve(config["channel"])
 
 
 def _enter_user_namespace(uid: int) -> None:

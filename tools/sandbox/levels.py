@@ -205,17 +205,17 @@ def _filter(level: str, *, offline: bool = False) -> bytes:
 def _check_sandbox(sandbox: Sandbox, options: SandboxOptions) -> None:
     """Run a command in one, where those of principals will run. Raises Unavailable."""
     place = options.trial_folder(sandbox.level)
-    said = _run_trial(sandbox, options, place)
-    if said == trial.NO_ROOM and place is not None:  # a full disk takes no sandbox away
-        said = _run_trial(sandbox, options, None)
-    if said is None:
+    failure = _run_trial(sandbox, options, place)
+    if failure == trial.NO_ROOM and place is not None:  # a full disk takes no sandbox away
+        failure = _run_trial(sandbox, options, None)
+    if failure is None:
         return
     if place is not None and _run_trial(sandbox, options, None) is None:
         closed = None if sandbox.uids is None else trial.find_closed_folder(place, sandbox.uids[0])
         if sandbox.level == "uid" and closed is not None:
             raise StateUnreachableError(f"users that commands run as can't pass through {closed}")
-        raise StateUnreachableError(f"{sandbox.level}: no command runs in {place}: {said}")
-    raise SandboxUnavailableError(f"{sandbox.level}: {said}{_format_help(said)}")
+        raise StateUnreachableError(f"{sandbox.level}: no command runs in {place}: {failure}")
+    raise SandboxUnavailableError(f"{sandbox.level}: {failure}{_format_help(failure)}")
 
 
 def _run_trial(sandbox: Sandbox, options: SandboxOptions, place: Path | None) -> str | None:
@@ -235,8 +235,8 @@ def _run_trial(sandbox: Sandbox, options: SandboxOptions, place: Path | None) ->
         return error.strerror or str(error)
 
 
-def _format_help(said: str) -> str:
-    found = [help for mark, help in HELP.items() if mark in said.lower()]
+def _format_help(failure: str) -> str:
+    found = [help for mark, help in HELP.items() if mark in failure.lower()]
     return f" ({found[0]})" if found else ""
 
 

@@ -64,7 +64,7 @@ def _run_in_sandbox(process: SandboxProcess, then: Callable[[socket.socket], str
     channel, theirs = socket.socketpair()
     report, its_end = socket.socketpair()
     report.settimeout(TRY_WITHIN)
-    said = b""
+    output_text = b""
     with channel, report:
         with theirs, its_end:
             try:
@@ -73,16 +73,16 @@ def _run_in_sandbox(process: SandboxProcess, then: Callable[[socket.socket], str
                 return error.strerror or str(error)
         try:
             try:
-                while not said.endswith(b"ready") and (piece := report.recv(MAX_SAID)):
-                    said += piece
+                while not output_text.endswith(b"ready") and (piece := report.recv(MAX_SAID)):
+                    output_text += piece
             except TimeoutError:
-                said += b" it took too long"
-            if said.endswith(b"ready"):
+                output_text += b" it took too long"
+            if output_text.endswith(b"ready"):
                 return then(channel)
         finally:
             zygote.kill()
             zygote.wait()
-    return _one_line(said) or "it can't be run"
+    return _one_line(output_text) or "it can't be run"
 
 
 def _run_command(
@@ -100,17 +100,17 @@ def _run_command(
         spool.share(rc)
         try:
             launch = Launch(["bash", "-c", COMMAND], root, root, environment)
-            failure, said = _run_in_zygote(channel, launch.encode())
+            failure, output_text = _run_in_zygote(channel, launch.encode())
         except CommandStartError as error:
             return str(error)
     finally:
         spool.close()
     if failure is not None:
         return failure
-    if NO_ROOM.encode() in said:
+    if NO_ROOM.encode() in output_text:
         return NO_ROOM
-    if said != OUTPUT:
-        return _one_line(said) or "a command in it ended without output"
+    if output_text != OUTPUT:
+        return _one_line(output_text) or "a command in it ended without output"
     if not (root / "written").exists() or not word.exists():
         return "a command in it could not write to its workspace"
     return None
@@ -120,7 +120,7 @@ def _run_in_zygote(channel: socket.socket, request: bytes) -> tuple[str | None, 
     """Have the zygote run a command: why it did not start, and its output. Raises OSError."""
     control, theirs = socket.socketpair()
     output, write_end = os.pipe()
-    heard = b""
+    received = b""
     with control, os.fdopen(output, "rb", buffering=0) as reader:
         with theirs:
             socket.send_fds(channel, [b"+"], [theirs.fileno(), write_end])
@@ -128,19 +128,19 @@ def _run_in_zygote(channel: socket.socket, request: bytes) -> tuple[str | None, 
         deadline = time.monotonic() + TRY_WITHIN
         control.settimeout(TRY_WITHIN)
         control.sendall(request)
-        while not heard.endswith(b"gone\n") and (left := deadline - time.monotonic()) > 0:
+        while not received.endswith(b"gone\n") and (left := deadline - time.monotonic()) > 0:
             control.settimeout(left)
             piece = control.recv(MAX_SAID)
             if not piece:
                 break
-            heard += piece
+            received += piece
         os.set_blocking(output, False)
-        said = reader.read(MAX_SAID) or b""
-    for line in heard.splitlines():
+        output_text = reader.read(MAX_SAID) or b""
+    for line in received.splitlines():
         if line.startswith(b"failed "):
             return os.fsdecode(line.removeprefix(b"failed ")), b""
-    return None if heard.endswith(b"gone\n") else "a command in it does not end", said
+    return None if received.endswith(b"gone\n") else "a command in it does not end", output_text
 
 
-def _one_line(said: bytes) -> str:
-    return " ".join(said.decode("utf-8", "replace").split())
+def _one_line(output_text: bytes) -> str:
+    return " ".join(output_text.decode("utf-8", "replace").split())

@@ -131,8 +131,8 @@ def _first_index(folder: Path, size: int) -> int:
 
 
 def _read_last(record: int) -> int:
-    said = os.pread(record, 10, 0)
-    return int(said) if said.isdigit() else -1
+    text = os.pread(record, 10, 0)
+    return int(text) if text.isdigit() else -1
 
 
 def _change_owner(root: Path, uid: int) -> None:

@@ -53,7 +53,7 @@ class DdgsClient:
         return done
 
     def _cancel_unless_awaited(self) -> None:
-        if self._task is not None and all(one.result.done() for one in (*self._waiting, *self._together)):
+        if self._task is not None and all(job.result.done() for job in (*self._waiting, *self._together)):
             self._task.cancel()
             self._task = None
             self._waiting.clear()
@@ -69,28 +69,28 @@ class DdgsClient:
             self._task = None
 
     async def _read(self, together: list[PendingJob], turn: "WorkerTurn") -> None:
-        for one in together:
-            one.on_start()
+        for job in together:
+            job.on_start()
         try:
-            jobs = JobBatch([one.job for one in together])
+            jobs = JobBatch([job.job for job in together])
             done = await turn.run(jobs, list[DdgsResult], timeout=self._seconds)
         except Exception as error:  # noqa: BLE001  # each of those who wait is told
-            for one in together:
-                if not one.result.done():
-                    one.result.set_exception(error)
+            for job in together:
+                if not job.result.done():
+                    job.result.set_exception(error)
             return
-        for one, result in zip(together, done, strict=True):
-            if not one.result.done():
-                one.result.set_result(result)
+        for job, result in zip(together, done, strict=True):
+            if not job.result.done():
+                job.result.set_result(result)
 
     def _next(self) -> list[PendingJob]:
         together: list[PendingJob] = []
         size = 0
         while self._waiting and (not together or size + _size(self._waiting[0].job) <= TOGETHER):
-            one = self._waiting.popleft()
-            if not one.result.done():
-                together.append(one)
-                size += _size(one.job)
+            job = self._waiting.popleft()
+            if not job.result.done():
+                together.append(job)
+                size += _size(job.job)
         return together
 
 

@@ -122,9 +122,9 @@ def check_answer(page: "Page") -> "Page":
     if status >= 400 and is_refusal(page.body):
         raise EngineBlockedError(f"HTTP {status}: it asks to wait or to prove being human", wait)
     if status >= 400:
-        told = " (it does not take the key)" if status == 401 else ""
+        detail = " (it does not take the key)" if status == 401 else ""
         raise EngineFailedError(
-            f"HTTP {status}{told}", wait, is_engine_fault=status >= 500 or status in (401, 402, 404, 410)
+            f"HTTP {status}{detail}", wait, is_engine_fault=status >= 500 or status in (401, 402, 404, 410)
         )
     if status >= 300:
         raise EngineFailedError(f"HTTP {status}: it redirects searches")

@@ -30,24 +30,24 @@ class SearchResult(msgspec.Struct, frozen=True):
 def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[SearchResult]:
     """The best of all results, each page once. `lists`: an engine's name and its results, best first."""
     pages: dict[str, SearchResult] = {}
-    for name, found in lists:
+    for name, engine_results in lists:
         ranked: set[str] = set()
-        for rank, one in enumerate(found, start=1):
-            key = page_key(one.url)
+        for rank, item in enumerate(engine_results, start=1):
+            key = page_key(item.url)
             if key is None or key in ranked:
                 continue
             ranked.add(key)
             hit = EngineRank(name, rank)
-            new = SearchResult(one.title, one.url, one.snippet, [hit], _score([hit]))
+            new = SearchResult(item.title, item.url, item.snippet, [hit], _score([hit]))
             pages[key] = _merge(pages[key], new) if key in pages else new
     results = sorted(pages.values(), key=lambda result: (-result.score, _best(result), result.url))
     return results[:MAX_RESULTS]
 
 
-def _merge(held: SearchResult, new: SearchResult) -> SearchResult:
+def _merge(earlier: SearchResult, new: SearchResult) -> SearchResult:
     """Both engines' finding of one page: in the words of the one that ranked it higher."""
-    first, second = (held, new) if _best(held) <= _best(new) else (new, held)
-    hits = sorted([*held.engines, *new.engines], key=lambda hit: hit.rank)
+    first, second = (earlier, new) if _best(earlier) <= _best(new) else (new, earlier)
+    hits = sorted([*earlier.engines, *new.engines], key=lambda hit: hit.rank)
     return SearchResult(first.title, first.url, first.snippet or second.snippet, hits, _score(hits))
 
 

@@ -73,7 +73,7 @@ class Search:
         self._cache = AnswerCache(clock)
         self.health = {engine.name: EngineHealth(engine.name, clock) for engine in engines}
         self._queues = {engine.name: FairQueue(AT_ONCE, "questions") for engine in engines}
-        self._readers = {one.name: DdgsClient(one.name, workers, one.seconds) for one in engines}
+        self._readers = {engine.name: DdgsClient(engine.name, workers, engine.seconds) for engine in engines}
         self._under_way: dict[Key, PendingQuery] = {}
 
     @property
@@ -145,20 +145,20 @@ class Search:
         first = asking.searches[0]
         # Of one caller's searches each gets something before any gets all
         async with self._queues[name].slot(who, rank=lambda: first.engines):
-            held = health.skip_outcome()  # anew: others have learned something while this one waited
-            if held is not None:
-                return held
+            skipped_outcome = health.skip_outcome()  # anew: others have learned something while this one waited
+            if skipped_outcome is not None:
+                return skipped_outcome
             if self._clock() > asking.latest:
                 return timeout_outcome(asking.question, "by the deadline")
-            asked = asking.attempt = health.begin()
+            attempt = asking.attempt = health.begin()
             asking.count(1)
             try:
                 with span(f"search {name}"):
                     outcome = await ask_engine(self._web, self._readers[name], asking.question, self._contact)
             except BaseException:
-                health.cancel(asked)
+                health.cancel(attempt)
                 raise
-            health.record(outcome, asked)
+            health.record(outcome, attempt)
             self._cache.store(who, query, outcome)
             asking.count(-1 if outcome.status != "ok" else 0)
             return outcome

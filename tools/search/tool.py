@@ -57,9 +57,12 @@ async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> O
     if len(words) > MAX_QUERY:
         raise ToolError(f"the query is {len(words)} characters long; give at most {MAX_QUERY}")
     outcomes = await ctx.service(Search).ask(ctx.principal, words, ctx.settings.hold)
-    results = fuse_rankings((one.name, one.results) for one in outcomes)
-    rows = [Row(one.name, one.status, len(one.results), one.ms, _format_note(one)) for one in outcomes]
-    failed = not any(one.status in ("ok", "empty") for one in outcomes)
+    results = fuse_rankings((outcome.name, outcome.results) for outcome in outcomes)
+    rows = [
+        Row(outcome.name, outcome.status, len(outcome.results), outcome.ms, _format_note(outcome))
+        for outcome in outcomes
+    ]
+    failed = not any(outcome.status in ("ok", "empty") for outcome in outcomes)
     note = FAILED if failed else None if results else NOTHING
     return Output([Text(_text(results, outcomes, note))], Findings(results, rows, note), is_error=failed)
 
@@ -76,12 +79,12 @@ def _format_result(number: int, result: SearchResult) -> str:
     return "\n".join(line for line in lines if line.strip())
 
 
-def _format_outcome(one: EngineOutcome) -> str:
-    how = f"{one.ms} ms" if one.age is None else f"as {one.age:.0f} s ago"
-    why = f": {one.reason}" if one.reason else ""
-    return f"{one.name} {one.status} {len(one.results)} ({how}{why})"
+def _format_outcome(outcome: EngineOutcome) -> str:
+    how = f"{outcome.ms} ms" if outcome.age is None else f"as {outcome.age:.0f} s ago"
+    why = f": {outcome.reason}" if outcome.reason else ""
+    return f"{outcome.name} {outcome.status} {len(outcome.results)} ({how}{why})"
 
 
-def _format_note(one: EngineOutcome) -> str | None:
-    age = [] if one.age is None else [f"as {one.age:.0f} s ago"]
-    return ": ".join([*age, *([one.reason] if one.reason else [])]) or None
+def _format_note(outcome: EngineOutcome) -> str | None:
+    age = [] if outcome.age is None else [f"as {outcome.age:.0f} s ago"]
+    return ": ".join([*age, *([outcome.reason] if outcome.reason else [])]) or None

@@ -35,10 +35,10 @@ def read_cwd(cwd_file: Path, *, must_exist: bool) -> Path | None:
     """The directory that a command left word of, if it did: anything may have been written there. `seen`: it was one
     that can be seen from here, and is none if it is not there."""
     try:
-        said = files.read_below(cwd_file.parent, cwd_file.name, MAX_PATH).removesuffix(b"\n")
+        data = files.read_below(cwd_file.parent, cwd_file.name, MAX_PATH).removesuffix(b"\n")
     except ToolError:
         return None
-    folder = Path(os.fsdecode(said))
-    if not folder.is_absolute() or b"\0" in said:
+    folder = Path(os.fsdecode(data))
+    if not folder.is_absolute() or b"\0" in data:
         return None
     return folder if not must_exist or folder.is_dir() else None

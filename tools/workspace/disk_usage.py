@@ -120,31 +120,31 @@ class DiskUsageWatcher:
                 self._on_excess(self.usage.excess)
             pause = max(FIRST, (time.monotonic() - began) * SHARE)
 
-    def _update(self, held: DiskUsage) -> bool:
+    def _update(self, usage: DiskUsage) -> bool:
         """Whether what runs has made it too much, or more than too much."""
-        before, self.usage = self.usage, held
+        before, self.usage = self.usage, usage
         if not before.is_full:
-            self._least = held
+            self._least = usage
         grown = self._has_grown(before)
         least = self._least
-        self._least = DiskUsage(min(held.size, least.size), min(held.entries, least.entries))
-        return bool(held.excess) and (not before.excess or not held.is_full or grown)
+        self._least = DiskUsage(min(usage.size, least.size), min(usage.entries, least.entries))
+        return bool(usage.excess) and (not before.excess or not usage.is_full or grown)
 
     def _has_grown(self, before: DiskUsage) -> bool:
         """By more than by chance: since the last look, and altogether since it was too much."""
-        held, least = self.usage, self._least
-        return (held.size > max(before.size, least.size + SLACK)) or (
-            held.entries > max(before.entries, least.entries + MAX_CWD_FILES)
+        usage, least = self.usage, self._least
+        return (usage.size > max(before.size, least.size + SLACK)) or (
+            usage.entries > max(before.entries, least.entries + MAX_CWD_FILES)
         )
 
     async def _measure(self, within: float = LONGEST) -> DiskUsage:
         uid = -1 if self._environment.uid is None or os.geteuid() != 0 else self._environment.uid
         words = ["bash", "-c", COUNT, "count", str(uid), str(_memory_device()), *map(str, self._folders)]
-        said = bytearray()
+        output = bytearray()
 
         def take(data: bytes) -> bool:
-            said.extend(data[: MAX_SAID - len(said)])
-            return len(said) < MAX_SAID
+            output.extend(data[: MAX_SAID - len(output)])
+            return len(output) < MAX_SAID
 
         try:
             counting = await self._environment.server_runner.start(Launch(words, Path("/"), Path("/"), PLAIN), take)
@@ -159,7 +159,7 @@ class DiskUsageWatcher:
         finally:
             if not counting.gone.done():
                 counting.terminate(0.0)
-        numbers = [int(line.split()[0]) for line in bytes(said).splitlines() if line.split()[0].isdigit()]
+        numbers = [int(line.split()[0]) for line in bytes(output).splitlines() if line.split()[0].isdigit()]
         return self._judge(*numbers) if len(numbers) in (2, 4) else self.usage
 
     def _judge(self, size: int, entries: int, removed: int = 0, shared: int = 0) -> DiskUsage:

@@ -19,19 +19,19 @@ class IdleSandboxes:
         self._seconds = seconds
         self._timers: dict[Retirable, asyncio.TimerHandle] = {}  # who has rested longest comes first
 
-    def add(self, one: Retirable) -> None:
+    def add(self, sandbox: Retirable) -> None:
         """Nothing runs there any more."""
-        self.remove(one)
-        self._timers[one] = asyncio.get_running_loop().call_later(self._seconds, self._retire, one)
+        self.remove(sandbox)
+        self._timers[sandbox] = asyncio.get_running_loop().call_later(self._seconds, self._retire, sandbox)
         if len(self._timers) > self._most:
             self._retire(next(iter(self._timers)))
 
-    def remove(self, one: Retirable) -> None:
+    def remove(self, sandbox: Retirable) -> None:
         """Something runs there again, or it is gone."""
-        timer = self._timers.pop(one, None)
+        timer = self._timers.pop(sandbox, None)
         if timer is not None:
             timer.cancel()
 
-    def _retire(self, one: Retirable) -> None:
-        self.remove(one)
-        one.retire()
+    def _retire(self, sandbox: Retirable) -> None:
+        self.remove(sandbox)
+        sandbox.retire()

@@ -80,7 +80,7 @@ class LimitChecks:
         wanted = self._environment.resources
         return {**wanted, resource.RLIMIT_FSIZE: 0} if self.is_full else wanted
 
-    def find_reached(self, run: Run, said: str = "") -> Sequence[str]:
+    def find_reached(self, run: Run, output: str = "") -> Sequence[str]:
         """The limits that were reached while it ran, in words; where none is known, what it `said` may tell."""
         for why in self._environment.reached_limits():
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
@@ -89,11 +89,11 @@ class LimitChecks:
         if ended_by is not None and ended_by[0] in self.resources:
             is_write = ended_by[0] == resource.RLIMIT_FSIZE
             run.hits.append((is_write and self._usage.usage.excess) or ended_by[1].format(self._limits))
-        if run.exit_code and self.is_full and any(words in said for words in WRITE_REFUSED):
+        if run.exit_code and self.is_full and any(words in output for words in WRITE_REFUSED):
             run.hits.append(self._usage.usage.excess)
         if not run.hits and run.exit_code != 0:
             disk = partial(full_disk, self._root)
-            run.hits.extend(guess_limits(run, said, self._limits, self._environment.level, disk))
+            run.hits.extend(guess_limits(run, output, self._limits, self._environment.level, disk))
         run.hits = list(dict.fromkeys(run.hits))
         return run.hits
 

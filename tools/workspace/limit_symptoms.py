@@ -35,8 +35,8 @@ def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable
         values["tmp"] = 0  # there /tmp is the machine's
     return [
         f"the limit of {values[name]:,} {what} may have been reached (--limit {name})"
-        for name, (said, what) in SYMPTOMS.items()
-        if values[name] and any(words in text for words in said)
+        for name, (signs, what) in SYMPTOMS.items()
+        if values[name] and any(words in text for words in signs)
     ]
 
 

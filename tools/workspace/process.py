@@ -231,18 +231,18 @@ class Process:
 
     def _on_control(self) -> None:
         try:
-            said = self._control.recv(4096)
+            data = self._control.recv(4096)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
-        *lines, self._control_buffer = (self._control_buffer + said).split(b"\n")
+            data = b""
+        *lines, self._control_buffer = (self._control_buffer + data).split(b"\n")
         try:
             for line in lines:
                 self._on_line(os.fsdecode(line))
         except (ValueError, asyncio.InvalidStateError):  # no supervisor's words
-            said = b""
-        if (not said or len(self._control_buffer) > MAX_SAID) and not self.gone.done():
+            data = b""
+        if (not data or len(self._control_buffer) > MAX_SAID) and not self.gone.done():
             self._lose()
 
     def _on_line(self, line: str) -> None:

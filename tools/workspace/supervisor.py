@@ -98,9 +98,9 @@ def zygote(channel: socket.socket) -> int | None:
             if waiting < 0:
                 break
             supervisors.add(waiting)
-        said = os.read(news, 4096)
+        data = os.read(news, 4096)
         reap_supervisors(supervisors)
-        if TAKEN in said:
+        if TAKEN in data:
             waiting = 0
         elif waiting not in supervisors:  # it was killed, or saw the end of the channel
             if has_ended(channel):
@@ -151,8 +151,8 @@ def supervise(channel: socket.socket, taken: int) -> None:
     """Wait for a command, then see it through. Until it comes, a kill of the zygote's group kills this too."""
     become_subreaper()
     wake, _ = wake_on_child()
-    said, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-    if not said:
+    data, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    if not data:
         return
     os.setsid()
     os.write(taken, TAKEN)
@@ -268,13 +268,13 @@ class Supervisor:
     def listen(self) -> bool:
         """Obey what the server says; false when it is gone."""
         try:
-            said = self.control.recv(4096)
+            data = self.control.recv(4096)
         except OSError:
-            said = b""
-        if not said:
+            data = b""
+        if not data:
             self.abandoned = self.deadline = time.monotonic()
             return False
-        *lines, self.heard = (self.heard + said).split(b"\n")
+        *lines, self.heard = (self.heard + data).split(b"\n")
         for line in lines:
             self.terminate(float(line.split()[1]))  # nothing else is ever said
         return True

@@ -260,22 +260,22 @@ def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":
 async def _read_report(report: socket.socket) -> socket.socket | None:
     """Wait for `ready`, and the listener that may come with it. Raises NotStarted with what was said instead."""
     report.setblocking(False)
-    said = b""
+    text = b""
     with report:
         try:
             async with asyncio.timeout(ENTER_WITHIN):
-                while len(said) < MAX_REPORT:
+                while len(text) < MAX_REPORT:
                     await _readable(report)
                     piece, descriptors, _, _ = socket.recv_fds(report, MAX_REPORT, 1)
                     if descriptors or piece.endswith(b"ready"):
                         return socket.socket(fileno=descriptors[0]) if descriptors else None
                     if not piece:
                         break
-                    said += piece
+                    text += piece
         except TimeoutError:
-            said = said or b"it took too long"
-    told = " ".join(said.decode("utf-8", "replace").split()) or "it ended without a message"
-    raise CommandStartError(f"the sandbox can't be started: {told[:MAX_SHOWN]}")
+            text = text or b"it took too long"
+    line = " ".join(text.decode("utf-8", "replace").split()) or "it ended without a message"
+    raise CommandStartError(f"the sandbox can't be started: {line[:MAX_SHOWN]}")
 
 
 def _set_ready(ready: "asyncio.Future[None]") -> None:
