@@ -6,18 +6,19 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION, build, builtin_tools, methods, progress
-from toolgate.server.auth.principal_names import PrincipalNames, own_name_only
+from toolgate.server.calls.services import ServicePool
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.file_changes import FileChanges
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
+from toolgate.server.policy.call_policy import CallPolicy, own_name_only
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
@@ -124,7 +125,7 @@ class App:
         self.server = self._build_server()
         self.cleaner = self._build_cleaner()
         if self.places is not None:
-            self.server.place = self.places.get_place
+            self.server.services.find_state = self.places.get_place
         if self.cleaner is not None:
             self.server.note_use = partial(self._note_use, self.cleaner)
         self.call_tasks.on_lost = self.server.observers.task_lost
@@ -201,7 +202,7 @@ class App:
             settings=self.settings,
             call_timeout=self.config.hold,
             seal=Sealer(self.state / "keys" / "request-state"),
-            make_belongings=self._make_belongings,
+            services=ServicePool(self._create_services),
             call_tasks=self.call_tasks,
             task_after=min(PATIENCE, self.settings.hold / 2),
             observers=self.observation.observers(),
@@ -209,10 +210,16 @@ class App:
             streaming=self.config.classic.streaming,
             full_structure=self.config.structured_output == "full",
             security_schemes=self._security_schemes(),
-            call_rate=build.build_rate_limiter(self.config),
-            rules=self.rules,
-            principal_names=PrincipalNames(self.store).find_names if self.rules.names_people else own_name_only,
+            policy=CallPolicy(self.rules, self._find_names(), build.build_rate_limiter(self.config)),
         )
+
+    def _find_names(self) -> Callable[[str], Awaitable[frozenset[str]]]:
+        """What finds the names that the rules may know a principal by."""
+        if not self.rules.names_people:
+            return own_name_only
+        from toolgate.server.auth.principal_names import PrincipalNames  # start-up: rules about people are rare
+
+        return PrincipalNames(self.store).find_names
 
     def _build_overview(self) -> "Dashboard":
         from toolgate.server.dashboard import Dashboard  # start-up: stdio does without
@@ -292,7 +299,7 @@ class App:
         """The end has begun: subscriptions are not waited for, they are told, here by a cancellation as well
         (MCP 2026-07-28 basic/patterns/cancellation)."""
         self._end_by = asyncio.get_running_loop().time() + self.config.grace
-        for listener in self.server.end_subscriptions():
+        for listener in self.server.notifications.end_subscriptions():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
 
     async def close(self) -> None:
@@ -328,7 +335,7 @@ class App:
         assert metrics is not None  # HTTP is served
         metrics.add_rows(
             server_rows(
-                self.server.subscriptions,
+                self.server.notifications.subscriptions,
                 self.server.call_tasks.work,
                 self.workspaces,
                 self.search,
@@ -364,7 +371,7 @@ class App:
         )  # first: what comes later is a change, and seen as one
         self.skill_parts = builtin_tools.skill_parts(self.skills)
 
-    def _make_belongings(self, principal: str, place: CallerState, notices: Notices) -> Services:
+    def _create_services(self, principal: str, place: CallerState, notices: Notices) -> Services:
         workspace = self.workspaces.get_or_open(principal, notices)
         return Services(
             principal=principal,
@@ -376,7 +383,7 @@ class App:
             web=self.web,
             settings=self.settings,
             notify_updated=partial(self.server.updates.notify, principal),
-            notify_list_changed=partial(self.server.notify_resource_list, principal),
+            notify_list_changed=partial(self.server.notifications.notify_resource_list, principal),
             watch_path=partial(self.file_changes.follow, root=workspace.root),
             built_in=self._built_in_services | {Workspace: workspace},
         )
@@ -423,20 +430,20 @@ class App:
     async def _let_go(self, principal: str) -> None:
         """End all that a principal has running, and forget where it worked: at its next call that is made anew."""
         if await self.workspaces.forget(principal):
-            self.server.forget_belongings(principal)
+            self.server.services.forget(principal)
             if self.places is not None:
                 await self.places.forget(principal)
 
     def _note_use(self, cleaner: "WorkspaceCleaner", principal: str) -> None:
         word = cleaner.note_call(principal)
         if word is not None:
-            self.server.notices(principal).add("workspace", word, READ)
+            self.server.services.notices(principal).add("workspace", word, READ)
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""
         text = f"callback {firing.slot} fired: {firing.message}"
-        self.server.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
-        self.server.log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
+        self.server.services.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
+        self.server.notifications.log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
         self.server.updates.notify(firing.principal, INBOX_URI)
 
     async def _watch_skills(self) -> None:

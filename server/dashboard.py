@@ -200,9 +200,7 @@ class Dashboard:
 
     async def _plans(self, principal: str, sessions: Iterable[Session]) -> AsyncIterator[ShownPlan]:
         own: list[tuple[str, Plan]] = [("", plans.PlanStore(self._store, principal, ""))]
-        own += [
-            (held.client, lent.plan) for held in sessions if (lent := self._server.peek_belongings(held)) is not None
-        ]
+        own += [(held.client, lent.plan) for held in sessions if (lent := self._server.services.peek(held)) is not None]
         for client, plan in own:
             state = await plan.state()
             if state.active:

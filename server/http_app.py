@@ -281,7 +281,7 @@ class HttpApp:
         transports = self._transports.values()
         for transport in transports:
             transport.running.is_ending = True
-        self._server.end_subscriptions()
+        self._server.notifications.end_subscriptions()
         self._server.questions.close()
         if self._live is not None:
             self._live.end()

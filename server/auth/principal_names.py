@@ -11,11 +11,6 @@ if TYPE_CHECKING:
 MAX_KNOWN = 10_000  # principals whose names are kept
 
 
-async def own_name_only(principal: str) -> frozenset[str]:
-    """What it is called without a look at anything: its own name."""
-    return frozenset((principal,))
-
-
 class PrincipalNames:
     """A name once found never changes: no subject is given away, no account renamed."""
 
@@ -26,7 +21,7 @@ class PrincipalNames:
     async def find_names(self, principal: str) -> frozenset[str]:
         """All that a principal is called. Raises StateError."""
         if principal not in self._known:
-            self._known[principal] = await own_name_only(principal) | await self._look_up(principal)
+            self._known[principal] = frozenset((principal,)) | await self._look_up(principal)
             while len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
         return self._known[principal]

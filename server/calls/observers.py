@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from toolgate.server.calls.tasks import StoredTask
 from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.task import StoredTask
 
 log = logging.getLogger("toolgate.observers")
 

@@ -80,7 +80,7 @@ class TaskClient(CallClient):
             return await super()._from_client(requests, timeout)
         return await self.call_task.ask(requests, timeout)
 
-    def _wait(self, timeout: float | None) -> float:
+    def _page_timeout(self, timeout: float | None) -> float:
         """A task holds up nobody: its questions are waited for as long as they stay, whoever looks."""
         return super()._page_timeout(timeout) if self.call_task is None else timeout or LIFETIME
 

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import encode_value, replace_surrogates
+from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.task_rows import StoredTask, TaskRows
+from toolgate.server.state.task_rows import TaskRows
 from toolgate.tools.api.errors import UnansweredError
 
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
-
-__all__ = ["CallTask", "CallTasks", "StoredTask"]
 
 LIFETIME = 24 * 3600.0  # seconds from its creation in which a deferral can be asked for: over night and then some
 LONGEST = 23 * 3600.0  # seconds it may take, so that the news of its end can be had for an hour

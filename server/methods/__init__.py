@@ -38,7 +38,7 @@ def _tool_formatter(server: Server) -> lists.Formatter:
 
 def _visible_tools(server: Server) -> lists.Parts:
     def tools(held: Registry) -> Mapping[str, Tool]:
-        return server.rules.without_denied(held.tools)
+        return server.policy.rules.without_denied(held.tools)
 
     return tools
 

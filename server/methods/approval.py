@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server.calls.client import ELICIT, SHAPES, UNREACHABLE, InputRequired, can_show_forms
-from toolgate.server.policy.rules import Rule, RuleCaller
+from toolgate.server.policy.rules import Rule
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.server.state.sealed_state import LIFETIME
@@ -42,8 +42,7 @@ async def require_approval(
     """The context to run the tool with, now that it may. Notes the decision in the call. Raises ToolError when it may
     not, and InputRequired when the person has to be asked first."""
     call.decision = "denied"  # as long as nothing else is known
-    caller = RuleCaller(await server.principal_names(call.session.principal), call.session)
-    verdict, rule = server.rules.verdict(tool, arguments, caller)
+    verdict, rule = await server.policy.verdict(call.session, tool, arguments)
     if verdict == "denied":
         raise ToolError(_format_denial(tool, rule))
     # of arguments that don't fit nobody is asked: the tool says what is wrong with them
@@ -66,7 +65,7 @@ async def require_approval(
 def carry_approval(server: Server, call: Call, context: Context) -> None:
     """The tool asks something itself: have what was approved hold for the retry, and for no other."""
     approved = call.decision == "approved"
-    call.approval = (server.nonces.issue(call.session.principal), True, _cwd(context)) if approved else None
+    call.approval = (server.policy.nonces.issue(call.session.principal), True, _cwd(context)) if approved else None
 
 
 def _cwd(context: Context) -> str:
@@ -83,7 +82,7 @@ def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, 
         return None, ""
     nonce, given, asked_at = carried
     key = _question_key(nonce)
-    if not server.nonces.redeem(call.session.principal, nonce) or asked_at != place:
+    if not server.policy.nonces.redeem(call.session.principal, nonce) or asked_at != place:
         return None, key
     responses = call.params.get("inputResponses")
     answer = responses.get(key) if isinstance(responses, dict) else None
@@ -103,7 +102,7 @@ async def _ask_person(
         raise ToolError(_format_cannot_ask(call, tool, rule))
     if call.revision.stateless and not call.is_task and can_show_forms(call):
         call.decision = "asked"
-        nonce = server.nonces.issue(call.session.principal)
+        nonce = server.policy.nonces.issue(call.session.principal)
         call.approval = (nonce, False, _cwd(context))
         raise InputRequired({_question_key(nonce): request})
     hold = context.settings.hold

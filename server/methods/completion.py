@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.server.calls.client import NoClient
-from toolgate.server.methods import pacing
 from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError, InvalidParams, format_name
@@ -25,11 +24,11 @@ def complete(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         completions = _find_completions(server, call.params.get("ref"))
         name, value = _read_argument(call.params.get("argument"))
         others = _read_other_arguments(call.params.get("context"))
-        pacing.require_rate(server, call)
+        server.policy.require_rate(call)
 
         async def work(_: Context) -> dict[str, Any]:
             # no question may come of it: only calls, prompts and what is read may ask (2026-07-28 basic/patterns/mrtr)
-            context = Context(server.belongings(call.session), NoClient())
+            context = Context(server.services.of_session(call.session), NoClient())
             try:
                 return {"completion": await completions.complete(name, value, others, context)}
             except CannotAskError:

@@ -43,7 +43,7 @@ async def execute(
     if caller.wants_progress:
         caller.start_heartbeat(FIRST_BEAT, HEARTBEAT)
     try:
-        return await work(Context(server.belongings(call.session), caller))
+        return await work(Context(server.services.of_session(call.session), caller))
     except asyncio.CancelledError:
         if not hold.release(task):
             raise

@@ -33,7 +33,7 @@ def initialize(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         session.capabilities = _object(params, "capabilities")
         client = _object(params, "clientInfo")
         session.revision = revision = negotiate(params["protocolVersion"])
-        server.sessions.add(session)
+        server.notifications.sessions.add(session)
         told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
         session.client = session.client or told[0]
         log.debug("client %r %r, revision %s", *told, revision.name)
@@ -76,7 +76,7 @@ def resume_session(server: Server) -> Callable[[Session, Iterable[str]], Awaitab
     async def go_on(session: Session, uris: Iterable[str]) -> None:
         """A session that an earlier process began goes on here, subscribed to what it still may read."""
         session.ready = True
-        server.sessions.add(session)
+        server.notifications.sessions.add(session)
         async for uri in yield_in_turns(uris, len):
             if (
                 server.registry.resource(uri) is not None
@@ -112,7 +112,7 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
 
 
 def _instructions(server: Server) -> dict[str, str]:
-    text = instructions(server.rules.without_denied(server.registry.tools))
+    text = instructions(server.policy.rules.without_denied(server.registry.tools))
     return {} if text is None else {"instructions": text}
 
 

@@ -67,7 +67,7 @@ def list_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]
         fixed: list[Resource | ResourceLink] = [
             held for held in server.registry.resources.values() if allowed(held.uri)
         ]
-        context = Context(server.belongings(call.session), NoClient())
+        context = Context(server.services.of_session(call.session), NoClient())
         templates = [template for template in server.registry.templates.values() if allowed(template.uri)]
         for links in await asyncio.gather(*(_list_template(template, context) for template in templates)):
             fixed += [link for link in links if allowed(link.uri)]

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server.methods import pacing
 from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.deadlines import DeadlineTimer
@@ -23,7 +22,7 @@ def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
             raise InvalidParams(f"unknown prompt: {format_name(name)}")
         if not isinstance(arguments, (dict, type(None))):
             raise InvalidParams("'arguments' must be an object")
-        pacing.require_rate(server, call, prompt.scope)
+        server.policy.require_rate(call, prompt.scope)
 
         async def work(context: Context) -> dict[str, Any]:
             messages = await prompt.get(arguments or {}, context)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.methods import pacing, resource_rules
+from toolgate.server.methods import resource_rules
 from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.deadlines import DeadlineTimer
@@ -32,7 +32,7 @@ def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]
         if found is None:
             raise _not_found(call, uri)
         resource, variables = found
-        pacing.require_rate(server, call, resource.scope)
+        server.policy.require_rate(call, resource.scope)
         await _admit(server, call, uri)
 
         async def work(context: Context) -> dict[str, Any]:

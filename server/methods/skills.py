@@ -67,7 +67,7 @@ def read_directory(server: Server) -> Answer:
         uri = _uri(call)
         if uri.endswith("/") and not uri.endswith("//"):
             uri = uri[:-1]  # the same folder
-        context = Context(server.belongings(call.session), NoClient())
+        context = Context(server.services.of_session(call.session), NoClient())
         found = await _list_folder(uri, context)
         keys = [link.uri for link in found]
         begin = pagination.page_start(call.params.get("cursor"), uri, keys)
@@ -103,7 +103,7 @@ def _list_entries(published: SkillEntries, skills: Iterable[Skill]) -> list[dict
 
 
 def _skills(server: Server, call: Call) -> Skills:
-    skills: Skills = server.belongings(call.session).built_in[Skills]
+    skills: Skills = server.services.of_session(call.session).built_in[Skills]
     return skills
 
 

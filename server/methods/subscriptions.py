@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server.calls.tasks import StoredTask
-from toolgate.server.methods import pacing, resource_rules
+from toolgate.server.methods import resource_rules
 from toolgate.server.methods.tasks import find_notified, require_extension
 from toolgate.server.principal import LOCAL
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
+from toolgate.server.protocol.notifications import OpenSubscription
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS, yield_in_turns
 from toolgate.server.protocol.session import Call
-from toolgate.server.server import KINDS, OpenSubscription, Server
+from toolgate.server.protocol.task import StoredTask
+from toolgate.server.server import KINDS, Server
 from toolgate.tools.api.uri_templates import parse_scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
@@ -33,7 +34,7 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
         principal, owner, until = call.session.principal, call.session.owner, call.session.until
         kinds, asked = _read_filter(call)
-        pacing.require_rate(server, call)
+        server.policy.require_rate(call)
         served = await _find_served(server, call, asked)
         tasks = await _find_tasks(server, call)
         _make_room(server, principal, owner)
@@ -44,7 +45,7 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         listener.send(
             "notifications/subscriptions/acknowledged", notifications=_format_acknowledged(kinds, listener.uris, ids)
         )
-        server.subscriptions[listener] = None
+        server.notifications.subscriptions[listener] = None
         for kept in tasks.values():  # what became of it before the client could listen
             listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
         call.params.clear()  # a subscription may stay open for days, and there may be a thousand
@@ -54,7 +55,7 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
         finally:
             if timer is not None:
                 timer.cancel()
-            del server.subscriptions[listener]
+            del server.notifications.subscriptions[listener]
             for uri in listener.uris:
                 server.updates.unsubscribe(listener, listener.principal, uri)
         return {"_meta": {SUBSCRIPTION: listener.id}}
@@ -64,7 +65,7 @@ def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
 
 def _make_room(server: Server, principal: str, owner: str) -> None:
     """Room for one more: where all is taken, whoever holds most gives way. Raises InvalidRequest."""
-    held = [listener for listener in server.subscriptions if not listener.end_signal.done()]
+    held = [listener for listener in server.notifications.subscriptions if not listener.end_signal.done()]
     each = Counter(listener.principal for listener in held)
     is_shared = owner != LOCAL.owner  # otherwise nobody is told apart
     has_room = not is_shared or (

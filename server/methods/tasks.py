@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from toolgate.server.calls.client import SHAPES
-from toolgate.server.calls.tasks import CallTask, StoredTask
+from toolgate.server.calls.tasks import CallTask
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability
 from toolgate.server.protocol.request_meta import TASKS
 from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.task import StoredTask
 from toolgate.server.server import Server
 from toolgate.tools.api.errors import ToolError
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.tasks import CallTask
-from toolgate.server.methods import approval, news, pacing, task_execution
+from toolgate.server.methods import approval, news, task_execution
 from toolgate.server.methods.execution import TimeLimitError, Work, execute
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.deadlines import DeadlineTimer
@@ -24,7 +24,7 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     async def answer(call: Call) -> dict[str, Any]:
         """An unknown tool is an error of the request; what a tool says no to is a result."""
         tool, arguments = _read_call(server, call)
-        too_many = pacing.count_call(server, call, tool.scope)
+        too_many = server.policy.count_call(call, tool.scope)
         if too_many is not None:
             return _format_result(server, call, tool, _refusal(too_many))
         work = _work(server, call, tool, arguments)
@@ -69,7 +69,7 @@ def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> di
     is_structured = serialization.is_structured(tool, call.revision, full=server.full_structure)
     structured = output.structured if is_structured else None
     if not call.is_task:
-        notices = server.notices(call.session.principal)
+        notices = server.services.notices(call.session.principal)
         if notices:
             output, structured = news.add_news(notices, call, tool, output, structured)
     return serialization.format_output(output, call.revision, structured)
@@ -80,7 +80,7 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
     if tool.is_held_by_plan and await context.plan.active():
         call.decision = "plan"
         return _refusal(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")
-    if not server.rules:
+    if not server.policy.rules:
         return await tool.run(arguments, context)
     try:
         context = await approval.require_approval(server, call, tool, arguments, context)

@@ -9,7 +9,7 @@ import msgspec
 
 from toolgate.server.protocol.request_meta import SERVER
 from toolgate.server.protocol.revisions import REVISIONS, SUPPORTED, Revision
-from toolgate.server.state.task_rows import StoredTask
+from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource

@@ -4,9 +4,10 @@ server/calls/tasks.py runs them and notifies their clients.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.protocol.task import LIVE, StoredTask
 from toolgate.server.state import tables
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import Store
@@ -16,35 +17,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 FLAG = "deferrals"  # flag: there are tasks, running or ended
-LIVE = ("working", "input_required")
 MAX_LIVE = 64  # running tasks of a principal: a client in a loop must not use up everything
 MAX_ENDED = 1_000  # ended tasks of a principal; the oldest that were read make room
 MAX_BYTES = 64 * 2**20  # of their outcomes, which a subscription may have to send at once; likewise
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTask:
-    """A task of the extension. Times are seconds since the epoch; `bytes` are JSON, as on the wire.
-
-    `outcome` is the result of one that is completed, the error of one that failed. `process` is the name of the one
-    that does the work; `read` says whether the client has seen how it ended.
-    """
-
-    id: str
-    principal: str
-    process: str
-    status: str
-    message: str | None
-    created: float
-    updated: float
-    expires: float
-    outcome: bytes | None = None
-    questions: bytes | None = None
-    read: bool = False
-
-    @property
-    def is_live(self) -> bool:
-        return self.status in LIVE
 
 
 class TaskRows:

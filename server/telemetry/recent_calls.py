@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolgate.server.calls.observers import CallEnd
-from toolgate.server.calls.tasks import StoredTask, tool_of
+from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.task import StoredTask
 
 MAX_CALLS = 50  # of each principal: as many as a person reads
 MAX_PRINCIPALS = 1_000  # whose calls are kept, some 10 MiB; the one who has not called for longest gives way

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from toolgate.server.calls.observers import CallEnd
-from toolgate.server.calls.tasks import StoredTask, tool_of
+from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.messages import Request, replace_surrogates
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call, short_hash
+from toolgate.server.protocol.task import StoredTask
 from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
 from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text

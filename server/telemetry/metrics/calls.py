@@ -4,9 +4,10 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.calls.observers import GRANTED, CallEnd
-from toolgate.server.calls.tasks import StoredTask, tool_of
+from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.task import StoredTask
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -175,7 +175,7 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
     run = {"command": "echo run >> runs; echo done \N{RIGHT-TO-LEFT OVERRIDE}"}
 
     async def body(page: Page) -> None:
-        page.held.app.server.rules = Rules(approve=parse_rules(["Bash", "ask"]))
+        page.held.app.server.policy.rules = Rules(approve=parse_rules(["Bash", "ask"]))
         assert "takes a person's approval, and was not run" in await page.said("Bash", run)
         waiting = await page.asked()
         assert waiting.approval and waiting.schema == {"type": "object", "properties": {}}

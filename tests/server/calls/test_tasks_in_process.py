@@ -149,7 +149,7 @@ def test_what_is_done_before_the_task_is_written_down_is_no_task(tmp_path: Path)
         async def slowly(*given: Any) -> Any:
             kept = await put(*given)
             file.touch()
-            (work,) = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "_do"]
+            (work,) = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "_run_work"]
             await asyncio.wait([work])
             return kept
 

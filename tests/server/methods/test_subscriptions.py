@@ -118,7 +118,7 @@ def test_the_uris_of_one_session_are_bounded(tmp_path: Path) -> None:
 
 def test_a_subscription_counts_as_a_call(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
-        here.app.server.call_rate = CallRateLimiter({ANY: 2})
+        here.app.server.policy.limiter = CallRateLimiter({ANY: 2})
         for _ in range(2):
             stream = listen(here, "ada", ["note://one"])
             assert await acknowledged(stream) == ["note://one"]

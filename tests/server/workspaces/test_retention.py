@@ -183,20 +183,20 @@ def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(
         assert app.cleaner is not None
         try:
             session = Session(ADA, stateless=True)
-            before = app.server.belongings(session).workspace
+            before = app.server.services.of_session(session).workspace
             run = await before.start("touch mine; echo done; sleep 61.5417", background=True)
             assert await before.wait_output(run, 0, PATIENCE)
             assert app.cleaner.note_call(ADA) is None
             app.cleaner._now = lambda: time.time() + 100 * DAY
             await app.cleaner.clean()
             assert not processes_with("61.5417")
-            after = app.server.belongings(session).workspace
+            after = app.server.services.of_session(session).workspace
             assert after is not before and after.root == before.root
             run = await after.start("ls -A; echo new > note")
             assert await after.wait(run, PATIENCE) and (await after.take(run, 1_000))[0] == ""
             assert app.server.note_use is not None
             app.server.note_use(ADA)
-            (notice,) = app.server.notices(ADA).take().values()
+            (notice,) = app.server.services.notices(ADA).take().values()
             assert "archived after 100 days" in notice.text
         finally:
             await app.close()

@@ -438,11 +438,11 @@ def test_a_cancellation_of_the_stateless_era_stops_nobody(tmp_path: Path) -> Non
         note = await here.ask("POST", cancel, x_user="bob", mcp_protocol_version="2026-07-28").started()
         assert note.status == 202
         await bob.hang_up()
-        assert len(here.app.server.subscriptions) == 1
+        assert len(here.app.server.notifications.subscriptions) == 1
         change(here)
         await ada.first("notifications/tools/list_changed")
         await ada.hang_up()
-        assert not here.app.server.subscriptions
+        assert not here.app.server.notifications.subscriptions
 
     run(body, tmp_path)
 

@@ -1,0 +1,97 @@
+"""Send clients what no request of theirs is answered with: changed lists, tasks, log lines.
+
+A client hears of it over its session's own stream, or over an open `subscriptions/listen`.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.messages import Id, Notification
+from toolgate.server.protocol.request_meta import SUBSCRIPTION
+from toolgate.server.protocol.resource_updates import NotificationThrottle
+from toolgate.server.protocol.session import LEVELS, Channel, Session
+from toolgate.server.protocol.task import StoredTask
+
+
+@dataclass(eq=False, slots=True)
+class OpenSubscription:
+    """An open `subscriptions/listen`: what it wants, where it goes, and the id every notification carries."""
+
+    id: Id
+    channel: Channel
+    principal: str
+    owner: str
+    kinds: frozenset[str]
+    tasks: frozenset[str]  # ids of deferrals
+    end_signal: "asyncio.Future[None]"  # done when the server ends it
+    uris: frozenset[str] = frozenset()
+
+    def end(self) -> None:
+        """End it gracefully: its request is answered with a result."""
+        if not self.end_signal.done():
+            self.end_signal.set_result(None)
+
+    def notify_updated(self, uri: str) -> None:
+        self.send("notifications/resources/updated", uri=uri)
+
+    def send(self, method: str, **params: Any) -> None:
+        self.channel.send(Notification(method, {"_meta": {SUBSCRIPTION: self.id}, **params}))
+
+
+class Notifications:
+    """The open sessions and subscriptions of one server, and what is sent to them."""
+
+    def __init__(self) -> None:
+        self.sessions: set[Session] = set()
+        self.subscriptions: dict[OpenSubscription, None] = {}  # the longest open first
+        self._list_throttles: dict[str, NotificationThrottle] = {}  # by principal
+
+    def notify_resource_list(self, principal: str) -> None:
+        """Announce that what resources/list shows this principal has changed."""
+        held = self._list_throttles.get(principal)
+        if held is None:
+            held = self._list_throttles[principal] = NotificationThrottle(
+                partial(self.announce_list, "resources", principal)
+            )
+        held.notify()
+
+    def announce_list(self, kind: str, principal: str | None = None) -> None:
+        """Tell all who want to know that a list has changed; of one principal, where it is theirs alone."""
+        method = f"notifications/{kind}/list_changed"
+        for session in self.sessions:
+            if session.ready and session.channel is not None and principal in (None, session.principal):
+                session.channel.send(Notification(method))
+        for listener in self.subscriptions:
+            if kind in listener.kinds and principal in (None, listener.principal):
+                listener.send(method)
+
+    def notify_task(self, kept: StoredTask) -> bool:
+        """Whether somebody hears of it."""
+        mine = [held for held in self.subscriptions if kept.id in held.tasks and kept.principal == held.principal]
+        for listener in mine:
+            listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
+        return bool(mine)
+
+    def log_to_principal(self, principal: str, key: str, level: str, text: str, scope: str) -> None:
+        """Log `text` to the session whose place is `key` if it is open, else to one open session of the principal, if
+        any: one whose client may hear what takes `scope`."""
+        rank, wanted = LEVELS.index(level), frozenset((scope,))
+        mine = [session for session in self.sessions if session.principal == principal]
+        open_ones = [session for session in mine if session.accepts_log(rank) and session.allows(wanted)]
+        chosen = next((session for session in open_ones if session.place.key == key), None) or next(
+            iter(open_ones), None
+        )
+        if chosen is None or chosen.channel is None:
+            return
+        params = {"level": level, "logger": "callback", "data": text}
+        chosen.channel.send(Notification("notifications/message", params))
+
+    def end_subscriptions(self) -> list[OpenSubscription]:
+        """End all subscriptions gracefully: each answers its request with a result."""
+        ended = list(self.subscriptions)
+        for listener in ended:
+            listener.end()
+        return ended

@@ -1,0 +1,30 @@
+"""Describe a task: a tools/call that goes on after its request is answered (io.modelcontextprotocol/tasks)."""
+
+from dataclasses import dataclass
+
+LIVE = ("working", "input_required")  # the statuses of a task that has not ended
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    """A task of the extension. Times are seconds since the epoch; `bytes` are JSON, as on the wire.
+
+    `outcome` is the result of one that is completed, the error of one that failed. `process` is the name of the one
+    that does the work; `read` says whether the client has seen how it ended.
+    """
+
+    id: str
+    principal: str
+    process: str
+    status: str
+    message: str | None
+    created: float
+    updated: float
+    expires: float
+    outcome: bytes | None = None
+    questions: bytes | None = None
+    read: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in LIVE
